@@ -137,6 +137,9 @@ class Transport(Protocol):
     """The other ranks of this host that may compete with this one for its cores."""
     library: str
     """The MPI library and its version in one line, or what takes its place."""
+    longest_poll_s: float
+    """The longest time between two polls of a wait of a process that runs (dstorm/running_time.py). Infinity in a
+    simulation, where none is stopped."""
     may_send_ahead: bool
     """Whether another thread may send a part of what the ranks exchange, while the caller computes the rest: not where
     ranks take turns in one thread, nor where a rank may fail between the two."""
@@ -289,7 +292,7 @@ class Transport(Protocol):
         """
 
     def clock(self) -> float:
-        """Seconds since a fixed moment. Deadlines use this clock; in a simulation it is virtual. Local."""
+        """Seconds since a fixed moment, also while this process is stopped; in a simulation virtual ones. Local."""
 
     def pause(self, polls: int, until: float = math.inf) -> None:
         """Yield the core between two polls of a wait, for longer after more `polls`. Local.

@@ -8,8 +8,11 @@ each other in a circle.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
+
+from dstorm.running_time import RunningTime
 
 REPORT_S = 10.0
 """After how long a wait is reported first. Each further report follows after twice the time of the one before."""
@@ -36,12 +39,13 @@ class Wait:
     """A wait of `rank`, one of `size` ranks, in the call `what`, which began at `since`.
 
     `patient`: the wait goes on while any of the awaited ranks gives heartbeats; otherwise all of them must. `final`:
-    the wait ends the session, and no rank is evicted for it.
+    the wait ends the session, and no rank is evicted for it. `longest_poll_s`: as of a `Transport`. Time in which this
+    process was stopped does not count.
     """
 
     def __init__(
         self, rank: int, size: int, what: str, since: float, deadline_s: float, *,
-        patient: bool = False, final: bool = False,
+        patient: bool = False, final: bool = False, longest_poll_s: float = math.inf,
     ) -> None:  # fmt: skip
         self.rank, self.what, self.since, self.deadline_s = rank, what, since, deadline_s
         self.patient, self.final = patient, final
@@ -54,10 +58,24 @@ class Wait:
         self._every_s = min(deadline_s / _CHECKS_A_DEADLINE, _CHECK_S * max(1.0, size / _MANY))
         self._check_at = since + self._every_s
         self._report_s = REPORT_S
-        self._report_at = since + REPORT_S
+        self._report_at_s = REPORT_S
+        self._running = RunningTime(since, longest_poll_s)
+
+    @property
+    def seconds(self) -> float:
+        """For how many seconds it has lasted at its last poll."""
+        return self._running.seconds
+
+    def seconds_since(self, moment: float) -> float:
+        """The seconds from `moment` to its last poll, without those in which this process was stopped."""
+        return self._running.since(moment)
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time to check the wait again. If so, the next check is due one period after `now`."""
+        """Whether it is time to check the wait again. If so, the next check is due one period after `now`.
+
+        It is to be called in each poll.
+        """
+        self._running.poll(now)
         if now < self._check_at:
             return False
         self._check_at = now + self._every_s
@@ -73,8 +91,10 @@ class Wait:
 
         def has_timed_out(rank: int) -> bool:
             """Whether it has given no heartbeat for the deadline."""
-            return now - max(self.since, heard_at(rank), self.heard.get(rank, self.since)) > self.deadline_s
+            heard = max(self.since, heard_at(rank), self.heard.get(rank, self.since))
+            return self._running.since(heard) > self.deadline_s
 
+        self._running.poll(now)
         counting = [rank for rank in self.ranks if rank not in self.spared]
         hopeless = 0
         culprits: set[int] = set()
@@ -89,15 +109,16 @@ class Wait:
 
     def report(self, now: float, awaited_by: Callable[[int], Iterable[int]]) -> str | None:
         """A line that reports the wait; None where no report is due, or a lower rank waits and reports."""
-        if now < self._report_at or not self.ranks:
+        self._running.poll(now)
+        waited_s = self.seconds
+        if waited_s < self._report_at_s or not self.ranks:
             return None
         if any(awaited_by(rank) for rank in range(self.rank)):
-            self._report_at = now + _DEFER_S
+            self._report_at_s = waited_s + _DEFER_S
             return None
-        waited_s = now - self.since
         while self._report_s <= waited_s:
             self._report_s *= 2
-        self._report_at = self.since + self._report_s
+        self._report_at_s = self._report_s
         chains = [
             f"; {_named([rank])} waits for {_named(others)}"
             for rank in sorted(self.ranks)[:_NAMED]

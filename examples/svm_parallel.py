@@ -29,7 +29,7 @@ for epoch in range(EPOCHS):
         batch = malt.shard(order[start : start + BATCH])
         g.array[:] = update(w, batch)
         g.scatter()
-        g.gather(malt.AVG)
+        g.gather(malt.MEAN)
         w += g.array
 
 if malt.rank() == 0:

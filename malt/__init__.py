@@ -21,7 +21,7 @@ from malt.session.sharded import reduce_scatter, sharded
 from malt.session.simulation import clock, compute, simulate
 from malt.session.vectors import vector
 from malt.world.world import World
-from vol import AVG, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, Gathered, Graph, Update
+from vol import AVG, MEAN, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, Gathered, Graph, Update
 
 if TYPE_CHECKING:
     from malt import files, kernels, optim
@@ -37,6 +37,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AVG",
+    "MEAN",
     "PUSH_SUM",
     "REPLACE",
     "SUM",

@@ -4,7 +4,7 @@ from vol.blocks import Blocks
 from vol.dense import DenseVector
 from vol.graphs.builtin import as_graph, graph
 from vol.graphs.graph import Graph
-from vol.merging.merge import AVG, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, GatherFunction
+from vol.merging.merge import AVG, MEAN, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, GatherFunction
 from vol.sharded import HashedLayout, OwnedVector, ShardedVector, ShardLayout, SparseShardedVector, Temporary, resting
 from vol.sparse.vector import SparseVector
 from vol.update import Gathered, Update
@@ -12,6 +12,7 @@ from vol.vector import Vector
 
 __all__ = [
     "AVG",
+    "MEAN",
     "PUSH_SUM",
     "REPLACE",
     "SUM",

@@ -14,7 +14,6 @@ from dstorm.queues.sending.unsent import Join, Shortening, supersede
 from vol.graphs.graph import Graph
 from vol.merging.joining import join_of
 from vol.merging.merge import (
-    WEIGHTED,
     Before,
     BeginMerge,
     GatherFunction,
@@ -22,7 +21,6 @@ from vol.merging.merge import (
     Term,
     UserFunction,
     apply_user_function,
-    weighed,
     wide_dtype,
 )
 from vol.rounding import Bytes, Rounding
@@ -177,9 +175,7 @@ class DenseVector(Vector):
     ) -> None:  # fmt: skip
         if isinstance(function, GatherFunction):
             own, terms = self._terms(function, messages, contents)
-            if weights := self._weights(function):
-                function, own, terms = WEIGHTED, *weighed(own, terms, weights)
-            function.merge(own, terms)
+            function.merge(own._replace(counted=self._counted(function, messages)), terms)
         else:
             apply_user_function(function, self._array, list(map(self._update, messages, contents)))
 

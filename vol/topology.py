@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from dstorm.view import View
+from vol import arguments
 from vol.graphs.graph import Graph
 
 
@@ -93,6 +96,25 @@ class Topology:
     def ins(self, step: int) -> tuple[int, ...]:
         """Return the in-neighbours at `step`, ascending. Steps count from 1."""
         return self.now.into(step)
+
+    def chosen(self, name: str, to: int | Iterable[int], peers: Sequence[int], step: int) -> list[int]:
+        """Return the ranks `to` among `peers`, the out-neighbours of the vector `name` at `step`, ascending.
+
+        TypeError: `to` is no rank, nor a list of ranks. PeerLost: one has failed. ValueError: one is no out-neighbour.
+        """
+        wanted = [to] if isinstance(to, (int, np.integer)) else to
+        try:
+            chosen = sorted({arguments.integer(peer) for peer in wanted})
+        except TypeError:
+            raise TypeError(f"{name}: to must be a rank or a list of ranks, got {to!r}") from None
+        self._view.check_alive(chosen, f"{name} cannot scatter to it")
+        strangers = [peer for peer in chosen if peer not in peers]
+        if strangers:
+            raise ValueError(
+                f"{name}: rank {self._rank} cannot scatter to {strangers}: its out-neighbours at step {step} are "
+                f"{list(peers)}"
+            )
+        return chosen
 
     def peek(self) -> Neighbours:
         """Return the neighbours for the present view, and change nothing. Any thread may call it."""

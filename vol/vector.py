@@ -17,7 +17,9 @@ from dstorm.queues.calls.direct import DirectCalls
 from dstorm.queues.consistency import Consistency
 from vol import arguments
 from vol.graphs.graph import Graph
-from vol.merging.merge import AVG, BUILT_IN, PUSH_SUM, SUM, GatherFunction, UserFunction
+from vol.merging.functions import check_function, counts_examples
+from vol.merging.merge import AVG, MEAN, PUSH_SUM, SUM, GatherFunction, UserFunction
+from vol.merging.scattered import Scattered
 from vol.merging.trained import Trained
 from vol.returns.comeback import ComesBack
 from vol.returns.returning import Returning
@@ -52,6 +54,7 @@ class Vector(ComesBack, Shared):
         self._weight = 1.0
         self._mass = 1.0
         self._trained = Trained()
+        self._scattered = Scattered()
         self._gathered_at = 0
         self._function: GatherFunction | UserFunction | None = None
         """The function of the last gather, which needs no second check."""
@@ -146,7 +149,7 @@ class Vector(ComesBack, Shared):
             peers: Sequence[int] = self._topology.seen.out(step)
             peers = self._without_newcomers(peers, step)
             if to is not None:
-                peers = self._chosen(to, peers)
+                peers = self._topology.chosen(self.name, to, peers, step)
             while True:
                 try:
                     sent = self._send(peers, rows, step, weight)
@@ -166,11 +169,11 @@ class Vector(ComesBack, Shared):
         """Merge the messages that have arrived into `array`; return what was merged. Local. Waits only under "ssp" and
         "bsp".
 
-        `function`: malt.AVG, SUM, REPLACE, WEIGHTED, TRAINED, PUSH_SUM, or a function f(own, updates). It
+        `function`: malt.AVG, MEAN, SUM, REPLACE, WEIGHTED, TRAINED, PUSH_SUM, or a function f(own, updates). It
         returns the new array, or None if it changed `own` in place. f gets private copies, and is not called without
         updates. The built-in functions merge a sparse vector row by row. `timeout_s`: the longest wait, in seconds; by
         default the deadline of the vector. Other threads and signal handlers may see `array` half merged meanwhile.
-        Under "bsp" AVG takes the weights of the graph, which are equal but in the graph "base" (malt.Graph.weight).
+        Under "bsp" AVG and MEAN take the weights of the graph, equal but in the graph "base" (malt.Graph.weight).
 
         An overwritten message biases PUSH_SUM. Under "notify-ack" no message is overwritten; under "bsp" none is if a
         gather follows every scatter; under "asp" and "ssp:S" statistics().overwritten counts them.
@@ -195,13 +198,14 @@ class Vector(ComesBack, Shared):
             lockstep = self._consistency.lockstep
             if lockstep and self._gathered_at == self._step:
                 return Gathered()
-            if self._consistency.acknowledges and _counts_examples(function):
+            if self._consistency.acknowledges and counts_examples(function):
                 function = AVG
-            is_simple = function is AVG or (lockstep and function is SUM)
+            is_mean = function is AVG or (lockstep and function is MEAN)  # which are one where all have sent
+            is_simple = is_mean or (lockstep and function is SUM)
             if is_simple and timeout_s is None and self._at_once is not None:
-                found = self._at_once.merge(function is AVG)
+                found = self._at_once.merge(is_mean)
                 if not isinstance(found, tuple):
-                    found = self._at_once.merge_later(found, self._sources, function is AVG)
+                    found = self._at_once.merge_later(found, self._sources, is_mean)
                 if found is not None:
                     self._gathered_at = self._step
                     self._mass = 1.0
@@ -212,6 +216,18 @@ class Vector(ComesBack, Shared):
             if self._returning is not None and self._returning.is_awaited and self._returning.is_steady:
                 self._returning.merged(self._gathered_at)
             self._turn.release()
+
+    def clear(self) -> None:
+        """Set `array` to zeros. Local.
+
+        No row of a sparse vector is dirty or pending then, and from now on those are that are not zeros. So increments
+        that are the same in two steps are both sent. What `top_k` has left for later scatters stays.
+
+        ClosedError: the vector is closed. RuntimeError: another thread is in a scatter or gather of this vector.
+        """
+        with self._queues.turn.taken(f"{self.name}.clear"):
+            self._check_open()
+            self._array.fill(0)
 
     def barrier(self) -> None:
         """Return once all ranks have called it. Collective.
@@ -260,29 +276,21 @@ class Vector(ComesBack, Shared):
             return self._topology.ins(max(self._step, 1))
         return self._topology.now.sources
 
-    def _chosen(self, to: int | Iterable[int], peers: Sequence[int]) -> list[int]:
-        wanted = [to] if isinstance(to, (int, np.integer)) else to
-        try:
-            chosen = sorted({arguments.integer(peer) for peer in wanted})
-        except TypeError:
-            raise TypeError(f"{self.name}: to must be a rank or a list of ranks, got {to!r}") from None
-        self._transport.view.check_alive(chosen, f"{self.name} cannot scatter to it")
-        strangers = [peer for peer in chosen if peer not in peers]
-        if strangers:
-            raise ValueError(
-                f"{self.name}: rank {self._rank} cannot scatter to {strangers}: its out-neighbours at step "
-                f"{self._step + 1} are {list(peers)}"
-            )
-        return chosen
+    def _counted(self, function: GatherFunction, messages: Sequence[Message]) -> Mapping[int, float] | None:
+        """Return the weights by rank of what an average counts, this rank included. None: `function` has none.
 
-    def _weights(self, function: GatherFunction) -> Mapping[int, float] | None:
-        """Return the weights by rank that a merge takes from the graph. None: `function` is no average, or a plain one.
-
-        Steps are those of the graph under lockstep alone: else a message may be of any step.
+        MEAN counts all that have scattered, AVG the senders, where the graph has weights. Those are of steps of the
+        graph under lockstep alone: else a message may be of any step.
         """
-        if function is AVG and self._consistency.lockstep and self._topology.graph.shares is not None:
-            return self._topology.seen.weights_at(max(self._step, 1))
-        return None
+        if not (function is MEAN or (function is AVG and self.is_weighted)):
+            return None
+        seen, merged = self._topology.seen, [(one.sender, one.step) for one in messages]
+        ranks = {sender for sender, _ in merged}
+        if function is MEAN:
+            reached, only = self._without_later(self._queues.reached()), self._consistency.lockstep
+            ranks = self._scattered.counted(merged, reached, seen.into, len(seen.ins), self._step if only else None)
+        weights = seen.weights_at(max(self._step, 1)) if self.is_weighted else None
+        return {rank: 1.0 if weights is None else weights.get(rank, 0.0) for rank in (self._rank, *ranks)}
 
     @abstractmethod
     def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:
@@ -292,7 +300,7 @@ class Vector(ComesBack, Shared):
         """As `gather`, after its checks."""
         messages = self._collect(function, timeout_s)
         self._gathered_at = self._step
-        if _counts_examples(function):
+        if counts_examples(function):
             self._trained.merged([(self._rank, self._weight), *((one.sender, one.weight) for one in messages)])
         # Every message carries mass. It has a meaning only if PUSH_SUM merges all messages.
         self._mass = self._mass + sum(one.share for one in messages) if function is PUSH_SUM else 1.0
@@ -315,7 +323,7 @@ class Vector(ComesBack, Shared):
                 else:
                     messages.append(message)
                     contents.append(content)
-            if messages:
+            if messages or function is MEAN:
                 self._merge(function, messages, contents)
         finally:
             self._queues.acknowledge()
@@ -329,22 +337,11 @@ class Vector(ComesBack, Shared):
     def _merge(
         self, function: GatherFunction | UserFunction, messages: Sequence[Message], contents: Sequence[Any]
     ) -> None:  # fmt: skip
-        """Merge the messages, at least one. `contents` holds what `_decode` returned for each."""
+        """Merge the messages, at least one but for MEAN. `contents` holds what `_decode` returned for each."""
 
     def _wants_newest(self, function: GatherFunction | UserFunction) -> bool:
         """Whether to merge only the newest waiting message of each sender."""
         return isinstance(function, GatherFunction) and function.newest
 
     def _check_function(self, function: Any) -> None:
-        if isinstance(function, GatherFunction):
-            if function.floating and self._array.dtype.kind != "f":
-                kind = self._array.dtype
-                raise TypeError(f"{self.name}: {function} needs a floating-point vector, this one is {kind}")
-        elif not callable(function):
-            names = ", ".join(map(repr, BUILT_IN))
-            raise TypeError(f"{self.name}: gather takes {names} or a function f(own, updates), got {function!r}")
-
-
-def _counts_examples(function: GatherFunction | UserFunction) -> bool:
-    """Whether the weights of messages are counts of examples for `function`."""
-    return isinstance(function, GatherFunction) and function.weigh is not None
+        check_function(self.name, function, self._array.dtype)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from malt.data import read_chunks
+
 Numbers = NDArray[np.int64]
 _POWER = 0.75
 """Negative examples are drawn by degree to this power (Mikolov et al., NeurIPS 2013)."""
+_COMMENTS = "#%"
+_LONGEST = 256
+"""The longest name of a node: in memory every name takes as much as the longest one."""
 
 
 class Links(NamedTuple):
@@ -64,31 +69,56 @@ def read(path: str, labels: str | None) -> Graph:
 
     ValueError, OSError: a file cannot be read, or has other lines.
     """
-    names, numbered = np.unique(_pairs(path), return_inverse=True)
+    edges = np.array(_pairs(path))
+    _refuse_titles(path, edges)
+    names, numbered = np.unique(edges, return_inverse=True)
     return graph(names, numbered.reshape(-1, 2), None if labels is None else _labels(labels, names))
 
 
 def _labels(path: str, names: NDArray[Any]) -> Numbers:
-    nodes, labels = _pairs(path).T
-    order = np.argsort(nodes)
-    places = np.searchsorted(nodes[order], names)
-    found = order[np.minimum(places, len(nodes) - 1)]
-    if missing := [str(name) for name in names[nodes[found] != names]]:
+    label_of: dict[str, str] = {}
+    for node, label in _pairs(path):
+        if label_of.setdefault(node, label) != label:
+            raise ValueError(f"{path}: node {node} has two labels, {label_of[node]} and {label}")
+    if missing := [name for name in names.tolist() if name not in label_of]:
         raise ValueError(f"{path}: there is no label of node {missing[0]}")
-    communities: Numbers = np.unique(labels[found], return_inverse=True)[1]
+    communities: Numbers = np.unique([label_of[name] for name in names.tolist()], return_inverse=True)[1]
     return communities
 
 
-def _pairs(path: str) -> NDArray[Any]:
-    """The two words of each line, of shape (lines, 2)."""
-    with open(path, "rb"):  # whose error has the number of the error and the name of the file
-        pass
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the file is empty
-            found = np.loadtxt(path, dtype=str, ndmin=2)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path}: {str(error).splitlines()[0]}") from None
-    if found.shape[1] != 2 or not len(found):
-        raise ValueError(f"{path}: expected two names a line, found " + (f"{found.shape[1]}" if len(found) else "none"))
-    return found
+def _pairs(path: str) -> list[tuple[str, str]]:
+    """The two words of each line. Names may hold anything but white space."""
+    pairs: list[tuple[str, str]] = []
+    for number, line in enumerate(_lines(path), start=1):
+        try:
+            words = line.decode().split()
+        except UnicodeDecodeError:
+            raise ValueError(f"{path}:{number}: not UTF-8") from None
+        if not words or _is_comment(words):
+            continue
+        if len(words) != 2 or max(map(len, words)) > _LONGEST:
+            what = f"{len(words)}" if len(words) != 2 else f"one of more than {_LONGEST} characters"
+            raise ValueError(f"{path}:{number}: expected two names a line, found {what}")
+        pairs.append((words[0], words[1]))
+    if not pairs:
+        raise ValueError(f"{path}: expected two names a line, found none")
+    return pairs
+
+
+def _lines(path: str) -> Iterator[bytes]:
+    for chunk in read_chunks(path):
+        yield from chunk.split(b"\n")[:-1]
+
+
+def _is_comment(words: Sequence[str]) -> bool:
+    """Whether a line is a comment, and not the edge of a node whose name begins as one."""
+    return words[0][0] in _COMMENTS and (len(words) != 2 or len(words[0]) == 1)
+
+
+def _refuse_titles(path: str, edges: NDArray[Any]) -> None:
+    """ValueError: the first line seems to hold titles: its names are of another kind than all others."""
+    first, others = edges[0].tolist(), edges[1:].reshape(-1)
+    are_numbers = others.size and np.char.isdecimal(others).all() and not np.char.isdecimal(edges[0]).any()
+    is_marked = first[0][0] in _COMMENTS and not any(np.char.startswith(others, mark).any() for mark in _COMMENTS)
+    if are_numbers or is_marked:
+        raise ValueError(f"{path}: the first names, {first[0]} and {first[1]}, seem to be titles: remove their line")

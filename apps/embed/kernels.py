@@ -16,6 +16,7 @@ from malt.kernels import Kernels
 
 Pairs = NDArray[np.int32]
 Floats = NDArray[np.float32]
+Counts = NDArray[np.int32]
 kernel = Kernels(fast=True)
 
 
@@ -59,9 +60,13 @@ def draw(
     links: Links, starts: Pairs, walk: Pairs, window: int, p: float, q: float, generator: np.random.Generator,
     pairs: Pairs,
 ) -> None:  # fmt: skip
-    """Fill `pairs` with the pairs of a walk from each of `starts`. `walk`: memory for its nodes."""
-    nodes, length, row = len(links.threshold), len(walk), 0
-    for start in starts:
+    """Fill `pairs` with the pairs of a walk from each of `starts`. `walk`: memory for its nodes.
+
+    A pair of the first walk is followed by one of the second: those of one walk repeat the same nodes.
+    """
+    nodes, length = len(links.threshold), len(walk)
+    for first, start in enumerate(starts):
+        row = first
         walk[0] = start
         for step in range(1, length):
             walk[step] = _next(links, walk[step - 2] if step > 1 else -1, walk[step - 1], p, q, generator)
@@ -74,7 +79,31 @@ def draw(
                     at = generator.random() * nodes
                     drawn = int(at)
                     pairs[row, column] = drawn if at - drawn < links.threshold[drawn] else links.other[drawn]
-                row += 1
+                row += len(starts)
+
+
+@kernel()
+def exchange_end(pairs: Pairs, first: int, most: int, centers: Counts, others: Counts) -> int:
+    """The end of the pairs from `first` on of which no node is the center, or another one, of more than `most`.
+
+    `centers`, `others`: zeros, one for each node, and zeros again on return.
+    """
+    end = first
+    while end < len(pairs):
+        repeats = centers[pairs[end, 0]]
+        for column in range(1, pairs.shape[1]):
+            repeats = max(repeats, others[pairs[end, column]])
+        if repeats >= most:
+            break
+        centers[pairs[end, 0]] += 1
+        for column in range(1, pairs.shape[1]):
+            others[pairs[end, column]] += 1
+        end += 1
+    for row in range(first, end):
+        centers[pairs[row, 0]] = 0
+        for column in range(1, pairs.shape[1]):
+            others[pairs[row, column]] = 0
+    return end
 
 
 @kernel()
@@ -124,5 +153,7 @@ def compile_kernels() -> None:
     pairs, found = np.zeros((2, 3), np.int32), np.zeros((2, 2), np.float32)
     walk, vectors = np.zeros(2, np.int32), np.zeros((2, 1), np.float32)
     draw(links, np.zeros(1, np.int32), walk, 1, 1.0, 1.0, np.random.default_rng(0), pairs)
+    counts = np.zeros(2, np.int32)
+    exchange_end(pairs, 0, 1, counts, counts)
     products(vectors, vectors, pairs, found)
     learn(vectors, vectors, pairs, found, 0.1)

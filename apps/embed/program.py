@@ -45,7 +45,7 @@ class Problem(harness.Problem):
         self.nodes = len(found.names)
         self.pairs = kernels.pair_count(options.length, options.window)
         self.rows = self.nodes * self.pairs
-        options.exchange_every = options.exchange_every or min(max(self.nodes // 50, 1), 50)
+        options.exchange_every = min(options.exchange_every, self.nodes)
 
     def memory(self) -> Need:
         options, held = self.options, -(-self.options.dim // malt.size())
@@ -73,8 +73,8 @@ class Problem(harness.Problem):
         return (
             f"{self.nodes:,} nodes, {edges:,} edges; {self.rows:,} pairs an epoch\n"
             f"{options.dim} dimensions, walks of {options.length} nodes, window {options.window}, p {options.p:g}, "
-            f"q {options.q:g}, {options.negatives} negatives, first step {options.step:g}, an exchange every "
-            f"{options.exchange_every:,} walks"
+            f"q {options.q:g}, {options.negatives} negatives, first step {options.step:g}, at most "
+            f"{options.exchange_every:,} walks between exchanges"
         )
 
 
@@ -117,7 +117,7 @@ class Trainer(harness.Trainer):
             done = (epoch - 1 + first / len(nodes)) / options.epochs
             loss += self._vectors.learn(pairs, options.step * max(1 - done, 1e-4))
         if not np.isfinite(loss):
-            raise harness.BadInput("the loss is not finite: take a smaller --step, or a smaller --exchange-every")
+            raise harness.BadInput("the loss is not finite: take a smaller --step")
         self._loss_of_epochs[self._resumed + epoch - 1 - self._first :] = [loss / problem.rows]
         self.loss = self._loss_of_epochs[-1]
         self._vectors.give()
@@ -152,7 +152,7 @@ class Trainer(harness.Trainer):
 
     def warning(self, report: Report) -> str:
         is_worse = (report.final["loss"] or 0) > (self._options.negatives + 1) * math.log(2)
-        return "the vectors are worse than zeros: take a smaller --step or --exchange-every" if is_worse else ""
+        return "the vectors are worse than zeros: take a smaller --step" if is_worse else ""
 
 
 class Program(harness.Program):
@@ -164,8 +164,8 @@ class Program(harness.Program):
 
     def add_options(self, parser: Parser) -> None:
         add, whole = parser.add_argument, harness.whole_number
-        add("edges", nargs="?", metavar="EDGES", help="lines with the names of two nodes, also .gz .bz2 .xz; # begins "
-            "a comment (a graph of 5 communities made of the seed)")  # fmt: skip
+        add("edges", nargs="?", metavar="EDGES", help="lines with the names of two nodes, also .gz .bz2 .xz; lines "
+            "that begin with # are comments (a graph of 5 communities made of the seed)")  # fmt: skip
         add("--labels", metavar="FILE", help="lines with a node and its community: measure the NMI of clusters")
         add("--dim", type=whole(1), default=64, metavar="K", help="numbers of a vector (%(default)s)")
         add("--walks", dest="epochs", type=whole(0), default=10, metavar="N", help="walks from each node (%(default)s)")
@@ -177,8 +177,8 @@ class Program(harness.Program):
         add("--step", type=harness.positive_number, default=0.025, metavar="X",
             help="the first step size; it falls to 0 in a line (%(default)s)")  # fmt: skip
         add("--model", metavar="FILE", help="start from vectors that --save wrote")
-        add("--exchange-every", type=whole(1), metavar="N",
-            help="walks of all ranks between two exchanges (a 50th of the nodes, at most 50)")  # fmt: skip
+        add("--exchange-every", type=whole(1), default=50, metavar="N",
+            help="walks of all ranks between two exchanges, at most (%(default)s)")  # fmt: skip
         harness.add_common_options(parser, epochs=None)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:

@@ -18,6 +18,14 @@ from apps.embed import kernels
 from apps.embed.kernels import Floats, Pairs
 from apps.harness import Array, sum_statistics
 
+_STALE = 0.5
+"""What the step sizes of a node's pairs may add up to in an exchange.
+
+Products are those of the vectors before the exchange. So the steps of a node in it add up as if none had seen the
+others, and hubs diverge where that is too much: from 2.4 on, in graphs whose degrees follow a power law. At 0.5 the
+loss is 0.4 % above that of steps pair by pair, and clusters are the same.
+"""
+
 
 class Counted(NamedTuple):
     """Traffic, as the harness counts that of a vector."""
@@ -37,6 +45,7 @@ class Vectors:
         self.near = saved["near"] if saved else self.own.derive()
         self._sums = np.empty(found[0] * found[1] + 1, np.float32)
         self._negatives, self._exchanged = found[1], 0
+        self._counts = np.zeros((2, nodes), np.int32)
         self.counted = Counted(self._statistics, np.empty(0))
         self._take()
 
@@ -80,6 +89,15 @@ class Vectors:
 
     def learn(self, pairs: Pairs, step: float) -> float:
         """Take a step for each pair. Returns their losses. Collective. PeerLost, on all ranks: a part is lost."""
+        loss, first, most = 0.0, 0, max(int(_STALE / step), 1)
+        while first < len(pairs):
+            end = kernels.exchange_end(pairs, first, most, *self._counts)
+            loss += self._exchange(pairs[first:end], step)
+            first = end
+        return loss
+
+    def _exchange(self, pairs: Pairs, step: float) -> float:
+        """Learn from these, whose products are added up at once."""
         sums = self._sums[: len(pairs) * self._negatives + 1]
         found = sums[:-1].reshape(len(pairs), -1)
         kernels.products(self._own, self._near, pairs, found)

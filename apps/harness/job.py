@@ -37,7 +37,7 @@ def run(program: Program, arguments: Sequence[str]) -> None:
     options = parser(program).parse_args(arguments)
     with user_errors():
         if graph := getattr(options, "graph", None):
-            malt.graph(graph, malt.size())
+            malt.graph(graph, malt.size(), options.degree)
         check_outputs(options, program.inputs(options))
         check_checkpoint(options)
         problem = program.load(options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from dataclasses import dataclass
 
 import malt
@@ -12,13 +13,12 @@ _DEPTH = 2
 """Slots for each sender, as in malt.vector."""
 
 
-def queues_nbytes(graph: str, message_nbytes: int, depth: int = _DEPTH) -> int:
+def queues_nbytes(options: Namespace, message_nbytes: int, depth: int = _DEPTH) -> int:
     """The bytes that the queues of one vector take on this rank: in-degree x depth x message. Local.
 
     Where ranks may fail, any rank may become a neighbour.
     """
-    size = malt.size()
-    senders = malt.graph(graph, size).sources(malt.rank())
+    senders = malt.graph(options.graph, malt.size(), options.degree).sources(malt.rank())
     return len(malt.init().reachable(senders)) * depth * message_nbytes
 
 

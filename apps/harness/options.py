@@ -40,10 +40,9 @@ def add_common_options(
     if exchange_every is not None:
         add("--exchange-every", type=whole_number(1), default=exchange_every, metavar="N",
             help=f"{unit} that a rank trains on between two exchanges (%(default)s)")  # fmt: skip
-    if graph is not None:
-        add("--graph", default=graph, help="along which updates travel: all, ring, chord, auto... (%(default)s)")
-    if sync is not None:
-        add("--sync", default=sync, help="asp, bsp, ssp:S or notify-ack (%(default)s)")
+    if graph is not None and sync is not None:
+        add_graph(parser, graph, sync)
+        parser.set_defaults(graph=graph, sync=sync)
     add("--seed", type=whole_number(0), default=0, metavar="N", help="of all that is random (%(default)s)")
     add("--save", metavar="FILE", help="write the final model there, as .npz")
     add("--checkpoint", metavar="FILE", help="save there, at the end of epochs, what a failed run can resume from")
@@ -52,6 +51,20 @@ def add_common_options(
     add("--resume", action="store_true",
         help="go on from the --checkpoint FILE, on any number of ranks; where there is none, begin")  # fmt: skip
     add("--json", metavar="FILE", help="write a report there")
+
+
+def add_graph(parser: Any, graph: str, sync: str) -> None:
+    """Add --graph, --degree and --sync to a parser or a group of one. What is not given is None; the help says this."""
+    add = parser.add_argument
+    add("--graph", help=f"along which updates travel: all, ring, chord, auto... ({graph})")
+    add("--degree", type=whole_number(1), metavar="N",
+        help="peers of a rank, at most, along halton, chord, exponential, random, base (log2 of ranks)")  # fmt: skip
+    add("--sync", help=f"asp, bsp, ssp:S or notify-ack ({sync})")
+
+
+def graph_of(options: argparse.Namespace) -> Any:
+    """What --graph and --degree say, for malt.vector or malt.Replica. Local. ValueError: there is no such graph."""
+    return options.graph if options.degree is None else malt.graph(options.graph, malt.size(), options.degree)
 
 
 def add_tolerance(parser: Parser) -> None:

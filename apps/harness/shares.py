@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
@@ -20,7 +19,7 @@ class Failures:
 
     def __init__(self, rows: Callable[[int], int], unit: str = "rows") -> None:
         self._rows, self._unit = rows, unit
-        self._began = time.time()
+        self._began_s = malt.clock()
         self._had: dict[int, int] = {}
         self._anew: dict[int, dict[str, int]] = {}
         """By rank, what the report says of the epoch in which its part began anew."""
@@ -42,18 +41,18 @@ class Failures:
         return [
             {
                 "rank": failure.rank,
-                "at_s": max(0.0, failure.at - self._began),
+                "at_s": max(0.0, failure.at_s - self._began_s),
                 "reason": failure.reason,
                 "rows": self._had[failure.rank] if failure.rank in self._had else self._rows(failure.rank),
-                **self._back(failure.back_at),
+                **self._back(failure.back_at_s),
                 **self._anew.get(failure.rank, {}),
             }
             for failure in malt.lost_ranks()
         ]
 
-    def _back(self, at: float | None) -> dict[str, float]:
+    def _back(self, at_s: float | None) -> dict[str, float]:
         """The entry of a rank that came back at this time; empty: it did not."""
-        return {} if at is None else {"back_at_s": max(0.0, at - self._began)}
+        return {} if at_s is None else {"back_at_s": max(0.0, at_s - self._began_s)}
 
 
 class Shares:
@@ -73,7 +72,7 @@ class Shares:
         """The ranks that were alive when rows were dealt last."""
         self.failures = Failures(self.rows, self.unit)
         self._ended: list[float] = []
-        """When each epoch ended."""
+        """When each epoch ended. All times are those of malt.clock()."""
         self._dealt: dict[int, float] = {}
         """When the rows of each failed rank were dealt to others."""
 
@@ -96,7 +95,7 @@ class Shares:
         while more > 0:
             for epoch in range(last - more + 1, last + 1):
                 yield epoch
-                self._ended.append(time.time())
+                self._ended.append(malt.clock())
             more = self._missing(last - first + 1) if sync == "asp" and self.is_made_up else 0
 
     def _missing(self, most: int) -> int:
@@ -107,8 +106,8 @@ class Shares:
         missing = 0
         for failure in malt.lost_ranks():
             # Its rows are trained again by others, or by itself.
-            since = _first((self._dealt.get(failure.rank), failure.back_at), failure.at)
-            without = sum(failure.at < ended <= since for ended in self._ended)
+            since = _first((self._dealt.get(failure.rank), failure.back_at_s), failure.at_s)
+            without = sum(failure.at_s < ended <= since for ended in self._ended)
             missing = max(missing, without - sum(ended > since for ended in self._ended))
         reports = by_rank([missing, most]).values()  # a rank that came back has fewer epochs than others
         return int(min(max(column) for column in zip(*reports, strict=True)))
@@ -132,7 +131,7 @@ class Shares:
         """
         before = set(self.alive)
         failed = before.difference(alive)
-        self._dealt |= dict.fromkeys(failed, time.time())
+        self._dealt |= dict.fromkeys(failed, malt.clock())
         self.failures.mark_failed(failed, alive)
         self.alive = alive
         return bool(before.symmetric_difference(alive))

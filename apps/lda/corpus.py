@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,9 +13,11 @@ from numpy.typing import NDArray
 
 import malt
 from apps.harness import Array
+from malt.data import read_chunks
 
 _HEADER = 3
-"""Lines of UCI's format before those of counts: documents, words, lines."""
+"""Lines of UCI's format before those of counts: documents, words, lines of counts."""
+_START_NBYTES = np.dtype(np.int64).itemsize
 _EXACT = 1 << 24
 """The largest count that float32 holds with all smaller ones."""
 
@@ -59,32 +64,40 @@ def read(path: Any, zero_based: bool | None = None) -> tuple[Corpus, bool]:
 
 def _is_uci(path: Any) -> bool:
     """Whether the first lines hold a number each."""
-    with open(path, "rb"):  # whose error has the number of the error and the name of the file
-        pass
-    try:
-        return _numbers(path, max_rows=_HEADER).shape == (_HEADER, 1)
-    except ValueError:
-        return False
+    head = list(islice(_lines(path), _HEADER))
+    return len(head) == _HEADER and all(re.fullmatch(r"\s*[0-9]+\s*", line) for line in head)
 
 
 def _uci(path: Any) -> Corpus:
-    documents, words = _numbers(path, max_rows=_HEADER)[:2, 0]
-    try:
-        rows = _numbers(path, skiprows=_HEADER).T
-    except ValueError as error:
-        raise ValueError(f"{path}: {str(error).splitlines()[0]}") from None
-    if len(rows) != 3:
-        raise ValueError(f"{path}: expected document, word and count in each line, found {len(rows)} numbers")
-    for name, found, most in (("document", rows[0], documents), ("word", rows[1], words)):
-        if found.min() < 1 or found.max() > most:
-            raise ValueError(f"{path}: a {name} must have a number from 1 to {most}, as the header says")
-    return corpus(rows[0] - 1, rows[1] - 1, rows[2], (int(documents), int(words)), path)
-
-
-def _numbers(path: Any, **options: Any) -> NDArray[np.int64]:
+    lines = _lines(path)
+    documents, words, count = map(int, islice(lines, _HEADER))
+    free = malt.free_memory()
+    if free is not None and _START_NBYTES * documents > free:
+        raise ValueError(f"{path}: {documents:,} documents, as the header says, do not fit in memory")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # there are no lines
-        return np.loadtxt(path, dtype=np.int64, ndmin=2, **options)
+        try:
+            rows = np.loadtxt(lines, dtype=np.int64, comments=None, ndmin=2).T
+        except ValueError as error:
+            if str(error).startswith(str(path)):  # the file is damaged
+                raise
+            raise ValueError(f"{path}: after the header: {str(error).splitlines()[0]}") from None
+    if not rows.size:
+        rows = np.empty((3, 0), np.int64)
+    if len(rows) != 3:
+        raise ValueError(f"{path}: expected document, word and count in each line, found {len(rows)} numbers")
+    if rows.shape[1] != count:
+        raise ValueError(f"{path}: {rows.shape[1]:,} lines of counts, and {count:,} as the header says: fetch it again")
+    for name, found, most in (("document", rows[0], documents), ("word", rows[1], words)) if count else ():
+        if found.min() < 1 or found.max() > most:
+            raise ValueError(f"{path}: a {name} must have a number from 1 to {most}, as the header says")
+    return corpus(rows[0] - 1, rows[1] - 1, rows[2], (documents, words), path)
+
+
+def _lines(path: Any) -> Iterator[str]:
+    """The lines that are not blank."""
+    for chunk in read_chunks(str(path)):
+        yield from filter(str.strip, chunk.decode("latin-1").split("\n"))
 
 
 def planted(

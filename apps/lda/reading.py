@@ -11,6 +11,7 @@ import malt
 from apps.lda.corpus import Corpus, planted, read
 from apps.lda.kernels import Floats
 from malt import files
+from malt.data import read_chunks
 
 PROGRAM: Final = "apps.lda"
 
@@ -53,8 +54,10 @@ def _corpora(options: Namespace) -> tuple[Corpus | None, Corpus | None]:
 
 
 def _names(path: str, words: int) -> list[str]:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        names = file.read().splitlines()
+    lines = b"".join(read_chunks(path)).decode("utf-8", errors="replace").rstrip().split("\n")
+    names = [line.strip() for line in lines]
+    if "" in names:
+        raise ValueError(f"{path}:{names.index('') + 1}: a line without a word")
     if len(names) < words:
         raise ValueError(f"{path}: {len(names):,} words, and the documents have {words:,}")
     return names

@@ -32,7 +32,8 @@ class Averaging(Learner):
         self.sizes, self.travelling = [len(self.places)], self.places[:0]
         super().__init__(ratings, settings, generator, state)
         self.items = malt.vector(
-            self.first_items(), kind="sparse", track=False, graph=options.graph, sync=options.sync, check_finite=True,
+            self.first_items(), kind="sparse", track=False, graph=harness.graph_of(options), sync=options.sync,
+            check_finite=True,
             capacity=min(len(ratings.item_counts), options.exchange_every + int(ratings.user_counts.max())),
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ from apps.mf.averaging import Averaging
 from apps.mf.ratings import DealtRatings
 from malt.kernels.factors import Learner, Rotation, Settings
 
-_AVERAGE: Final[dict[str, Any]] = {"exchange_every": 50_000, "graph": "all", "sync": "asp"}
+_AVERAGE: Final[dict[str, Any]] = {"exchange_every": 50_000, "graph": "all", "degree": None, "sync": "asp"}
 """The options of --mix average, and their defaults."""
 
 
@@ -22,11 +22,10 @@ def add_options(parser: Parser) -> None:
     """Add --mix and the options of --mix average."""
     parser.add_argument("--mix", choices=("rotate", "average"), default="rotate",
         help="how items are shared: each has one holder, who passes it on; or means (%(default)s)")  # fmt: skip
-    add = parser.add_argument_group("for --mix average").add_argument
-    add("--exchange-every", type=harness.whole_number(1), metavar="N",
+    group = parser.add_argument_group("for --mix average")
+    group.add_argument("--exchange-every", type=harness.whole_number(1), metavar="N",
         help=f"ratings that a rank trains on between two exchanges ({_AVERAGE['exchange_every']})")  # fmt: skip
-    add("--graph", help=f"along which updates travel: all, ring, chord, auto... ({_AVERAGE['graph']})")
-    add("--sync", help=f"asp, bsp, ssp:S or notify-ack ({_AVERAGE['sync']})")
+    harness.add_graph(group, _AVERAGE["graph"], _AVERAGE["sync"])
 
 
 def settle(options: Namespace) -> None:
@@ -54,4 +53,4 @@ def nbytes(ratings: DealtRatings) -> int:
     if options.mix == "rotate":
         return ratings.row_nbytes * items
     sent = ratings.row_nbytes * min(items, options.exchange_every + int(ratings.user_counts.max()))
-    return memory.queues_nbytes(options.graph, sent)
+    return memory.queues_nbytes(options, sent)

@@ -37,7 +37,7 @@ class Problem(problem.Problem):
         message = self._capacity * (1 + options.hidden[0]) * np.dtype(np.float32).itemsize
         nbytes = (problem.COPIES + memory.snapshots(options.epochs)) * self.nbytes
         return Need(
-            nbytes + memory.queues_nbytes(options.graph, message, DEPTH),
+            nbytes + memory.queues_nbytes(options, message, DEPTH),
             super().memory().what if options.problem else reading.widest(options, *self.sets),
             "correct the line, or take fewer neurons, ranks or epochs",
         )

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 
 import malt
-from apps.harness import Array, common_mean
+from apps.harness import Array, common_mean, graph_of
 from malt.kernels.networks import OPTIMIZERS, Kind, Labels, Optimizer, Weights, cross_entropy
 
 EVALUATED_ROWS: Final = 1000
@@ -70,7 +70,7 @@ class Learner:
 
     @staticmethod
     def _vector(options: Namespace, place: int, array: Weights, **more: Any) -> Any:
-        common = {"graph": options.graph, "sync": options.sync, "check_finite": True, "name": f"layer {place}"}
+        common = {"graph": graph_of(options), "sync": options.sync, "check_finite": True, "name": f"layer {place}"}
         return malt.vector(array, **common, **more)
 
     def take(self, mine: Any) -> None:

@@ -49,7 +49,7 @@ class Problem(harness.Problem):
     def memory(self) -> Need:
         options, copies = self.options, COPIES + memory.snapshots(self.options.epochs)
         return Need(
-            copies * self.nbytes + memory.queues_nbytes(options.graph, self.nbytes),
+            copies * self.nbytes + memory.queues_nbytes(options, self.nbytes),
             f"--hidden {','.join(map(str, options.hidden))} makes a network of {self.nbytes // 4:,} weights",
             "take fewer neurons, ranks or epochs",
         )

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 import malt
-from apps.harness import common_mean
+from apps.harness import common_mean, graph_of
 from malt.kernels import linear
 from malt.kernels.linear import Examples, Order, Params, Problem
 
@@ -68,6 +68,9 @@ class ModelLearner:
     """Every rank trains on its own, and ranks average their models or the changes of their models.
 
     The result is a weighted mean of the models so far (`linear.blend`), which has less noise than the last of them.
+
+    "reweighted": an example counts as many times as there are ranks, so each rank goes as far as one that has all rows
+    (Zhang and Jordan, "Splash", 2015). With Bottou's step sizes, that is a first step as many times as large.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class ModelLearner:
         state: State | None = None,
     ) -> None:  # fmt: skip
         self._problem, self._data, self._eta0 = problem, data, eta0
+        self._weight = malt.size() if options.average == "reweighted" else 1
         self._params: Params = np.zeros(n_features + 1, np.float32)
         self.model: Params = np.zeros_like(self._params)
         self._trained, self._blended = 0.0, 0
@@ -87,14 +91,15 @@ class ModelLearner:
 
     def _connect(self, options: Namespace) -> None:
         self._alone = options.average == "none" or malt.size() == 1
-        average = "model" if options.average == "none" else options.average
+        average = "delta" if options.average == "delta" else "model"
         self._replica = malt.Replica(
-            self._params, average=average, graph=options.graph, sync=options.sync, check_finite=True
+            self._params, average=average, graph=graph_of(options), sync=options.sync, check_finite=True
         )
         self.vectors = self._replica.vectors
 
     def learn(self, order: Order, due: bool) -> None:
-        self._trained = linear.train(self._problem, self._data, order, self._params, self._eta0, self._trained)
+        eta0 = self._weight * self._eta0
+        self._trained = linear.train(self._problem, self._data, order, self._params, eta0, self._trained)
         self._note(order)
         if due:
             self._exchange()
@@ -151,7 +156,7 @@ class SparseModelLearner(ModelLearner):
             carried,
             kind="sparse",
             track=False,
-            graph=options.graph,
+            graph=graph_of(options),
             sync=options.sync,
             depth=DEPTH,
             check_finite=True,
@@ -220,7 +225,7 @@ class GradientLearner:
         if state:
             self.model[:], self._trained = state["model"], int(state["trained"])
         self._vector = malt.vector(
-            n_features + 1, kind=self.kind, graph=options.graph, sync=options.sync, check_finite=True
+            n_features + 1, kind=self.kind, graph=graph_of(options), sync=options.sync, check_finite=True
         )
         self.vectors = [self._vector]
 
@@ -241,7 +246,7 @@ class GradientLearner:
 
     def _average(self, order: Order, gradient: Params) -> None:
         self._vector.scatter()
-        self._vector.gather(malt.AVG)
+        self._vector.gather(malt.MEAN)
 
     def finish(self) -> None:
         self._vector.close()
@@ -277,9 +282,7 @@ class SparseGradientLearner(GradientLearner):
         penalty = np.float32(self._problem.l2) * self.model
         penalty[-1] = 0  # the intercept is not shrunk
         own = gradient[rows] - penalty[rows]
-        gradient[:] = 0
+        self._vector.clear()
         gradient[rows] = own
-        self._vector.scatter(rows)
-        merged = self._vector.gather(malt.SUM)
-        gradient /= np.float32(1 + merged.count)
+        super()._average(order, gradient)
         gradient += penalty

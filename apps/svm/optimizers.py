@@ -9,16 +9,17 @@ from apps import harness
 from apps.harness import Parser
 from malt.kernels import linear
 
-AVERAGES: Final = ("model", "delta", "gradient", "none")
+AVERAGES: Final = ("model", "reweighted", "delta", "gradient", "none")
 _SGD: Final[dict[str, Any]] = {
     "epochs": 10, "exchange_every": 1000, "average": "model", "vector": "dense", "step": None, "graph": "all",
-    "sync": "asp", "tolerance": 0.0,
+    "degree": None, "sync": "asp", "tolerance": 0.0,
 }  # fmt: skip
 _DUAL: Final[dict[str, Any]] = {"epochs": 1000, "exchange_every": None, "gap": 1e-4}
 """The options of each optimizer, and their defaults."""
 _WHY: Final = {
     "average": "the ranks of dual add up their changes", "vector": "the ranks of dual add up whole weights",
     "step": "dual has no step size", "graph": "all ranks of dual exchange together",
+    "degree": "all ranks of dual exchange together",
     "sync": "all ranks of dual exchange together", "tolerance": "dual ends by --gap",
     "gap": "sgd knows of no duality gap, and ends by --tolerance",
 }  # fmt: skip
@@ -36,15 +37,16 @@ def add_options(parser: Parser) -> None:
     dual = parser.add_argument_group("for --optimizer dual").add_argument
     dual("--gap", type=harness.real_number(0), metavar="X",
          help=f"stop when the duality gap is this part of the objective ({_DUAL['gap']}; 0: never)")  # fmt: skip
-    sgd = parser.add_argument_group("for --optimizer sgd").add_argument
-    sgd("--average", choices=AVERAGES, help=f"what ranks exchange ({_SGD['average']})")
+    group = parser.add_argument_group("for --optimizer sgd")
+    sgd = group.add_argument
+    sgd("--average", choices=AVERAGES, help=f"what ranks exchange; reweighted: models, "
+        f"and an example counts as many times as there are ranks ({_SGD['average']})")  # fmt: skip
     sgd("--vector", choices=("dense", "sparse"),
         help=f"send all weights, or those of features that were in the rows ({_SGD['vector']})")  # fmt: skip
     sgd("--step", type=harness.positive_number, metavar="X", help="the first step size (chosen on a sample)")
     sgd("--tolerance", type=harness.real_number(0), metavar="X",
         help="stop when an epoch improves the objective by less than this part of it (0: never)")  # fmt: skip
-    sgd("--graph", help=f"along which updates travel: all, ring, chord, auto... ({_SGD['graph']})")
-    sgd("--sync", help=f"asp, bsp, ssp:S or notify-ack ({_SGD['sync']})")
+    harness.add_graph(group, _SGD["graph"], _SGD["sync"])
 
 
 def settle(options: Namespace) -> None:

@@ -34,7 +34,7 @@ class Problem(common.Problem):
         options = self.options
         nbytes = np.dtype(np.float32).itemsize * (self.n_features + 1)
         depth = {"depth": DEPTH} if options.vector == "sparse" else {}
-        queues = 0 if options.average == "none" else memory.queues_nbytes(options.graph, nbytes, **depth)
+        queues = 0 if options.average == "none" else memory.queues_nbytes(options, nbytes, **depth)
         copies = _COPIES + memory.snapshots(options.epochs, options.tolerance)
         return self.need(copies * nbytes + queues)
 

@@ -60,7 +60,7 @@ class _Exchanging:
     """The program's own learner."""
 
     def __init__(self, problem: Problem, mine: Examples, n_features: int, eta0: float, way: Way) -> None:
-        options = Namespace(graph=way.graph, sync=way.sync, average="model", vector="dense")
+        options = Namespace(graph=way.graph, degree=None, sync=way.sync, average="model", vector="dense")
         self._learner = learners.learner(problem, mine, n_features, eta0, options)
         self.vectors = self._learner.vectors
 

@@ -28,10 +28,10 @@ in ten epochs. It is made by
 - *delta*: ranks average the changes since the last exchange, and add the mean to the model of then. Under bsp on the
   graph "all" this is the same sum, and results differ by rounding. Under asp a late model is still a model to average,
   but an overwritten change is never made up for: average models.
-- *gradient*: ranks take one step along the mean subgradient of their examples. It takes fewer steps, and so learns more
-  slowly by the example. It is for models that cannot be averaged.
-- *sparse* sends only the weights of features in the rows since the last exchange. The result is the same, for fewer
-  bytes if there are many features and rows are short.
+- *gradient*: ranks take one step along the mean subgradient of their examples (malt.MEAN). It takes fewer steps, and so
+  learns more slowly by the example. It is for models that cannot be averaged.
+- *sparse* sends only the weights of features in the rows since the last exchange; of gradients those that are not zero.
+  The result is the same, for fewer bytes if there are many features and rows are short.
 """
 
 

@@ -79,7 +79,7 @@ class Training:
 
     def run(self, graph: str, ranks: int, seed: int) -> Result:
         """Train on `ranks` simulated ranks along `graph`."""
-        options = Namespace(graph=graph, sync="bsp", average="model", exchange_every=EXCHANGE_EVERY)
+        options = Namespace(graph=graph, degree=None, sync="bsp", average="model", exchange_every=EXCHANGE_EVERY)
         dealt = np.random.default_rng(seed).permutation(len(self.data.y))
         sample = linear.examples(self.data.X, self.data.y, dealt[: 8 * linear.STEP_SAMPLE])
         width = self.data.X.shape[1]

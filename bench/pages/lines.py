@@ -32,6 +32,9 @@ class Example(NamedTuple):
 EXAMPLES = {
     "logistic": Example("Logistic regression", "`malt.Replica` around an array", "loss", 0.1553, 0.1558),
     "svm": Example("A linear SVM", "a vector of gradients, as in the MALT paper", "objective", 0.3554, 0.3553),
+    "talk": Example(
+        "The loop of the talk", "a sparse vector of gradients: the features of a row", "accuracy", 0.952, 0.9345
+    ),
     "mf": Example("Matrix factorization", "a sparse vector, which sends the rows that changed", "RMSE", 0.3247, 0.3250),
     "mlp": Example("A neural network", "`malt.Replica` around a dict of layers", "accuracy", 0.996, 0.997),
     "cnn": Example("A network of PyTorch", "`malt.torch.Optimizer` around one of torch", "accuracy", 0.999, 0.998),

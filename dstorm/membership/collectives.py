@@ -23,6 +23,8 @@ from dstorm.membership.barriers.barrier import Barrier
 from dstorm.transport import Bytes, Transport, Window
 
 PIECE_NBYTES = 1 << 18
+_COPIED_NBYTES = 1 << 24
+"""What is copied from one heartbeat to the next."""
 _HEAD = np.dtype(np.int64)
 """Two of them stand before a piece: the length of the longest data of its sender, and of that for the receiver."""
 _CELL_NBYTES = PIECE_NBYTES + 64
@@ -99,7 +101,7 @@ class Collectives:
                 if source in one.pieces:
                     given[one.start : one.start + len(one.pieces[source])] = one.pieces[source]
             if source in living:
-                mine[:] = given
+                self._copy(given, mine)
                 return
 
     def allreduce(
@@ -110,7 +112,7 @@ class Collectives:
         result = np.empty(array.size, array.dtype)
         while not self._reduce(array.astype(wide, copy=False).reshape(-1), result, op, weights):
             pass  # a rank has failed between two pieces: begin again
-        np.copyto(array, result.reshape(array.shape))
+        self._copy(result, array.reshape(-1))
 
     def _reduce(
         self, mine: NDArray[Any], result: NDArray[Any], op: str, weights: Mapping[int, float] | None
@@ -128,6 +130,13 @@ class Collectives:
                 here = start // mine.itemsize
                 reduction.reduce_into(result[here : here + parts[ranks[0]].size], parts, op, weights)
         return True
+
+    def _copy(self, source: NDArray[Any], target: NDArray[Any]) -> None:
+        """Copy a flat array, and give heartbeats: the others may be further on, and wait for this rank."""
+        length = _COPIED_NBYTES // source.itemsize
+        for start in range(0, source.size, length):
+            target[start : start + length] = source[start : start + length]
+            self._barrier.heartbeat()
 
     def _exchange(self, mine: Bytes, what: str) -> Iterator[_Round]:
         """Exchange the data of all ranks, round by round, until all of it has come: `mine` is for all ranks."""

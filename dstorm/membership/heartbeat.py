@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from dstorm.running_time import RunningTime
+
 FLOOR_S, GAPS = 10.0, 4.0
 """The default timeout is GAPS times the longest time between two heartbeats so far, but at least FLOOR_S."""
-_OWN_PAUSE_S = 1.0
-"""A rank that was stopped for longer counts the time since heartbeats of others anew."""
+_LONGEST_STEP_S, _LONGEST_STEP = 1.0, 0.5
+"""The longest time between two of this rank's own heartbeats that counts: it was stopped, and has not listened. The
+second is a share of the timeout."""
 _TOGETHER = 0.8
 """Once a rank has passed the timeout, all ranks beyond this part of it count as silent."""
 
@@ -29,7 +32,7 @@ class HeartbeatTimeout:
         self._fixed_s = suspect_after_s
         self._longest_s = 0.0
         self._heard_at = dict.fromkeys(others, now)
-        self._running_at = now
+        self._running = RunningTime(now, min(_LONGEST_STEP_S, _LONGEST_STEP * self.suspect_after_s))
 
     @property
     def suspect_after_s(self) -> float:
@@ -37,31 +40,22 @@ class HeartbeatTimeout:
         return max(FLOOR_S, GAPS * self._longest_s) if self._fixed_s is None else self._fixed_s
 
     def heard(self, rank: int, now: float) -> None:
-        """Note a heartbeat, or other bytes, of `rank`.
-
-        Time in which this rank was itself stopped says nothing of others.
-        """
-        if now - self._running_at <= _OWN_PAUSE_S:
-            self._longest_s = max(self._longest_s, now - self._heard_at.get(rank, now))
+        """Note a heartbeat, or other bytes, of `rank`."""
+        self._longest_s = max(self._longest_s, self._running.since(self._heard_at.get(rank, now)))
         self._heard_at[rank] = now
 
     def begin(self, rank: int, now: float) -> None:
         """Begin to wait for heartbeats of `rank`, which was started again. The time without it does not count."""
         self._heard_at = {**self._heard_at, rank: now}
 
-    def note_running(self, now: float) -> None:
-        """Note that this rank runs. To be called in each period of its heartbeats, and before `silent`."""
-        if now - self._running_at > _OWN_PAUSE_S:  # heartbeats may have come that this rank has not received yet
-            self._heard_at = dict.fromkeys(self._heard_at, now)
-        self._running_at = now
-
     def silent(self, ranks: Collection[int], now: float) -> list[int]:
-        """The ranks of `ranks` that have given no heartbeat for the timeout.
+        """The ranks of `ranks` that have given no heartbeat for the timeout. To be called in each period of heartbeats.
 
         If there are any, ranks that have nearly reached it are counted, too: ranks that are cut off together must be
         counted together.
         """
-        silent_s = {rank: now - self._heard_at[rank] for rank in ranks if rank in self._heard_at}
+        self._running.poll(now)
+        silent_s = {rank: self._running.since(self._heard_at[rank]) for rank in ranks if rank in self._heard_at}
         if max(silent_s.values(), default=0.0) <= self.suspect_after_s:
             return []
         return [rank for rank, seconds in silent_s.items() if seconds > _TOGETHER * self.suspect_after_s]

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from dstorm.running_time import RunningTime
+
 SUSPECT_AFTER_S = 2.0
 """How long a process may stay stopped by default. No process is stopped for so long without a cause."""
 
@@ -21,9 +23,10 @@ _ENDED, _STOPPED = "ZX", "Tt"
 _ENDING_S = 1.0
 """A stopped process that is killed runs again for a moment before it ends. It counts as stopped for this time."""
 _POLL_S = 0.001
-_LONG_AGO, _RAN = 0.5, 0.25
-"""This process may have been stopped itself where its last check is more than _LONG_AGO of `suspect_after_s` ago, and
-it has used the processor for less than _RAN of that time."""
+_LONGEST_STEP = 0.5
+"""The longest time between two checks, as a share of `suspect_after_s`, that counts in any case. Of a longer one it is
+what this process has computed: it may have been stopped itself, and its job with it. When that is resumed, the ranks
+that run first still see the others stopped."""
 _UNKNOWN = ("?", -1, 0)
 """The state of a process that cannot be read (no file descriptors left, no memory). It may be alive."""
 
@@ -75,6 +78,15 @@ def is_stopped(process: Process) -> bool:
     return seen is not None and not _is_over(process, seen) and seen[0] in _STOPPED
 
 
+def handles(process: Process, number: int) -> bool:
+    """Whether `process` has a handler for signal `number`. False where the system does not say so (not Linux)."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        with open(f"/proc/{process.number}/status", encoding="ascii", errors="replace") as file:
+            caught = next(line for line in file if line.startswith("SigCgt:")).split()[1]
+        return bool(int(caught, 16) >> (number - 1) & 1)
+    return False
+
+
 class ProcessMonitor:
     """A monitor of the processes of some ranks, by rank. Processes that this one cannot see are never reported."""
 
@@ -88,8 +100,9 @@ class ProcessMonitor:
         """Since when each rank is stopped, and its processor time then."""
         self._seen_stopped: dict[int, tuple[float, float]] = {}
         """When each rank was first and last seen stopped."""
-        self._checked_at = self._used_s = 0.0
-        """When this process last checked, and its own processor time then."""
+        self._running = RunningTime(clock(), _LONGEST_STEP * self._suspect_after_s)
+        self._used_s = time.process_time()
+        """The processor time of this process at its last check."""
 
     def readmit(self, rank: int, process: Sequence[int]) -> None:
         """Watch `process` in place of the former one of `rank`."""
@@ -100,7 +113,9 @@ class ProcessMonitor:
 
     def find_failed(self) -> Sequence[int]:
         """The ranks whose processes have ended. Processes that have been stopped for too long are killed."""
-        self._doubt_own_count()
+        used_s = time.process_time()
+        self._running.poll(self._clock(), used_s - self._used_s)
+        self._used_s = used_s
         return [rank for rank in self._processes if self._is_over(rank)]
 
     def end(self, ranks: Iterable[int]) -> None:
@@ -131,17 +146,6 @@ class ProcessMonitor:
         now = self._clock()
         return now - since if now - until < _ENDING_S else 0.0
 
-    def _doubt_own_count(self) -> None:
-        """Where this process may have been stopped itself, count the time of stopped ranks anew.
-
-        When a whole job is suspended and resumed, the ranks that run first still see the others stopped.
-        """
-        now, used_s = self._clock(), time.process_time()
-        away_s = now - self._checked_at
-        if away_s > _LONG_AGO * self._suspect_after_s and used_s - self._used_s < _RAN * away_s:
-            self._stopped_at.clear()
-        self._checked_at, self._used_s = now, used_s
-
     def _is_over(self, rank: int) -> bool:
         process = self._processes[rank]
         seen = _state(process.number)
@@ -158,7 +162,7 @@ class ProcessMonitor:
             since = now
         self._stopped_at[rank] = since, seen[2]
         self._seen_stopped[rank] = since, now
-        if now - since > self._suspect_after_s:
+        if self._running.since(since) > self._suspect_after_s:
             with contextlib.suppress(OSError):
                 os.kill(process.number, signal.SIGKILL)
         return False

@@ -46,6 +46,7 @@ class Place(Protocol):
     hosts: tuple[str, ...]
     local_peers: frozenset[int]
     library: str
+    longest_poll_s: float
 
     def set_deadline(self, deadline_s: float) -> None:
         """As `Transport.set_deadline`. Local."""
@@ -77,6 +78,7 @@ class SurvivingTransport(BarrierTransport):
         self._place, self.may_send_ahead = place, False
         self.rank, self.size = place.rank, place.size
         self.hosts, self.local_peers, self.library = place.hosts, place.local_peers, place.library
+        self.longest_poll_s = place.longest_poll_s
         self.view = FaultTolerantView(place.size)
         self._news = self.view.unreported
         self.duties: list[Callable[[], object]] = []

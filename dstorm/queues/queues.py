@@ -130,6 +130,15 @@ class Queues(Closing):
         """Whether all messages of `look` are still whole. If so, they count as merged; else nothing changes. Local."""
         return self.inbox.look_again()
 
+    def reached(self) -> Mapping[int, int]:
+        """By in-neighbour the step up to which it has scattered, and all its messages have been taken. Local.
+
+        After `receive`. Under lockstep those of this rank's step; else 0 where this rank cannot tell, as with a message
+        that is still there.
+        """
+        is_known = self.consistency.lockstep  # the wait of this step has read the steps of all
+        return {peer: edge.step if is_known else edge.reached for peer, edge in self.inbox.edges.items()}
+
     def refuse(self, message: Message) -> None:
         """Count this message of the last `receive` as refused, not as gathered, for its contents. Local."""
         self.inbox.refuse(message)

@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 
 from dstorm import interruption
 from dstorm.errors import DeadlinePassed
+from dstorm.stopwatch import Stopwatch
 from dstorm.transport import Transport
 from dstorm.wait import Wait
 
@@ -16,6 +17,8 @@ _YIELD_POLLS = 2_000
 """Number of polls of a wait that only yield the core. Later polls sleep."""
 _NAP_S = 2e-4
 """The sleep. It is short, as after a barrier ranks may start as far apart as they slept."""
+LONGEST_POLL_S = 0.25
+"""The longest time between two polls of a wait, also on a busy machine. It counts where this process was stopped."""
 
 _HEARTBEATS_AFTER = 0.1
 """The share of the deadline after which a wait for what this rank sends gives heartbeats."""
@@ -63,6 +66,10 @@ class Waiting:
         self.total_s = 0.0
         """Seconds waited. It may be less than the sum over the edges, as a wait may be for several peers."""
 
+    def stopwatch(self) -> Stopwatch:
+        """A stopwatch that is to be read in the polls of a wait. Local."""
+        return Stopwatch(self._transport.clock, self._transport.longest_poll_s)
+
     def check_alive(self, edges: Iterable[Awaited]) -> None:
         """PeerLost: the peer of one of `edges` has failed. Local."""
         self._view.check_alive((edge.peer for edge in edges), "it failed while this rank waited for it")
@@ -78,11 +85,11 @@ class Waiting:
     @interruption.wait
     def until_none(
         self, what: str, missing: Callable[[], Sequence[Awaited]], timeout_s: float | None = None,
-        even_closed: bool = False,
+        moved_at: Callable[[], float] | None = None,
     ) -> bool:  # fmt: skip
         """Poll until `missing()` has no edge whose peer is alive; return whether it had any edge at first. One-sided.
 
-        `what`: the call that waits, for errors. `even_closed`: it waits also where `notice` would raise.
+        `what`: the call that waits, for errors. `moved_at`: as of `until_sent`.
         DeadlinePassed: `timeout_s` is over, or an awaited rank has given no heartbeat for the deadline of the session.
         Refused: this rank has come back, and those for which it waits wait for it in a barrier.
         """
@@ -92,24 +99,24 @@ class Waiting:
         edges = self._view.to_living(edges)
         transport = self._transport
         start = now = transport.clock()
-        wait = Wait(transport.rank, transport.size, what, start, self.deadline_s)
-        polls, passed_at = 0, None
+        longest_poll_s = transport.longest_poll_s
+        wait = Wait(transport.rank, transport.size, what, start, self.deadline_s, longest_poll_s=longest_poll_s)
+        polls, past = 0, None
         until = start + (self.deadline_s if timeout_s is None else timeout_s)
         before_s = [(edge, edge.waited_s) for edge in edges] if transport.trace is not None else []
         try:
             while edges:
-                if timeout_s is not None and now - start > timeout_s:
-                    raise self._passed(what, edges, now)
-                if wait.is_due(now):
-                    wait.ranks = [edge.peer for edge in edges]
-                    wait.heard = {edge.peer: edge.heard_at for edge in edges}
-                    if transport.poll_wait(wait) and timeout_s is None:
-                        raise self._passed(what, edges, now)
-                    if transport.returns is not None and not even_closed:
-                        passed_at = transport.returns.check_past(what, wait.ranks, passed_at)
+                is_due = wait.is_due(now)
+                if timeout_s is not None and wait.seconds > timeout_s:
+                    raise self._passed(wait, edges)
+                if is_due:
+                    if self._is_over(wait, edges, moved_at) and timeout_s is None:
+                        raise self._passed(wait, edges)
+                    if transport.returns is not None and moved_at is None:
+                        past = transport.returns.check_past(what, wait.ranks, past)
                 before = now
                 transport.pause(polls, until)
-                if not even_closed:
+                if moved_at is None:
                     self.notice()
                 polls += 1
                 now = transport.clock()
@@ -132,27 +139,23 @@ class Waiting:
         `moved_at()`: when some of what it sends arrived last. The deadline counts from then: its receivers may wait for
         this rank, and have no heartbeat to give. In a long wait each time is a heartbeat of this rank.
         """
-        seen = self._transport.clock()
-        heartbeats_at = seen + self.deadline_s * _HEARTBEATS_AFTER
+        return self.until_none(what, missing, timeout_s, moved_at)
 
-        def left() -> Sequence[Awaited]:
-            """The edges of `missing()`, which were heard of when something arrived last. DeadlinePassed."""
-            nonlocal seen
-            edges = missing()
-            if edges and (moved := moved_at()) > seen:
-                seen = moved
-                if seen > heartbeats_at:
-                    self._transport.heartbeat()
-                for edge in edges:
-                    edge.heard_at = moved
-            elif edges and (now := self._transport.clock()) - seen > self.deadline_s:
-                raise self._passed(what, edges, now)
-            return edges
+    def _is_over(self, wait: Wait, edges: Sequence[Awaited], moved_at: Callable[[], float] | None) -> bool:
+        """Whether the deadline of `wait`, which is for the peers of `edges`, has passed. One-sided."""
+        moved = max(wait.since, moved_at()) if moved_at is not None else 0.0
+        is_news = moved > max(wait.heard.values(), default=wait.since)
+        if is_news and wait.seconds > self.deadline_s * _HEARTBEATS_AFTER:
+            self._transport.heartbeat()
+        for edge in edges:
+            edge.heard_at = max(edge.heard_at, moved)
+        wait.ranks = [edge.peer for edge in edges]
+        wait.heard = {edge.peer: edge.heard_at for edge in edges}
+        is_over = self._transport.poll_wait(wait)
+        return is_over if moved_at is None else wait.seconds_since(moved) > self.deadline_s
 
-        return self.until_none(what, left, timeout_s, even_closed=True)
-
-    def _passed(self, what: str, edges: Sequence[Awaited], now: float) -> DeadlinePassed:
+    def _passed(self, wait: Wait, edges: Sequence[Awaited]) -> DeadlinePassed:
         self._transport.end_wait(in_vain=True)
         heard_at = {edge.peer: max(edge.heard_at, self._transport.heard_at(edge.peer)) for edge in edges}
-        silent_s = {peer: now - heard for peer, heard in heard_at.items()}
-        return DeadlinePassed(what, {edge.peer: edge.step for edge in edges}, silent_s)
+        silent_s = {peer: wait.seconds_since(heard) for peer, heard in heard_at.items()}
+        return DeadlinePassed(wait.what, {edge.peer: edge.step for edge in edges}, silent_s)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dstorm.errors import DeadlinePassed
+from dstorm.stopwatch import Stopwatch
 
 MOST_PAIRED = 64
 """With up to so many ranks all pairs are connected at the start. With more, a tree is, and each vector's neighbours."""
@@ -29,15 +30,14 @@ def partners(rank: int, size: int) -> list[int]:
 
 
 def exchange(
-    comm: Any, rank: int, peers: Iterable[int], deadline_s: float, clock: Callable[[], float],
-    pause: Callable[[int], object],
+    comm: Any, rank: int, peers: Iterable[int], deadline_s: float, waited: Stopwatch, pause: Callable[[int], object]
 ) -> None:  # fmt: skip
     """Exchange one byte with each of `peers`, which do the same, over `comm`, a communicator of mpi4py. Collective.
 
     The lower of two ranks begins, and the other answers, so that the two never connect to each other at the same
-    moment. DeadlinePassed names the missing ranks.
+    moment. `waited`: counts the time since the call. DeadlinePassed names the missing ranks.
     """
-    peers, start, polls = list(peers), clock(), 0
+    peers, polls = list(peers), 0
     byte = np.zeros(1, np.uint8)
     come = {peer: comm.Irecv(np.empty(1, np.uint8), peer, _TAG) for peer in peers}
     sent = {peer: comm.Isend(byte, peer, _TAG) for peer in peers if peer > rank}
@@ -47,7 +47,7 @@ def exchange(
             if peer < rank:
                 sent[peer] = comm.Isend(byte, peer, _TAG)
         sent = {peer: request for peer, request in sent.items() if not request.Test()}
-        silent_s = clock() - start
+        silent_s = waited.seconds()
         if (missing := sorted(come.keys() | sent.keys())) and silent_s > deadline_s:
             steps = dict.fromkeys(missing, 0)
             raise DeadlinePassed("MPI's connections", steps, dict.fromkeys(missing, silent_s))

@@ -127,6 +127,11 @@ class SpanningWindow:
         self.addresses: Mapping[int, int] = near.addresses
         self.sync, self.copy = near.sync, near.copy
 
+    @property
+    def parts(self) -> Mapping[int, Bytes]:
+        """The memory of the ranks of this host, by rank. Local."""
+        return self._near.parts
+
     def _way(self, peer: int) -> MappedMemory | Far:
         return self._near if peer in self._near.parts else self._far
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import stat
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from dstorm.queues.waiting import yield_core
+from dstorm.queues.waiting import LONGEST_POLL_S, yield_core
 from dstorm.transports.mapped import MappedMemory
 
 
@@ -24,14 +25,15 @@ class SharedMemory(MappedMemory):
     """A window in a file that the ranks of a host share: `nbytes` for each of `ranks`, which read as zeros.
 
     The constructor is Local: the first rank creates the file. The memory lasts while it is mapped; remove the name of
-    the file once all ranks have mapped it. `fence()`: as in `MappedMemory`. MemoryError: the file cannot be mapped.
+    the file once all ranks have mapped it. `fence()`: as in `MappedMemory`. MemoryError: the file cannot be made or
+    mapped, or others than this user may read it or write to it.
     """
 
     def __init__(
         self, path: Path, rank: int, ranks: Sequence[int], nbytes: int, fence: Callable[[], None]
     ) -> None:  # fmt: skip
         whole = len(ranks) * nbytes
-        file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        file = _opened(path)
         try:
             os.ftruncate(file, whole)
             self._map: mmap.mmap | None = mmap.mmap(file, whole)
@@ -62,6 +64,27 @@ class SharedMemory(MappedMemory):
         self._map = None
 
 
+def _opened(path: Path) -> int:
+    """The file `path`, which is made if it is not there. MemoryError.
+
+    All users may make files in /dev/shm, and know the name as soon as the folder of the job is there. So another one
+    may have put a file of its own, or a link, in this place.
+    """
+    foreign = f"{path} is not a file of this user alone, another one may have made it: start anew"
+    try:
+        file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        mount = f"let this user make files in {path.parent} (docker run --tmpfs {path.parent})"
+        raise MemoryError(
+            foreign if os.path.lexists(path) else f"cannot make {path}: {error.strerror}: {mount}"
+        ) from error
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077 or found.st_nlink > 1:
+        os.close(file)
+        raise MemoryError(foreign)
+    return file
+
+
 class OneHost:
     """The ranks of one host, and how they wait."""
 
@@ -71,6 +94,7 @@ class OneHost:
         self.local_peers = frozenset(range(size)) - {rank}
 
     clock = staticmethod(time.perf_counter)
+    longest_poll_s = LONGEST_POLL_S
     pause = staticmethod(yield_core)
 
     def set_deadline(self, deadline_s: float) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import reduction
-from dstorm.queues.waiting import yield_core
+from dstorm.queues.waiting import LONGEST_POLL_S, yield_core
 from dstorm.trace import Trace
 from dstorm.transport import Bytes, Carrier, Places, Put
 from dstorm.transports import shm_space
@@ -82,6 +82,7 @@ class SoloTransport:
     trace: Trace | None = None
     returns: Any = None
     carrier: Carrier | None = None
+    longest_poll_s = LONGEST_POLL_S
     may_send_ahead = False
     local_peers: frozenset[int] = frozenset()
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from dstorm.membership.resilient import SurvivingTransport
-from dstorm.queues.waiting import yield_core
+from dstorm.queues.waiting import LONGEST_POLL_S, yield_core
 from dstorm.transports.links.arbiter import Arbiter, nbytes
 from dstorm.transports.links.links import Links
 from dstorm.transports.mapped import SpanningWindow
@@ -121,6 +121,7 @@ class SeveralHosts:
         self.local_peers = frozenset(self.local_ranks) - {rank}
 
     clock: Callable[[], float] = staticmethod(time.perf_counter)
+    longest_poll_s = LONGEST_POLL_S
     pause = staticmethod(yield_core)
 
     def set_deadline(self, deadline_s: float) -> None:

@@ -9,6 +9,10 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from dstorm.running_time import RunningTime
+
+_LONGEST_POLL_S = 0.5
+"""The longest time between two looks at the calls. It counts where this process was stopped."""
 _LAST_RESORT_S = 5.0
 """How long the job may take to end before this process exits by itself: ending the job may hang, too."""
 
@@ -51,9 +55,11 @@ class Watchdog:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._stopped.wait(min(1.0, self.deadline_s / 4)):
-            now = time.monotonic()
-            overrun = [what for what, since in list(self._calls.values()) if now - since > self.deadline_s]
+        running = RunningTime(time.monotonic(), _LONGEST_POLL_S)
+        while not self._stopped.wait(min(_LONGEST_POLL_S / 2, self.deadline_s / 4)):
+            running.poll(time.monotonic())
+            calls = list(self._calls.values())
+            overrun = [what for what, began in calls if running.since(began) > self.deadline_s]
             if overrun:
                 self._report(overrun[0])
                 return

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if unknown:
             raise LaunchError(f"unknown arguments: {' '.join(unknown)} (see malt {chosen.command} --help)")
+        _check_temporary_files()
         if chosen.command == "doctor":
             return command.main(chosen.n, chosen.json, chosen.hosts)
         if chosen.command == "graph":
@@ -78,6 +80,14 @@ def _open_what_is_closed() -> None:
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest number that is free
     sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
+
+
+def _check_temporary_files() -> None:
+    """Raise LaunchError where no folder for temporary files can be written to: a job has one."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        raise LaunchError("no folder for temporary files can be written to, as /tmp: set TMPDIR to one") from None
 
 
 def _bootstrap(chosen: argparse.Namespace, options: list[str], program: list[str]) -> None:
@@ -155,7 +165,7 @@ def placement(named: tuple[Host, ...], file: str | None, ranks: int, environ: Ma
 
 def _of_file(path: str) -> allocation.Allocation:
     try:
-        where = allocation.of_hostfile(Path(path).read_text(encoding="utf-8"))
+        where = allocation.of_hostfile(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise LaunchError(f"--hostfile {path}: {error.strerror}") from None
     except ValueError as error:

@@ -30,7 +30,7 @@ def main(folders: list[Path], output: Path | None) -> int:
     from malt.watch.trace.summary import summarize
 
     try:
-        path.write_text(page(traces), encoding="utf-8")
+        path.write_text(page(traces), encoding="utf-8", errors="replace")  # a path may be no UTF-8
         for trace in traces:
             perfetto.write(trace, trace.folder / files.TIMELINE)
     except OSError as error:

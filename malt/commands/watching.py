@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from malt.launch.mpi_library import LaunchError
-from malt.watch.jobs import RunningJob, chosen, title
+from malt.watch.jobs import RunningJob, age_s, chosen, title
 from malt.watch.ranks import look_anew
 from malt.watch.stacks import printed, stacks
 from malt.watch.table import lines, rows
@@ -14,7 +14,7 @@ _PATIENCE_S = 1.0
 
 def _status(number: int | None) -> int:
     job = _chosen(number)
-    print(title(job.number, job.began, job.ranks, job.program))
+    print(title(job.number, age_s(job), job.ranks, job.program))
     print(lines(rows(look_anew(job.folder, job.ranks, _PATIENCE_S))), end="")
     return 0
 

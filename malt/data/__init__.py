@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from malt.data.dealing import deal
 from malt.data.shards import rows_of
+from malt.data.textfile import read_chunks
 
 if TYPE_CHECKING:
     from malt.data.dataset import Dataset, load_svmlight, open_svmlight
@@ -21,6 +22,7 @@ __all__ = [
     "open_ratings",
     "open_svmlight",
     "owners",
+    "read_chunks",
     "rows_of",
 ]
 

@@ -1,15 +1,15 @@
 """The cache of a file: the folder of its stores, beside the file, or in the cache of the user.
 
 The cache of DIR/NAME is the folder DIR/.NAME.malt-cache; if DIR is not writable, ~/.cache/malt/NAME-(hash of the path).
-Each state of the file, which is its size and modification time, has a store of its own name. A new store is written
-under a unique name. It gets its final name once all ranks that need it have mapped it. So:
+Each state of the file has a store of its own name: its size, its times and its inode. Anybody can set the modification
+time, as archives do; the change time (st_ctime) is set by the kernel where a file is written, replaced or touched, so
+another file in its place has another state. A new store is written under a unique name. It gets its final name once all
+ranks that need it have mapped it. So:
 
 - A store with its final name is complete, on the disk too.
 - If two jobs make the same store, the first to give the name wins. The ranks of the other job have mapped
   theirs by then. So no rank has to open a file that may be deleted, and the maps stay valid without a name.
 - No store that a running job has mapped is written to or replaced.
-
-The cache does not notice a new file of the same size and modification time.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Source:
     path: str
     size: int
     mtime_ns: int
+    ctime_ns: int
+    inode: int
 
     @classmethod
     def of(cls, path: str) -> Source:
@@ -57,16 +59,16 @@ class Source:
         if status.st_size == 0:
             raise ValueError(f"{path}: the file is empty")
         with open(path, "rb"):
-            return cls(path, status.st_size, status.st_mtime_ns)
+            return cls(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
     def key(self, kind: str) -> str:
         """Return the name of the store of this state. Local."""
-        return f"{kind}-{store.VERSION}-{self.size}-{self.mtime_ns}"
+        return "-".join(map(str, (kind, store.VERSION, *self.state.values())))
 
     @property
     def state(self) -> dict[str, int]:
         """The state, as the description of a store holds it."""
-        return {"size": self.size, "mtime_ns": self.mtime_ns}
+        return {name: value for name, value in vars(self).items() if name != "path"}
 
 
 def places(path: str) -> list[str]:
@@ -76,12 +78,15 @@ def places(path: str) -> list[str]:
     caches = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(caches):  # such a path is to be ignored (XDG Base Directory Specification)
         caches = os.path.join(os.path.expanduser("~"), ".cache")
-    return [os.path.join(folder, f".{name}.malt-cache"), os.path.join(caches, "malt", f"{name}-{tag}")]
+    beside, own = os.path.join(folder, f".{name}.malt-cache"), os.path.join(caches, "malt", f"{name}-{tag}")
+    return [beside, own if os.path.isabs(own) else beside]  # a user without a home has none of its own
 
 
 def find(source: Source, kind: str, part: int = 0, parts: int = 1) -> Store | None:
     """Return the store of this state of the file, or None without one. Local. Verifies share `part` of `parts`."""
     for place in places(source.path):
+        if not _is_safe(place, source.path):
+            continue
         found = store.read(os.path.join(place, source.key(kind)), kind, source.state, part, parts)
         if found is not None:
             return found
@@ -93,6 +98,8 @@ def begin(source: Source, kind: str, place: str, contents: Contents) -> str:
     os.makedirs(os.path.dirname(place), exist_ok=True)
     with suppress(FileExistsError):
         os.mkdir(place, _folder_mode(source.path))
+    if not _is_safe(place, source.path):
+        raise FileExistsError(errno.EEXIST, "it was made by another user", place)
     unfinished = atomic.unfinished(os.path.join(place, source.key(kind)))
     try:
         store.create(unfinished, contents)
@@ -100,6 +107,19 @@ def begin(source: Source, kind: str, place: str, contents: Contents) -> str:
         discard(unfinished)
         raise
     return unfinished
+
+
+def _is_safe(place: str, path: str) -> bool:
+    """Whether the folder `place` is there, and of someone whom this user believes: the owner of the file `path`, say.
+
+    Where all may make files, as in /tmp, others could hand over other rows by it, or read those of a private file.
+    """
+    with suppress(OSError):
+        found, above = os.lstat(place), os.stat(os.path.dirname(place))
+        if stat.S_ISDIR(found.st_mode) and found.st_uid in (os.geteuid(), 0, os.stat(path).st_uid):
+            return True
+        return not above.st_mode & stat.S_IWOTH
+    return False
 
 
 def _folder_mode(path: str) -> int:

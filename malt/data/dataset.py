@@ -80,8 +80,8 @@ def load_svmlight(
     count, in rank order.
 
     `path`: plain text, or .gz, .bz2 or .xz. The ranks of a host parse it once, a part each, and keep the result beside
-    the file, or else in ~/.cache/malt, or else in memory. Later loads map that into memory, until the size or the time
-    of the file changes.
+    the file, or else in ~/.cache/malt, or else in memory. Later loads map that into memory, until the file
+    changes or another one takes its place.
     `n_features`: the number of columns of X; by default what the whole file needs.
     `labels`: the two labels that become -1 and +1; by default the smaller and the larger label of the file. An only
     label becomes +1 if it is above 0, else -1. With "raw", or by default with more than two labels, y holds the labels

@@ -102,7 +102,7 @@ def _parse(source: Source, form: Format[Part], part: int, parts: int) -> Part:
 
     OSError: the file cannot be read. ValueError: it is not of that format, or is no longer in the state `source`.
     """
-    if 0 <= time.time_ns() - source.mtime_ns < CLOCK_TICK_NS:
+    if 0 <= time.time_ns() - source.ctime_ns < CLOCK_TICK_NS:
         # The file was written just now. Another write could leave the same time, which the cache would not notice.
         time.sleep(CLOCK_TICK_NS / 1e9)
     before = Source.of(source.path)

@@ -1,15 +1,18 @@
 """The text format of ratings. A line is `user item rating [timestamp]`, separated by white space, tabs, commas or `::`.
 
 A file has one separator, which `form_of` finds from its first lines. A name may hold the other ones: `u1,movie 17,4.5`
-is a rating of "movie 17".
+is a rating of "movie 17". Between commas a name may stand in quotes, as in CSV. Titles, in the first line, say which
+columns are which; those of other titles are ignored.
 
 There are two readers, as in svmlight.py. `_read_lines` reads line by line; it defines what a line means, and what is
 wrong with it. `_read_chunk` reads many lines at once. It returns None unless it has proved that the other one would
 return the same:
 
+- Other columns are left out, those of user, item and rating put in this order.
 - Each separator becomes one space, and white space around it is removed. So a missing word shows.
 - The marks show that every line is digits, digits, one decimal number, and digits if there is a timestamp.
 - User and item are written as int() would write them. So the number stands for the text.
+- Lines have as many words as titles. Without titles no rating may be a timestamp.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from malt.data.marks import ANY, EXPONENT, NEWLINE, NONE, POINT, SIGN, SOME, SPACE, Marks, number_rules, table
+from malt.data.ratingform import DECIMAL_COMMA, IN_ORDER, NAMES, REMEDY, Form, form_of, is_comment
 from malt.data.svmlight import BadLine, finite, shown
 from malt.data.textfile import read_chunks
 
@@ -33,21 +37,16 @@ _ID_DIGITS: Final = 18
 
 _RATING: Final = {SPACE: SOME, NEWLINE: SOME, SIGN: NONE, POINT: ANY, EXPONENT: SOME}
 _ALLOWED: Final = table({NEWLINE: {SPACE: SOME}, SPACE: _RATING, **number_rules(SPACE, NEWLINE)})
-_SEPARATORS: Final = {
-    b"::": re.compile(rb"[ \t]*::[ \t]*"),
-    b"\t": re.compile(rb" *\t *"),
-    b",": re.compile(rb"[ \t]*,[ \t]*"),
-    b" ": re.compile(rb"[ \t]+"),
-}
-"""The separators. The one that makes ratings of the most first lines is chosen; of equal ones the first."""
-_NAMES: Final = {b"::": "::", b"\t": "tabs", b",": "commas", b" ": "white space"}
-_FIRST_LINES: Final = 10
-"""The number of lines from which the separator is found."""
-_SHORT_TIME: Final = 2
-"""The largest number of digits of a last word that may be the decimals of a rating with a decimal comma, as `4,5`."""
 _STRAY: Final = re.compile(rb"^(?:,|::)|(?:,|::)$")
 """A separator at the start or end of a word, in a file separated by white space."""
-_DECIMAL_COMMA: Final = re.compile(rb"[+-]?[0-9]*,[0-9]+")
+_UNCLEAR: Final = "neither a rating nor titles that say which columns are user, item and rating"
+_SIMPLE: Final = "`user item rating`, or that and a timestamp"
+_SHORT_TIME: Final = 2
+"""The largest number of digits of a last word that may be the decimals of a rating with a decimal comma, as `4,5`."""
+_TIME: Final = re.compile(rb"-?[0-9]+(\.0*)?")
+_LATE: Final = 10**8
+"""The smallest whole number that, as a rating, seems to be a timestamp: seconds since 1970, in 1973."""
+_MATRIX_MARKET: Final = b"%%MatrixMarket"
 _WHOLE: Final = re.compile(rb"0|-?[1-9][0-9]{0,17}")
 
 Ids = NDArray[Any]
@@ -63,58 +62,8 @@ class Lines:
     ratings: NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Form:
-    """The separator of a file, and whether it has titles."""
-
-    separator: bytes
-    """The separator: b"::", b"\\t", b",", or b" " for white space."""
-    titles: int = 0
-    """The number of words in the line of titles; 0 without one. It is the first line that is not blank."""
-
-    def words(self, line: bytes) -> list[bytes]:
-        """Return the words of a line. Local."""
-        return _SEPARATORS[self.separator].split(line.strip(b" \r\n") if self.separator == b"\t" else line.strip())
-
-
-def form_of(text: bytes) -> Form | None:
-    """Return the form of a file that begins with these whole lines; None if all are blank. Local."""
-    lines: list[bytes] = []
-    for match in re.finditer(rb"[^\n]*\S[^\n]*\n", text):
-        lines.append(match.group())
-        if len(lines) == _FIRST_LINES:
-            break
-    if not lines:
-        return None
-    forms = list(map(Form, _SEPARATORS))
-    found = max(forms, key=lambda form: sum(_is_rating(form.words(line)) for line in lines))
-    if not any(_is_rating(found.words(line)) for line in lines):
-        found = max(forms, key=lambda form: min(3, len(form.words(lines[0]))))
-        if len(found.words(lines[0])) == 1:
-            found = Form(b" ")
-    words = found.words(lines[0])
-    return Form(found.separator, len(words) if _are_titles(words) else 0)
-
-
-def _is_rating(words: list[bytes]) -> bool:
-    return len(words) in (3, 4) and all(words) and _is_number(words[2])
-
-
-def _are_titles(words: list[bytes]) -> bool:
-    return len(words) >= 3 and all(words) and not _is_number(words[2]) and not _DECIMAL_COMMA.fullmatch(words[2])
-
-
-def _is_number(word: bytes) -> bool:
-    """Whether `word` is a number; NaN and infinity count."""
-    try:
-        finite(word, "")
-    except ValueError as error:
-        return "finite" in str(error)
-    return True
-
-
-def read(path: str) -> Lines:
-    """Return all ratings of a file. Local.
+def read(path: str) -> tuple[Lines, Form]:
+    """Return all ratings of a file, and its form. Local.
 
     OSError: the file cannot be read. ValueError: it has no ratings, or a line is not a rating (the message starts with
     FILE:LINE).
@@ -127,13 +76,10 @@ def read(path: str) -> Lines:
         except BadLine as bad:
             raise ValueError(f"{path}:{lines + bad.line}: {bad.what}") from None
         lines += text.count(b"\n")
-    if not sum(chunk.ratings.size for chunk in chunks):
+    if form is None or not sum(chunk.ratings.size for chunk in chunks):
         raise ValueError(f"{path}: there are no ratings in it")
-    return Lines(
-        _joined([chunk.users for chunk in chunks]),
-        _joined([chunk.items for chunk in chunks]),
-        np.concatenate([chunk.ratings for chunk in chunks]),
-    )
+    users, items = (_joined([getattr(chunk, name) for chunk in chunks]) for name in ("users", "items"))
+    return Lines(users, items, np.concatenate([chunk.ratings for chunk in chunks])), form
 
 
 def parse(text: bytes, form: Form | None = None, is_head: bool = False) -> Lines:
@@ -143,6 +89,9 @@ def parse(text: bytes, form: Form | None = None, is_head: bool = False) -> Lines
     that is not blank. That line may hold titles.
     """
     titles = _titles_nbytes(text) if is_head and form and form.titles else 0
+    if form and form.columns is None:
+        line = text[:titles].strip()
+        raise BadLine(text[:titles].count(b"\n"), f"{_UNCLEAR}: {REMEDY}: {shown(line)}")
     chunk = _read_chunk(text[titles:], form)
     return chunk or _read_lines(text, text[:titles].count(b"\n"), form)
 
@@ -170,6 +119,8 @@ def _titles_nbytes(text: bytes) -> int:
 def _read_chunk(text: bytes, form: Form | None = None) -> Lines | None:
     """Return the ratings of `text`, or None if `_read_lines` must read it."""
     form = form or form_of(text) or Form(b" ")
+    if form.columns != IN_ORDER:
+        text, form = _in_order(text, form), Form(b"\t", titles=3)
     tidied = _tidied(text, form.separator)
     if not tidied or not Marks.are_known(tidied):
         return None
@@ -183,10 +134,27 @@ def _read_chunk(text: bytes, form: Form | None = None) -> Lines | None:
     begins, is_end = np.zeros((2, marks.right.size), dtype=bool)
     begins[first + 2] = True
     has_time = _times(marks, first, ends)
-    if has_time is None or (form.separator == b"," and _may_be_decimals(marks, ends[has_time > 0], form)):
+    if has_time is None or (form.titles and (has_time + 3 != form.titles).any()):
+        return None
+    if form.separator == b"," and _may_be_decimals(marks, ends[has_time > 0], form):
         return None
     is_end[ends - has_time] = True
-    return _numbers(marks, first, begins, is_end)
+    found = _numbers(marks, first, begins, is_end)
+    return None if found and not form.titles and (found.ratings >= _LATE).any() else found
+
+
+def _in_order(text: bytes, form: Form) -> bytes:
+    """Return the same ratings, in lines of user, item and rating between tabs; b"" if `_read_lines` must read them."""
+    lines = [line for line in text.split(b"\n") if line.strip()]
+    rows = list(map(form.words, lines))
+    if (
+        form.columns is None
+        or any(map(is_comment, lines))
+        or not all(form.has_length(row) and all(row) for row in rows)
+    ):
+        return b""
+    user, item, rating = form.columns
+    return b"".join([b"%b\t%b\t%b\n" % (row[user], row[item], row[rating]) for row in rows])
 
 
 def _tidied(text: bytes, separator: bytes) -> bytes | None:
@@ -262,18 +230,32 @@ def _triples(text: bytes, skipped: int, form: Form) -> Iterator[tuple[bytes, byt
         if number <= skipped or not line.strip():
             continue
         try:
+            if is_comment(line):
+                raise ValueError(_comment(line))
             yield _triple(form.words(line), form)
         except ValueError as error:
             cause = "a zero byte, so this is a binary file" if b"\0" in line else str(error)
             raise BadLine(number, f"{cause}: {shown(line)}") from None
 
 
+def _comment(line: bytes) -> str:
+    if line.startswith(_MATRIX_MARKET):
+        return "a Matrix Market file, which is not read: leave out its lines with % and the line of sizes after them"
+    return "a comment, which is not read: leave out such lines, as by grep -v '^[#%]'"
+
+
 def _triple(words: list[bytes], form: Form) -> tuple[bytes, bytes, float]:
-    if len(words) not in (3, 4) or not all(words) or (form.separator == b" " and any(map(_STRAY.search, words))):
-        name = _NAMES[form.separator]
-        raise ValueError(f"not `user item rating`, or that and a timestamp, with {name} between as in this file")
+    is_length = form.has_length(words) or (form.columns == IN_ORDER and len(words) in (3, 4))
+    if not is_length or not all(words) or (form.separator == b" " and any(map(_STRAY.search, words))):
+        name = NAMES[form.separator]
+        what = f"the {form.titles} words of its titles" if form.titles > 4 or form.columns != IN_ORDER else _SIMPLE
+        raise ValueError(f"not {what}, with {name} between as in this file")
+    if not form.titles:
+        _refuse_another_order(words)
     _refuse_decimal_comma(words, form)
-    user, item, rating = words[:3]
+    if not form.has_length(words):
+        raise ValueError(f"{len(words)} words, and the titles are {form.titles}")
+    user, item, rating = (words[place] for place in form.columns or IN_ORDER)
     for name, word in (("user", user), ("item", item)):
         if b"\0" in word:
             raise ValueError("a zero byte")
@@ -286,16 +268,27 @@ def _triple(words: list[bytes], form: Form) -> tuple[bytes, bytes, float]:
     return user, item, value
 
 
+def _refuse_another_order(words: list[bytes]) -> None:
+    """ValueError: without titles, these are not user, item, rating and timestamp in this order."""
+    if len(words) == 4 and not _TIME.fullmatch(words[3]):
+        raise ValueError(f"timestamp {shown(words[3])} is not a whole number: in another order, {REMEDY}")
+    if _TIME.fullmatch(words[2]) and float(words[2]) >= _LATE:
+        raise ValueError(f"rating {shown(words[2])} seems to be a timestamp: if so, {REMEDY}")
+
+
 def _refuse_decimal_comma(words: list[bytes], form: Form) -> None:
     """ValueError: a rating has a decimal comma. In a file separated by commas its decimals look like a timestamp."""
     if form.separator != b",":
-        if _DECIMAL_COMMA.fullmatch(words[2]):
-            raise ValueError(f"rating {shown(words[2])} has a decimal comma: write a point")
+        rating = words[(form.columns or IN_ORDER)[2]]
+        if DECIMAL_COMMA.fullmatch(rating):
+            raise ValueError(f"rating {shown(rating)} has a decimal comma: write a point")
+        return
+    if form.columns != IN_ORDER:
         return
     decimals = words[3] if len(words) == 4 and form.titles < 4 and words[2].lstrip(b"+-").isdigit() else b""
     if decimals.isdigit() and (form.titles or len(decimals) <= _SHORT_TIME):
-        rating = shown(b",".join(words[2:]))
-        raise ValueError(f"rating {rating} seems to have a decimal comma: write a point, or, where {shown(decimals)} "
+        number = shown(b",".join(words[2:]))
+        raise ValueError(f"rating {number} seems to have a decimal comma: write a point, or, where {shown(decimals)} "
                          "is a timestamp, titles first: user,item,rating,timestamp")  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from operator import index
 from typing import Any
@@ -78,8 +79,10 @@ def shard(rows: Any, *, shuffle: bool = False, seed: int = 0, by_speed: bool = F
     is the number of rows that its last such call gave it, by the seconds that passed until it calls again. The first
     call deals equally. Make one call an epoch, with the number of rows, and pick rows of all arrays by its result.
 
-    All ranks must pass the same array. The collective calls that follow compare the length, the dtype and a checksum of
-    some elements, for the first 16 arrays. If they differ, all ranks raise a ValueError there.
+    All ranks must pass the same rows, in the same order. The collective calls that follow compare the number of rows,
+    the seed, and a checksum of the rows, for the first 16 calls with rows. If they differ, all ranks raise a ValueError
+    there. The checksum is of all rows, or of some where there are many. Rows of unknown classes cannot be compared: a
+    RuntimeWarning, on the lowest rank, names the class.
 
     TypeError: `rows` is neither a number nor can be sliced by rows, or `shuffle` or `seed` has a wrong type.
     ValueError: `rows` or `seed` is negative; with `by_speed`, on all ranks: the number of rows differs.
@@ -98,11 +101,12 @@ def shard(rows: Any, *, shuffle: bool = False, seed: int = 0, by_speed: bool = F
         part = _equal(world, count)
     if shuffle:
         part = np.random.default_rng(seed).permutation(count)[part]
-    if is_count:
-        return part
-    mine = _picked(rows, part)
-    if hasattr(rows, "shape") and hasattr(rows, "dtype"):
-        world.notes.note(rows, seed if shuffle else None)
+    mine = part if is_count else _picked(rows, part)
+    if world.size > 1:
+        unknown = world.notes.note(count, seed if shuffle else None, None if is_count else rows)
+        if unknown and world.is_lowest:
+            warnings.warn(f"malt.shard cannot compare rows of class {unknown} between ranks: all must give the same "
+                          "rows, in the same order", RuntimeWarning, stacklevel=2)  # fmt: skip
     return mine
 
 

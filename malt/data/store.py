@@ -26,6 +26,8 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from malt.files import heartbeats
+
 VERSION: Final = 3
 MAGIC: Final = b"MALT col"
 ALIGNMENT: Final = 64
@@ -104,7 +106,7 @@ def write(path: str, contents: Contents, pieces: Iterable[Piece]) -> None:
     It uses write() and not a map: on a full disk a map ends the process with SIGBUS.
     """
     places = contents.places()
-    with open(path, "r+b") as file:
+    with heartbeats.opened(path, "r+b") as file:
         for name, first, values in pieces:
             dtype, _, begin = places[name]
             file.seek(begin + first * dtype.itemsize)
@@ -118,6 +120,7 @@ def in_memory(contents: Contents, pieces: Iterable[Piece]) -> Store:
     columns = contents.views(buffer)
     for name, first, values in pieces:
         columns[name][first : first + values.size] = values
+        heartbeats.give()
     buffer.flags.writeable = False
     return Store(contents, contents.views(buffer), take_checksums(buffer), is_mapped=False)
 
@@ -134,7 +137,7 @@ def mapped(buffer: NDArray[np.uint8], contents: Contents, checksums: Sequence[in
 
 def take_checksums(buffer: NDArray[np.uint8], part: int = 0, parts: int = 1) -> list[int]:
     """Return the checksums of every `parts`-th block from block `part` on. Local."""
-    return [zlib.crc32(_block(buffer, number).data) for number in _numbers(buffer)[part::parts]]
+    return [_checksum(buffer, number) for number in _numbers(buffer)[part::parts]]
 
 
 def seal(path: str, kind: str, source: Any, contents: Contents, checksums: Sequence[int]) -> None:
@@ -192,15 +195,18 @@ def _is_damaged(buffer: NDArray[np.uint8], checksums: Sequence[int], part: int, 
         return True
     share = numbers[part::parts]
     stride = -(-len(share) // max(1, VERIFY_NBYTES // BLOCK_NBYTES))
-    return any(zlib.crc32(_block(buffer, number).data) != checksums[number] for number in share[:: max(1, stride)])
+    return any(_checksum(buffer, number) != checksums[number] for number in share[:: max(1, stride)])
 
 
 def _numbers(buffer: NDArray[np.uint8]) -> range:
     return range(-(-buffer.size // BLOCK_NBYTES))
 
 
-def _block(buffer: NDArray[np.uint8], number: int) -> NDArray[np.uint8]:
-    return buffer[number * BLOCK_NBYTES : (number + 1) * BLOCK_NBYTES]
+def _checksum(buffer: NDArray[np.uint8], number: int) -> int:
+    """The checksum of a block."""
+    found = zlib.crc32(buffer[number * BLOCK_NBYTES : (number + 1) * BLOCK_NBYTES].data)
+    heartbeats.give()
+    return found
 
 
 def _sync(file: IO[bytes]) -> None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import zlib
 from collections.abc import Iterator
-from typing import IO, Final
+from typing import IO, Any, Final
+
+from malt.files import heartbeats
 
 CHUNK_NBYTES = 1 << 18
 """The bytes that are read at once. A parser takes some 15 times as much memory for them."""
@@ -20,6 +23,8 @@ MAX_LINE_NBYTES = 1 << 26
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _MODULES: Final = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
 _MAGICS: Final = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz"}
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
+_LONE_RETURN: Final = re.compile(rb"\r(?!\r*\n)")
 
 
 def is_compressed(path: str) -> bool:
@@ -28,11 +33,12 @@ def is_compressed(path: str) -> bool:
 
 
 def read_chunks(path: str, part: int = 0, parts: int = 1) -> Iterator[bytes]:
-    """Yield the lines of part `part` of `parts`, several whole lines at a time. Local.
+    """Yield the lines of part `part` of `parts` of a text file, several whole lines at a time. Local.
 
-    Each line ends in a newline: one is added to the last line if it has none. A byte order mark at the start of the
-    file is left out. OSError: the file cannot be read. ValueError: it is damaged, its name does not fit its
-    compression, or a line is longer than MAX_LINE_NBYTES.
+    `path`: plain text, or .gz, .bz2 or .xz. Each line ends in a newline: one is added to the last line if it has none.
+    A byte order mark at the start of the file is left out. OSError: the file cannot be read. ValueError: it is damaged,
+    its name does not fit its compression, it is UTF-16, its lines end in carriage returns alone, or one is longer than
+    64 MiB.
     """
     if is_compressed(path):
         return _read_compressed(path) if part == 0 else iter(())
@@ -40,14 +46,14 @@ def read_chunks(path: str, part: int = 0, parts: int = 1) -> Iterator[bytes]:
 
 
 def _read_plain(path: str, part: int, parts: int) -> Iterator[bytes]:
-    with open(path, "rb") as file:
+    with heartbeats.opened(path, "rb") as file:
         _refuse_misnamed(file, path)
         nbytes = os.fstat(file.fileno()).st_size
         first = _line_start(file, nbytes * part // parts)
         last = _line_start(file, nbytes * (part + 1) // parts)
         file.seek(first)
         chunks = _whole_lines(_blocks(file, last - first), path)
-        yield from _unmarked(chunks) if first == 0 else chunks
+        yield from _unmarked(chunks, path) if first == 0 else chunks
 
 
 def _read_compressed(path: str) -> Iterator[bytes]:
@@ -55,14 +61,36 @@ def _read_compressed(path: str) -> Iterator[bytes]:
     module = importlib.import_module(_MODULES[os.path.splitext(path)[1].lower()])
     damages = (EOFError, zlib.error, getattr(module, "LZMAError", EOFError))
     try:
-        with module.open(path, "rb") as file:
-            yield from _unmarked(_whole_lines(_blocks(file), path))
+        with heartbeats.opened(path, "rb") as file:
+            blocks = _blocks(module.open(file, "rb")) if module.__name__ == "gzip" else _decompressed(file, module)
+            yield from _unmarked(_whole_lines(blocks, path), path)
     except damages as error:
         raise ValueError(_damaged(path, error)) from error
     except OSError as error:
         if error.errno is None:  # gzip and bz2 report damaged data like this
             raise ValueError(_damaged(path, error)) from error
         raise
+
+
+def _decompressed(file: IO[bytes], module: Any) -> Iterator[bytes]:
+    """Yield the contents of a file of bz2 or xz, CHUNK_NBYTES at a time. EOFError, OSError, LZMAError: it is damaged.
+
+    It may have several streams. To the file objects of bz2 and lzma all ends where a stream does not begin as one.
+    """
+    new = getattr(module, "BZ2Decompressor", None) or module.LZMADecompressor
+    stream, block = new(), b""
+    while True:
+        if stream.eof:
+            block = stream.unused_data.lstrip(b"\0")
+            while not block and (more := file.read(CHUNK_NBYTES)):
+                block = more.lstrip(b"\0")
+            if not block:
+                return
+            stream = new()
+        elif stream.needs_input and not (block := file.read(CHUNK_NBYTES)):
+            raise EOFError("it ends within a stream")
+        yield stream.decompress(block, CHUNK_NBYTES)
+        block = b""
 
 
 def _damaged(path: str, error: Exception) -> str:
@@ -102,9 +130,12 @@ def _blocks(file: IO[bytes], nbytes: int | None = None) -> Iterator[bytes]:
         yield block
 
 
-def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the chunks of a file, read from its start, without its byte order mark."""
-    yield next(chunks, b"").removeprefix(BYTE_ORDER_MARK)
+def _unmarked(chunks: Iterator[bytes], path: str) -> Iterator[bytes]:
+    """Yield the chunks of a file, read from its start, without its byte order mark. ValueError: it is UTF-16."""
+    first = next(chunks, b"")
+    if first.startswith(_UTF_16):
+        raise ValueError(f"{path}: UTF-16 text: write it as UTF-8, as by iconv -f UTF-16 -t UTF-8")
+    yield first.removeprefix(BYTE_ORDER_MARK)
     yield from chunks
 
 
@@ -114,11 +145,18 @@ def _whole_lines(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
     for block in blocks:
         cut = block.rfind(b"\n") + 1
         if cut:
-            yield b"".join([*pending, block[:cut]])
+            yield _checked(b"".join([*pending, block[:cut]]), path)
             pending = []
         pending.append(block[cut:])
         if sum(map(len, pending)) > MAX_LINE_NBYTES:
             raise ValueError(f"{path}: a line is longer than {MAX_LINE_NBYTES >> 20} MiB: this is no text in lines")
     rest = b"".join(pending)
     if rest:
-        yield rest + b"\n"
+        yield _checked(rest + b"\n", path)
+
+
+def _checked(lines: bytes, path: str) -> bytes:
+    """Return `lines`. ValueError: they end in other ways, and would be one line: a comment would hide all the rest."""
+    if b"\r" in lines and _LONE_RETURN.search(lines):
+        raise ValueError(f"{path}: lines end in a carriage return alone: write a newline, as by tr '\\r' '\\n'")
+    return lines

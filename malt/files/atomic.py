@@ -2,17 +2,23 @@
 
 A file is written under a unique name beside `path`, synced to the disk, and renamed. At any moment, also after a kill
 or a loss of power, `path` is either unchanged or complete. A writer that is killed leaves its unfinished file behind.
+While it writes it has locked it (flock(2)): so another job, which cleans up there, leaves it alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
+import threading
 import uuid
 from collections.abc import Callable
 from typing import IO, Final
 
+from malt.files import heartbeats
+
+_LARGE_NBYTES: Final = 1 << 28
 _UNFINISHED: Final = re.compile(r"\.[0-9a-f]{32}\.partial")
 
 _confirm: Callable[[], object] = bool
@@ -27,18 +33,21 @@ def confirm_by(confirm: Callable[[], object]) -> None:
 def write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> None:
     """Write the file `path`: its content is what fill(file) writes. Local.
 
-    `file` is open for writing and reading. If `path` is a symbolic link, its target is written. OSError, with the name
-    `path`: the file cannot be written. After that, and if fill raises, `path` is unchanged and no other file is left.
+    `file` is open for writing and reading. All that is written is a sign of life for ranks that wait for this one. If
+    `path` is a symbolic link, its target is written. OSError, with the name `path`: the file cannot be written. After
+    that, and if fill raises, `path` is unchanged and no other file is left.
     """
     final = os.path.realpath(path)
-    partial = unfinished(final)
     try:
-        with open(partial, "x+b") as file:
+        while (file := _begun(partial := unfinished(final))) is None:
+            pass
+        with file:
             fill(file)
             file.flush()
             os.fsync(file.fileno())
-        _confirm()
-        os.replace(partial, final)
+            heartbeats.give()
+            _confirm()
+            _rename(partial, final)  # while it is locked: another job would remove it
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(partial)
@@ -47,6 +56,39 @@ def write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> 
         raise
     with contextlib.suppress(OSError):  # some file systems cannot sync a folder
         sync_folder(os.path.dirname(final))
+
+
+def _begun(partial: str) -> IO[bytes] | None:
+    """A new file `partial`, locked as far as the file system has locks. OSError.
+
+    None: before it was locked another job took it for that of a killed writer, and removes it.
+    """
+    file = heartbeats.opened(partial, "x+b")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    except OSError:  # no locks
+        return file
+    if os.fstat(file.fileno()).st_nlink:
+        return file
+    file.close()
+    return None
+
+
+def _rename(partial: str, final: str) -> None:
+    """Give the file `partial` the name `final`, also of a large file, whose room the system takes seconds to free."""
+    former = -1
+    with contextlib.suppress(OSError):  # there is none, or it cannot be read
+        if os.path.getsize(final) >= _LARGE_NBYTES:
+            former = os.open(final, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.replace(partial, final)
+    finally:
+        if former >= 0:
+            with contextlib.suppress(RuntimeError):  # the interpreter ends, and all files with it
+                threading.Thread(target=os.close, args=[former], name="malt file", daemon=True).start()
 
 
 def unfinished(path: str) -> str:
@@ -71,13 +113,15 @@ def publish(partial: str, path: str, is_wanting: Callable[[], bool]) -> None:
 def remove_unfinished(path: str) -> None:
     """Delete the unfinished files of `path`, which killed writers have left. Local.
 
-    A writer that is still at work fails with an OSError.
+    Those of writers that are at work stay, and all where the file system has no locks.
     """
     folder, name = os.path.split(os.path.realpath(path))
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(folder)):
             if entry.name.startswith(name) and _UNFINISHED.fullmatch(entry.name, len(name)):
-                os.unlink(entry.path)
+                with contextlib.suppress(OSError), open(entry.path, "r+b") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(entry.path)
 
 
 def sync_folder(folder: str) -> None:

@@ -23,7 +23,7 @@ from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
 
-from malt.files import atomic, npz, values
+from malt.files import atomic, heartbeats, npz, values
 from malt.files.npz import Member, Streamed
 from malt.files.values import Packed
 
@@ -102,7 +102,7 @@ def read(path: str) -> Content:
     """
     if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):  # open() would wait for a pipe
         raise OSError(errno.EINVAL, "not a regular file", path)
-    with open(path, "rb") as file:
+    with heartbeats.opened(path, "rb") as file:
         _check_whole(file, path)
         try:
             with zipfile.ZipFile(file) as archive:
@@ -120,13 +120,13 @@ def read(path: str) -> Content:
 
 def _members(archive: zipfile.ZipFile, path: str, about: Mapping[str, Any]) -> dict[str, Member | Packed]:
     """The state. Raises one of npz.DAMAGES."""
-    streamed, lengths = frozenset(about.get("streamed", ())), about.get("lengths", {})
+    streamed, lengths = frozenset(about.get("streamed", ())), dict(about.get("lengths", {}))
     packed = frozenset(about.get("values", ()))
 
     def member(name: str) -> Member | Packed:
         """The array or value `name`. Local. Raises one of npz.DAMAGES."""
         if name in streamed:
-            return npz.streamed(archive, name, path, _PIECE_NBYTES)._replace(length=lengths.get(name))
+            return _streamed(archive, name, path, lengths.get(name))
         return _packed(archive, name) if name in packed else npz.read_array(archive, name)
 
     names = [name.removesuffix(".npy") for name in archive.namelist()]
@@ -147,6 +147,14 @@ def _packed(archive: zipfile.ZipFile, name: str) -> Packed:
 def _part(name: str, number: int) -> str:
     """The name of an array of the value `name`."""
     return f"{RESERVED}{name}.{number}"
+
+
+def _streamed(archive: zipfile.ZipFile, name: str, path: str, length: Any) -> Streamed:
+    """An array that is streamed. `length`: as of `Streamed`, as the file says. Raises one of npz.DAMAGES."""
+    found = npz.streamed(archive, name, path, _PIECE_NBYTES)
+    if (length is None) != (found.dtype.names is None) or not isinstance(length, (int, type(None))):
+        raise TypeError(f"{name} is of {found.dtype}, with length {length!r}")
+    return found._replace(length=length)
 
 
 def _check_whole(file: IO[bytes], path: str) -> None:

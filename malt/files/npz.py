@@ -20,7 +20,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import ArrayLike, NDArray
 
-from malt.files import atomic
+from malt.files import atomic, heartbeats
 from malt.files.arrays import array_of
 
 
@@ -80,7 +80,7 @@ def load_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):  # open() would wait for a pipe
         raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
     try:
-        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+        with heartbeats.opened(path, "rb") as file, zipfile.ZipFile(file) as archive:
             check_sizes(archive)
             return read_arrays(archive)
     except DAMAGES as error:
@@ -125,7 +125,7 @@ def streamed(archive: zipfile.ZipFile, name: str, path: str, nbytes: int) -> Str
 
     def pieces() -> Iterator[NDArray[Any]]:
         """The rows, some at a time, as views that cannot be written to. Local. ValueError: the file was replaced."""
-        with open(path, "rb") as again:
+        with heartbeats.opened(path, "rb") as again:
             if _identity(again) != identity:
                 raise ValueError(f"{path}: it was replaced while it was read")
             with zipfile.ZipFile(again) as archive, archive.open(f"{name}.npy") as member:

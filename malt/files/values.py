@@ -11,12 +11,15 @@ import hashlib
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from malt.files import heartbeats
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
@@ -27,6 +30,8 @@ NUMBERS: Final = "biuf"
 """Kinds of scalars that JSON can express."""
 _ALIGNMENT: Final = 64
 _LENGTH_NBYTES: Final = 8
+_HASHED_NBYTES: Final = 1 << 24
+"""What is hashed at once, from one heartbeat to the next."""
 _KINDS: Final = {"Dataset": "malt.data.dataset", "Ratings": "malt.data.ratings"}
 """malt's own kinds of data, and their modules: where one is not imported, there is no such value."""
 Take = Callable[[str, list[int]], Array]
@@ -49,7 +54,9 @@ class Packed(NamedTuple):
         """The SHA-256 of the value, as a text."""
         found = hashlib.sha256(self.text.encode())
         for array in self.arrays:
-            found.update(_flat(array).data)
+            for start in range(0, array.nbytes, _HASHED_NBYTES):
+                found.update(_flat(array)[start : start + _HASHED_NBYTES].data)
+                heartbeats.give()
         return found.hexdigest()
 
 
@@ -57,7 +64,8 @@ def pack(value: Any) -> Packed:
     """`value`, ready to be sent.
 
     None, a truth value, a number, a string, an array of numbers, text or dates, a sparse matrix in CSR form, a
-    malt.Dataset or malt.Ratings, a slice; a list, a tuple or a dict with strings and integers as keys of these.
+    malt.Dataset or malt.Ratings, a slice; a list, a tuple, a Counter, or a dict with strings and integers as keys of
+    these.
     TypeError: it is something else.
     """
     arrays: list[Array] = []
@@ -130,6 +138,10 @@ def _described(value: Any, arrays: list[Array]) -> Any:
         return [_described(one, arrays) for one in value]
     if isinstance(value, tuple):
         return {"tuple": [_described(one, arrays) for one in value]}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if isinstance(value, Counter):
+        return {"counter": [_described(one, arrays) for one in value.items()]}
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {"dict": {key: _described(one, arrays) for key, one in value.items()}}
     if isinstance(value, dict) and all(isinstance(key, (str, int)) for key in value):
@@ -174,6 +186,10 @@ def _made(described: Any, take: Take) -> Any:
         return tuple(_made(one, take) for one in inner)
     if kind == "items":
         return {key: _made(one, take) for key, one in inner}
+    if kind == "complex":
+        return complex(*inner)
+    if kind == "counter":
+        return Counter(dict(_made(one, take) for one in inner))
     if kind == "csr":
         from scipy.sparse import csr_array
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
+from malt.files import heartbeats
 from malt.session.collectives import barrier
 from malt.session.session import hosts, rank, world
 
@@ -57,6 +58,7 @@ class Kernels:
             for dispatcher, signature in self.signed:
                 dispatcher.compile(signature)
                 dispatcher.disable_compile()
+                heartbeats.give()
             self._are_compiled = True
 
 

@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dstorm.transports.progress import OPENMPI_YIELD
@@ -18,7 +18,7 @@ from malt.launch.hosts.plain.starter import REJOIN
 from malt.launch.hosts.variables import travelling
 from malt.launch.machine import network
 from malt.launch.machine.cores import usable_cores
-from malt.launch.mpi_library import LaunchError, Library
+from malt.launch.mpi_library import LaunchError, Library, home_of
 from malt.launch.streams.display import PLAIN, Display
 from malt.runner.program import FAILURE_DIR, JOB_DIR
 from malt.runner.reporting import CONTROL_SERVER
@@ -105,6 +105,8 @@ class Machine:
     """Whether the user is root."""
     terminal: bool = True
     """Whether standard output is a terminal."""
+    home: dict[str, str] = field(default_factory=dict)
+    """The variable HOME, if it is to be set."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,7 @@ def this_machine() -> Machine:
         fabrics=network.found(),
         root=hasattr(os, "geteuid") and os.geteuid() == 0,
         terminal=sys.stdout.isatty(),
+        home=home_of(os.environ),
     )
 
 
@@ -262,7 +265,7 @@ def _threads(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _openmpi_settings(library: Library, machine: Machine, crowded: bool, alone: bool) -> dict[str, str]:
-    settings = network.settings(machine.fabrics, alone)
+    settings = network.settings(machine.fabrics, alone) | machine.home
     if machine.root:
         settings |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     if crowded and library.version[0] >= 5:

@@ -78,7 +78,7 @@ def run(
         output = Output(folder, line.ranks, line.display)
         traces = Traces(str(folder))
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output, remote.processes())
-        signals.suspend = remote.pausing(signals.suspend)
+        signals.suspend, signals.pass_on = remote.pausing(signals.suspend), remote.passing(departure.pass_on)
         output.start()
         keepers = Keepers(dict(line.away or ()), line.ranks, line.program, _passed(ours), folder, remote.shell)
         signals.suspend = keepers.pausing(signals.suspend)

@@ -80,17 +80,32 @@ class Library:
 def bound_library(python: str = sys.executable) -> Library:
     """Return the library that mpi4py loads in `python`. Local.
 
-    LaunchError: there is none, or its family is not in NAMES. subprocess.TimeoutExpired: the import takes too long.
+    LaunchError: there is none, its family is not in NAMES, or the import takes too long.
     """
-    probe = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S)
+    try:
+        probe = _run([python, "-c", PROBE], os.environ)
+    except subprocess.TimeoutExpired:
+        raise LaunchError(
+            f"mpi4py cannot be imported within {PROBE_TIMEOUT_S:.0f} s: see what it waits for, by "
+            f"{python} -c 'from mpi4py import MPI'"
+        ) from None
     if probe.returncode != 0:
         reason = (probe.stderr.strip().splitlines() or [f"it ended with status {probe.returncode}"])[-1]
         raise LaunchError(f"no MPI in {python}: {reason}; {INSTALL}")
     path, _, banner = probe.stdout.partition("\n")
     identity = identify(banner)
     if identity is None:
-        raise LaunchError(f"cannot start jobs of this MPI library, {banner.splitlines()[0]!r}: use its own mpiexec")
+        raise LaunchError(f"cannot start jobs of this MPI library, {_first_line(banner)!r}: use its own mpiexec")
     return Library(*identity, path)
+
+
+def home_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return HOME with its value where `environ` has none, as in a unit of systemd; else nothing. Local.
+
+    Without it Open MPI 5 starts neither mpiexec nor a rank ("Unable to get the user home directory").
+    """
+    home = os.path.expanduser("~")
+    return {} if "HOME" in environ else {"HOME": home if os.path.isabs(home) else "/"}
 
 
 def identify(text: str) -> tuple[str, tuple[int, ...]] | None:
@@ -110,14 +125,15 @@ def find_mpiexec(library: Library, environ: Mapping[str, str], prefix: str = sys
     """
     others = []
     for path in _candidates(library, environ, prefix):
-        identity = _identity(path)
+        identity, what = _identity(path, environ)
         if identity is not None and belongs(identity, library):
             return path
-        others.append(f"{path} is of {Library(*identity) if identity else 'an unknown MPI'}")
+        others.append(f"{path} {what}")
     found = f" ({', '.join(others)})" if others else ""
     raise LaunchError(
-        f"mpi4py is bound to {library}, whose mpiexec is not on the PATH{found}: add it, or make an environment of one "
-        f"MPI only: python3 -m venv ENV && ENV/bin/pip install mpi4py {PACKAGES[library.family]}"
+        f"mpi4py is bound to {library}, whose mpiexec is not on the PATH, or does not work{found}: add or mend it, or "
+        "make an environment of one MPI only: python3 -m venv ENV && "
+        f"ENV/bin/pip install mpi4py {PACKAGES[library.family]}"
     )
 
 
@@ -140,11 +156,29 @@ def _candidates(library: Library, environ: Mapping[str, str], prefix: str) -> It
             yield path
 
 
-def _identity(mpiexec: str) -> tuple[str, tuple[int, ...]] | None:
+def _identity(mpiexec: str, environ: Mapping[str, str]) -> tuple[tuple[str, tuple[int, ...]] | None, str]:
+    """What `identify` returns for an mpiexec, and what it is, or why that is not known, in words."""
     try:
-        done = subprocess.run(
-            [mpiexec, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PROBE_TIMEOUT_S
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return identify(done.stdout + done.stderr)
+        done = _run([mpiexec, "--version"], {**environ, **home_of(environ)})
+    except OSError as error:
+        return None, f"cannot be run: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        return None, f"--version has no answer within {PROBE_TIMEOUT_S:.0f} s"
+    identity = identify(done.stdout + done.stderr)
+    if identity is not None:
+        return identity, f"is of {Library(*identity)}"
+    if done.returncode == 0:
+        return None, "is of an unknown MPI"
+    return None, f"--version ended with status {done.returncode}: {_first_line(done.stderr or done.stdout)}"
+
+
+def _run(words: list[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a program that answers. OSError, subprocess.TimeoutExpired."""
+    return subprocess.run(
+        words, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+        timeout=PROBE_TIMEOUT_S,
+    )  # fmt: skip
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.strip().splitlines()), "it printed nothing")

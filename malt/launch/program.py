@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 
 from malt.launch.mpi_library import LaunchError
+from malt.runner import mainfile
 
 
 def check_program(program: Sequence[str]) -> None:
@@ -16,8 +17,8 @@ def check_program(program: Sequence[str]) -> None:
         if len(program) < 2:
             raise LaunchError("-c needs the text of a program")
     elif program[0] != "-m":
-        if not os.path.isfile(program[0]):
-            raise LaunchError(f"no such file: {program[0]} (a module is run with -m)")
+        if why := mainfile.refusal(program[0]):
+            raise LaunchError(why)
     elif len(program) < 2:
         raise LaunchError("-m needs the name of a module")
     elif not all(program[1].split(".")) or not _is_module(program[1]):
@@ -25,7 +26,7 @@ def check_program(program: Sequence[str]) -> None:
 
 
 def files_of(program: Sequence[str]) -> tuple[str, ...]:
-    """Return the absolute path of the file that `program` names, if it is known without an import. Local."""
+    """Return the absolute path of the file or folder that `program` names, if it is known without an import. Local."""
     if program[0] == "-c":
         return ()
     if program[0] != "-m":

@@ -8,19 +8,21 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from malt.data.shards import bounds
+from malt.files.checksum import checksum
 from malt.files.values import Array, kind_of, pack
-from malt.world.shardnotes import checksum
 from vol import arguments
 
 _CHUNK_NBYTES: Final = 1 << 20
 """What a chunk of rows holds at most: a core keeps it in its cache."""
 _LEAST_CHUNKS: Final = 32
 """The fewest chunks of a dataset with as many rows, so that ranks have about equal parts."""
+_COMPARED_NBYTES: Final = 1 << 18
+"""Of larger arrays ranks compare samples: they do so in each call."""
 
 
 class Chunks(Protocol):
@@ -47,8 +49,17 @@ class Rows:
         return self._cut(*bounds(self._rows, i, self._count))
 
 
-_known: dict[int, tuple[Any, list[str]]] = {}
-"""The content hashes of datasets that stay the same: by id, a weak reference to the dataset, and the hashes."""
+class Known(NamedTuple):
+    """The content hashes of a dataset that stays the same."""
+
+    dataset: weakref.ref[Any]
+    arrays: list[weakref.ref[Array]]
+    """Its arrays, in the place of which there may be others by now."""
+    digests: list[str]
+
+
+_known: dict[int, Known] = {}
+"""What is known of datasets, by id."""
 
 
 class Own:
@@ -56,10 +67,10 @@ class Own:
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
-        self.digests = _known[id(dataset)][1] if id(dataset) in _known else []
-        """The content hashes of all chunks; empty: they are not known."""
-        self._chunks, self.kind, self._stays = _chunked(dataset)
+        self._chunks, self.kind, self._frozen = _chunked(dataset)
         """`kind`: what ranks that have the dataset must have alike."""
+        self.digests = self._remembered()
+        """The content hashes of all chunks; empty: they are not known."""
         self.count = arguments.whole("dataset: chunks()", self._chunks.chunks(), 0)
         if not self.count:
             raise ValueError("dataset is empty")
@@ -76,9 +87,17 @@ class Own:
     def remember(self, digests: list[str]) -> None:
         """Remember the content hashes of all chunks for as long as the dataset is there, if slices stay the same."""
         self.digests, key = digests, id(self._dataset)
-        if self._stays and key not in _known:
+        if self._frozen is not None:
             with suppress(TypeError):  # not everything can be referred to weakly
-                _known[key] = weakref.ref(self._dataset, lambda _: _known.pop(key, None)), digests
+                dataset = weakref.ref(self._dataset, lambda _: _known.pop(key, None))
+                _known[key] = Known(dataset, list(map(weakref.ref, self._frozen)), digests)
+
+    def _remembered(self) -> list[str]:
+        known = _known.get(id(self._dataset))
+        if self._frozen is None or known is None or len(known.arrays) != len(self._frozen):
+            return []
+        is_same = all(ref() is array for ref, array in zip(known.arrays, self._frozen, strict=True))
+        return known.digests if is_same else []
 
 
 def hash_of(digests: Sequence[str]) -> str:
@@ -86,26 +105,27 @@ def hash_of(digests: Sequence[str]) -> str:
     return hashlib.sha256("".join(digests).encode()).hexdigest() if digests else ""
 
 
-def _chunked(dataset: Any) -> tuple[Chunks, list[Any], bool]:
-    """The chunks of `dataset`, what ranks must have alike, and whether its slices stay the same."""
+def _chunked(dataset: Any) -> tuple[Chunks, list[Any], list[Array] | None]:
+    """The chunks of `dataset`, what ranks must have alike, and its arrays if nothing can write to them; else None."""
     if all(callable(getattr(dataset, name, None)) for name in ("chunks", "slice")):
-        return dataset, [type(dataset).__name__], True
+        return dataset, [type(dataset).__name__], []  # slice(i) returns the same each time
     if isinstance(dataset, np.ndarray) and not isinstance(dataset, np.ma.MaskedArray) and dataset.ndim:
         return _cut(len(dataset), [dataset], f"an array of shape {dataset.shape} of {dataset.dtype}", dataset)
-    if isinstance(dataset, (list, tuple)):
-        return Rows(len(dataset), 0, partial(_sliced, dataset)), [f"a list of {len(dataset):,}"], False
+    if isinstance(dataset, (list, tuple, range)):
+        cut = _listed if isinstance(dataset, range) else _sliced
+        return _cut(len(dataset), None, f"a list of {len(dataset):,}", dataset, cut)
     if (name := kind_of(dataset)) == "Dataset":
-        kind = f"rows {dataset.rows.start:,} to {dataset.rows.stop:,} of a file"
-        return _cut(len(dataset.y), [dataset.X.data, dataset.X.indices], kind, dataset, _rows)
+        kind, X = f"rows {dataset.rows.start:,} to {dataset.rows.stop:,} of a file", dataset.X
+        return _cut(len(dataset.y), [X.data, X.indices, X.indptr, dataset.y], kind, dataset, _rows)
     if name == "Ratings":
-        count, arrays = len(dataset.ratings), [dataset.ratings, dataset.users, dataset.items]
-        return _cut(count, arrays, f"{count:,} ratings", dataset, _ratings)
+        count = len(dataset.ratings)
+        return _cut(count, [*vars(dataset).values()], f"{count:,} ratings", dataset, _ratings)
     if getattr(dataset, "format", None) == "csr":
         kind = f"a sparse matrix of shape {dataset.shape} of {dataset.dtype}"
         return _cut(dataset.shape[0], [dataset.data, dataset.indices, dataset.indptr], kind, dataset)
     raise TypeError(
-        "dataset must be an array, a list, a sparse matrix in CSR form, a malt.Dataset or malt.Ratings, an object with "
-        f"chunks() and slice(i), or None, got {type(dataset).__name__}"
+        "dataset must be an array, a list, a range, a sparse matrix in CSR form, a malt.Dataset or malt.Ratings, an "
+        f"object with chunks() and slice(i), or None, got {type(dataset).__name__}"
     )
 
 
@@ -113,23 +133,29 @@ def _sliced(dataset: Any, first: int, last: int) -> Any:
     return dataset[first:last]
 
 
+def _listed(dataset: Any, first: int, last: int) -> Any:
+    """As it comes to ranks to which it travels."""
+    return list(dataset[first:last])
+
+
 def _cut(
-    rows: int, arrays: Sequence[Array], kind: str, dataset: Any, cut: Callable[[Any, int, int], Any] = _sliced
-) -> tuple[Chunks, list[Any], bool]:  # fmt: skip
-    """As `_chunked`, of a dataset that holds `arrays`. Ranks compare the first of them."""
-    chunks = Rows(rows, sum(array.nbytes for array in arrays), partial(cut, dataset))
-    return chunks, [kind, f"checksum {checksum(arrays[0]):08x}"], all(map(_is_frozen, arrays))
+    rows: int, arrays: list[Array] | None, kind: str, dataset: Any, cut: Callable[[Any, int, int], Any] = _sliced
+) -> tuple[Chunks, list[Any], list[Array] | None]:  # fmt: skip
+    """As `_chunked`, of a dataset that holds `arrays`; None: it is a list."""
+    chunks = Rows(rows, sum(array.nbytes for array in arrays or ()), partial(cut, dataset))
+    is_frozen = arrays is not None and all(map(_is_frozen, arrays))
+    return chunks, [kind, f"checksum {checksum(dataset, _COMPARED_NBYTES):08x}"], arrays if is_frozen else None
 
 
 def _rows(dataset: Any, first: int, last: int) -> Any:
     """Some rows of a malt.Dataset: one, too."""
     rows = slice(dataset.rows.start + first, dataset.rows.start + last)
-    return dataclasses.replace(dataset, X=dataset.X[first:last], y=dataset.y[first:last], rows=rows)
+    return dataclasses.replace(dataset, X=dataset.X[first:last], y=_read_only(dataset.y[first:last]), rows=rows)
 
 
 def _ratings(ratings: Any, first: int, last: int) -> Any:
     """Some ratings of malt.Ratings."""
-    chosen = {name: getattr(ratings, name)[first:last] for name in ("users", "items", "ratings")}
+    chosen = {name: _read_only(getattr(ratings, name)[first:last]) for name in ("users", "items", "ratings")}
     return dataclasses.replace(ratings, **chosen)
 
 
@@ -141,9 +167,14 @@ def _read_only(array: Array) -> Array:
 
 
 def _is_frozen(array: Any) -> bool:
-    """Whether nothing can write to the memory of `array` through it, or the array that it is a view of."""
+    """Whether nothing can write to the memory of `array` through it, or through what it is a view of."""
     while isinstance(array, np.ndarray):
         if array.flags.writeable:
             return False
         array = array.base
-    return True
+    while isinstance(array, memoryview):
+        array = array.obj
+    try:
+        return array is None or memoryview(array).readonly
+    except TypeError:  # it may be anything
+        return False

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from malt.files.checksum import checksum
 from malt.files.values import pack
 from malt.mapreduce.cache import Cache
 from malt.mapreduce.call import Call
 from malt.mapreduce.chunks import Own
 from malt.mapreduce.location import claim, located
 from malt.session import session
-from malt.world.agreement import agree
 from malt.world.world import World
 
 _CALL: Final = "malt.map_reduce"
@@ -38,18 +38,20 @@ def map_reduce(
     Each chunk is done by one rank. Results are reduced along a tree over chunk numbers, which does not depend on the
     number of ranks, nor on who has failed: where function() has the same bits on all of them, so has the result.
 
-    `function`: makes no collective call. Its result: a number, an array, or lists and tuples of these, which are added
-    element by element; with `reduce` also None, strings and dicts. What may take longer than the deadline of the
-    session calls malt.heartbeat(). `theta`: the same on all ranks; compared, if it consists of arrays, numbers,
+    `function`: makes no collective call. Its result: a number, an array, a string or a Counter, or lists and tuples of
+    these, which are added element by element; with `reduce` also None and dicts. What may take longer than the deadline
+    of the session calls malt.heartbeat(). `theta`: the same on all ranks; compared, if it consists of arrays, numbers,
     strings, lists, tuples and dicts. `reduce`: reduce(left, right) of two results, which it may change; left is that of
     chunks before those of right.
 
-    `dataset`: an array, which may be mapped into memory; a list; a sparse matrix in CSR form; a malt.Dataset or
-    malt.Ratings; an object with chunks(), how many there are, and slice(i), which returns the same each time. The whole
-    dataset on each rank that has it, and None on the others. Rows are cut into chunks of up to 1 MiB, 32 at least. A
-    rank that has the dataset reads its chunks there. To other ranks they travel once, as arrays, and are kept by
-    content hash, in up to a quarter of the free memory of the host; malt.init().chunk_statistics() counts their bytes.
-    Where chunks travel, an array that can be written to is hashed in each call, one that cannot be once.
+    `dataset`: an array, which may be mapped into memory; a list or a range; a sparse matrix in CSR form; a malt.Dataset
+    or malt.Ratings; an object with chunks(), how many there are, and slice(i), which returns the same each time. The
+    whole dataset on each rank that has it, and None on the others. Rows are cut into chunks of up to 1 MiB, 32 at
+    least. A rank that has the dataset reads its chunks there. To other ranks they travel once, as arrays, and are kept
+    by content hash, in up to a quarter of the free memory of the host; malt.init().chunk_statistics() counts their
+    bytes. Where chunks travel, a dataset is hashed in each call, but for one whose arrays cannot be written to: once.
+    Where several ranks have it, they compare it in each call, as malt.shard does. Not compared: slices of an object,
+    and what lies in a list of objects of unknown classes.
 
     Chunks of ranks that fail are done by others.
 
@@ -70,7 +72,7 @@ def map_reduce(
         return [own], {**described, **claim(cache, own)}
 
     with world.transport.calling(_CALL):
-        [own], reports = agree(world.transport, _CALL, check)
+        [own], reports = world.notes.agree(world.transport, _CALL, check)
         place = located(world.transport, cache, own, reports)
         result = Call(world, cache, function, theta, own, place, reduce).result()
         cache.trim()
@@ -80,5 +82,5 @@ def map_reduce(
 def _fingerprint(theta: Any) -> str:
     try:
         return f"one of SHA-256 {pack(theta).digest()[:_SHOWN]}"
-    except TypeError:
-        return f"a {type(theta).__name__}"
+    except TypeError:  # what is known of it counts
+        return f"a {type(theta).__name__}, checksum {checksum(theta):08x}"

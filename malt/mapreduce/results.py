@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,7 @@ from malt.mapreduce.tree import Node, insert
 Reduce = Callable[[Any, Any], Any]
 Values = dict[Node, Any]
 
+_ADDABLE: Final = ((int, float, complex, np.number), str, Counter)
 WHOLE_NBYTES: Final = 1 << 16
 """Arrays up to so many bytes are sent whole to all ranks. Of larger ones each rank adds up a part for all."""
 
@@ -52,7 +54,7 @@ def copied(value: Any) -> Any:
     """A copy of `value` of this rank's own, which can be written to. TypeError: it cannot be exchanged."""
     if type(value) in (list, tuple):
         return type(value)(map(copied, value))
-    if type(value) in (int, float):
+    if type(value) in (int, float, str):
         return value
     if type(value) is np.ndarray and value.dtype.kind in NUMBERS:
         return value.copy()  # as below, but ten times as fast
@@ -61,7 +63,7 @@ def copied(value: Any) -> Any:
 
 
 def added(left: Any, right: Any) -> Any:
-    """The sum of two results, element by element of lists and tuples. `left` may be changed.
+    """The sum of two results, element by element of lists and tuples; texts are joined. `left` may be changed.
 
     ValueError, TypeError: they cannot be added.
     """
@@ -72,7 +74,7 @@ def added(left: Any, right: Any) -> Any:
     elif isinstance(left, (list, tuple)) and type(left) is type(right):
         if len(left) == len(right):
             return type(left)(added(one, other) for one, other in zip(left, right, strict=True))
-    elif isinstance(left, (int, float, np.number)) and isinstance(right, (int, float, np.number)):
+    elif any(isinstance(left, kind) and isinstance(right, kind) for kind in _ADDABLE):
         return left + right
     elif not isinstance(left, (np.ndarray, list, tuple)) and type(left) is type(right):
         raise TypeError(f"results of type {type(left).__name__} cannot be added: pass reduce=")

@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 from dstorm.errors import DeadlinePassed, PeerLost
 from dstorm.membership.barriers.rejoining import Refused
 from dstorm.membership.processes import Process, ProcessMonitor, has_ended, this_process
+from dstorm.stopwatch import Stopwatch
 from dstorm.transports import shm_space
 from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.endpoints import Endpoint, Exchange
@@ -168,7 +169,7 @@ def _call_again(exchange: Exchange, endpoints: Mapping[int, Endpoint], known: Kn
     newest = known.newest
     exchange.listen(endpoints.keys(), newest)
     found: dict[int, tuple[socket.socket, socket.socket]] = {}
-    end = time.monotonic() + _AGAIN_S
+    waited = Stopwatch(longest_step_s=_AGAIN_S / 2)  # all calls of one round
     while True:
         ended = known.ended()
         missing = {
@@ -176,7 +177,7 @@ def _call_again(exchange: Exchange, endpoints: Mapping[int, Endpoint], known: Kn
             if rank not in found and ended.get(rank, -1) < newest.get(rank, 0)
         }  # fmt: skip
         found |= exchange.call_again(missing, newest)
-        if missing.keys() <= found.keys() or time.monotonic() > end:
+        if missing.keys() <= found.keys() or waited.seconds() > _AGAIN_S:
             break
         time.sleep(_POLL_S)
     exchange.end_calls()
@@ -228,18 +229,18 @@ def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) 
     name = f"{ranks.rank}.{ranks.incarnation}" if ranks.incarnation else ranks.rank
     publish(name, json.dumps(mine))
     found: dict[int, Any] = {}
-    end = time.monotonic() + deadline_s
+    waited = Stopwatch()
     while missing := [other for other in range(ranks.size) if other not in found]:
         for other in missing:
             if text := look_up(other):
                 found[other] = json.loads(text)
         if leaving.is_disconnected():
             raise PeerLost(missing[0], "the launcher has ended, or its host is cut off, before all ranks had met")
-        if time.monotonic() > end:
+        if waited.seconds() > deadline_s:
             raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))
         time.sleep(_POLL_S)
     while ranks.incarnation and _newest(session).get(ranks.rank, 0) < ranks.incarnation:
-        if leaving.is_disconnected() or time.monotonic() > end:
+        if leaving.is_disconnected() or waited.seconds() > deadline_s:
             raise Refused(ranks.rank, "the launcher is not heard, by which the others learn that it was started again")
         time.sleep(_POLL_S)  # all that can hear of it have heard before it is a member: see quorum.py
     return [found[other] for other in range(ranks.size)]

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dstorm.errors import DeadlinePassed
+from dstorm.stopwatch import Stopwatch
 from malt.runner import reporting
 
 _POLL_S = 0.002
@@ -51,13 +52,13 @@ class Rendezvous:
         that this rank has free. DeadlinePassed: after `deadline_s` seconds ranks are missing and have not failed.
         """
         self._write(f"came-{self._rank}", str(nbytes))
-        end = time.monotonic() + deadline_s
+        waited = Stopwatch()
         while (members := self.members()) is None:
             came = {rank for rank in range(self._size) if self._path(f"came-{rank}").exists()}
             missing = set(range(self._size)) - came - set(find_failed())
             if not missing:
                 self._decide(came)
-            elif time.monotonic() > end:
+            elif waited.seconds() > deadline_s:
                 raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))
             else:
                 time.sleep(_POLL_S)

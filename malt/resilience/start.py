@@ -17,6 +17,7 @@ from typing import Any
 from dstorm.errors import DeadlinePassed
 from dstorm.membership.processes import Process, ProcessMonitor, this_process
 from dstorm.membership.resilient import SurvivingTransport
+from dstorm.stopwatch import Stopwatch
 from dstorm.transports import shm_space
 from dstorm.transports.shm import OneHost, SharedMemory
 from dstorm.view import Change, View
@@ -210,9 +211,9 @@ def _of_one_host(
     It makes no collective call of MPI, as ranks may have failed already.
     """
     place = OneHost(ranks.rank, ranks.size, ranks.library)
-    end = time.monotonic() + deadline_s
+    waited = Stopwatch()
     while missing := set(ranks.members) - (processes := started(folder)).keys():
-        if time.monotonic() > end:
+        if waited.seconds() > deadline_s:
             raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))
         time.sleep(_POLL_S)  # plain processes have not met in MPI_Init
     others = {rank: processes[member] for rank, member in enumerate(ranks.members) if rank != place.rank}
@@ -285,7 +286,7 @@ def report(world: World, transport: SurvivingTransport, change: Change, monitor:
     came = sorted(member.rank for member in change.joined)
     reporter = min(set(world.alive).difference(came), default=-1)  # a newcomer does not report itself
     for rank in came:
-        world.failures.back[rank] = time.time()
+        world.failures.back[rank] = world.moment()
         if world.rank == reporter and not is_leaving():
             on = f"{len(world.alive)} of {world.size} ranks go on"
             print(f"malt: rank {rank} is back; {on}", file=sys.stderr, flush=True)
@@ -300,7 +301,7 @@ def _report_failed(
     before = set(world.failures.lost)
     for rank in fresh:
         stopped_s = monitor.stopped_s(rank)
-        world.failures.lost[rank] = time.time() - stopped_s
+        world.failures.lost[rank] = world.moment(stopped_s)
         world.failures.back.pop(rank, None)
         world.failures.reasons[rank] = "it was stopped, and was ended" if stopped_s else _reason(world, rank)
         if transport.was_cut_off(rank):

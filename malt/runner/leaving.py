@@ -19,9 +19,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-INPUT = "input"
-"""The file in the folder of the job that is the standard input of rank 0."""
-
 NOTIFIED = "notified"
 """The file in the folder of the job that exists once all ranks have been sent the launcher's signal."""
 
@@ -30,6 +27,8 @@ HOST_COUNTS = (
     ("MPI_LOCALNRANKS", "PMI_SIZE"),
 )  # fmt: skip
 """Pairs of variables of a launcher: the number of ranks on this host, and in all."""
+_NO_HANDLER_OF_UCX = "UCX_DEBUG_SIGNO", "0"
+"""A variable and its value. By default UCX takes SIGHUP for a request to print more, in place of the program."""
 _NAP_S = 0.002
 _NOTIFIES_S = 10.0
 """How long a rank waits for the launcher to signal the other ranks. It is longer only if the launcher was stopped."""
@@ -62,6 +61,7 @@ def take_signals(folder: str | None, rank: str, report: Callable[[str, str], Non
     """
     global _process, _folder, _rank, _report
     _process, _folder, _rank, _report = os.getpid(), folder, rank, report
+    os.environ.setdefault(*_NO_HANDLER_OF_UCX)
     for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         if signal.getsignal(number) is default:  # else it is ignored, as under nohup
             signal.signal(number, _signalled)
@@ -84,9 +84,9 @@ def listen(connection: int) -> None:
 
     Returns after a request to leave, or when the launcher has closed the connection.
 
-    A line is the number of a signal, which asks this process to leave, or "ended", a rank and its incarnation: the
-    launcher has seen the end of that rank's process on its own host. Or it is "published", a name and a text, of a rank
-    anywhere.
+    A line is the number of a signal, which asks this process to leave; "signal" and the number of one that is for its
+    program; or "ended", a rank and its incarnation: the launcher has seen the end of that rank's process on its own
+    host. Or it is "published", a name and a text, of a rank anywhere.
     """
     global _notified, _is_alone
     with contextlib.suppress(OSError, ValueError), open(connection, "rb", closefd=False) as lines:
@@ -98,6 +98,8 @@ def listen(connection: int) -> None:
             elif what == b"published":
                 name, _, text = rest.decode().partition(" ")
                 _published[name] = text
+            elif what == b"signal":
+                os.kill(_process, int(rest))
             else:  # it comes again whenever another rank has connected
                 _notified = int(what)
                 os.kill(_process, _notified)

@@ -9,9 +9,9 @@ malt.init. This file does so before malt.init, and for programs that never call 
   MPI_Init for ever. Its process manager ends the job at once on a request over its own connection (PMI).
 - After MPI_Init both wait: an interpreter that exits calls MPI_Finalize, which is collective. MPI_Abort ends the job.
 
-It is started by its path. Of malt it loads only malt/runner/leaving.py and malt/runner/reporting.py, also by their
-paths. So the program finds the modules, sys.path and environment that it would find under plain Python, and its first
-line may still set what numpy reads when it is imported.
+It is started by its path. Of malt it loads only the modules beside it that are named below, also by their paths. So the
+program finds the modules, sys.path and environment that it would find under plain Python, and its first line may still
+set what numpy reads when it is imported.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from malt.runner import leaving, reporting
+    from malt.runner import leaving, mainfile, reporting, stdin
 else:
 
     def _beside(name):
@@ -48,7 +48,7 @@ else:
         spec.loader.exec_module(module)
         return module
 
-    leaving, reporting = _beside("leaving"), _beside("reporting")
+    leaving, mainfile, reporting, stdin = map(_beside, ("leaving", "mainfile", "reporting", "stdin"))
 
 FAILURE_DIR = "MALT_FAILURE_DIR"
 """The variable that names the folder of the job, in which ranks report to the launcher: tracebacks as rank-<r>.txt.
@@ -78,7 +78,8 @@ STACKS, STACKS_SIGNAL = "stacks-{}", signal.SIGRTMAX - 4
 
 _POLL_S = 0.05
 _OWN_FILES = (
-    __file__, os.path.join(os.path.dirname(os.path.abspath(__file__)), "function.py"), runpy.__file__, "<frozen runpy>"
+    __file__, mainfile.__file__, os.path.join(os.path.dirname(os.path.abspath(__file__)), "function.py"),
+    runpy.__file__, "<frozen runpy>",
 )  # fmt: skip
 """What stands above the user's program in a traceback."""
 _DRAIN_S = 0.1
@@ -106,10 +107,10 @@ def main() -> None:
         sys.argv[0] = kind
     if not getattr(sys.flags, "safe_path", False):
         places = {"-c": "", "-m": os.getcwd()}
-        sys.path.insert(0, places[kind] if kind else os.path.dirname(os.path.realpath(program)))
+        sys.path.insert(0, places[kind] if kind else mainfile.folder(program))
     _print_to_the_launcher()
     _write_whole_lines()
-    _take_input()
+    stdin.take(_folder, reporting.rank(), bool(reporting.incarnation()))
     _write_stacks_when_asked()
     _join_the_job()
     try:
@@ -118,7 +119,7 @@ def main() -> None:
         elif kind == "-c":
             _run(compile(program, "<string>", "exec", dont_inherit=True), ModuleType("__main__"))
         else:
-            _run_file(program)
+            _run(*mainfile.load(program))
     except SystemExit as error:
         _exited(error)
     except BaseException as error:
@@ -187,32 +188,10 @@ def _failed(error: BaseException) -> None:
         _end_job(130 if isinstance(error, KeyboardInterrupt) else 1)
 
 
-def _run_file(path: str) -> None:
-    """Run a file as runpy.run_path does, but keep sys.argv[0] as typed, and the module in sys.modules at the end."""
-    module = ModuleType("__main__")
-    module.__file__ = os.path.abspath(path)
-    with io.open_code(module.__file__) as file:
-        code = compile(file.read(), module.__file__, "exec", dont_inherit=True)
-    _run(code, module)
-
-
 def _run(code: CodeType, module: ModuleType) -> None:
     vars(module)["__builtins__"] = builtins
     sys.modules["__main__"] = module
     exec(code, vars(module))
-
-
-def _take_input() -> None:
-    """Make the job's input the standard input of rank 0, and /dev/null that of the other ranks.
-
-    See malt/launch/streams/standard_input.py. Where rank 0 is started again, nobody writes any more.
-    """
-    is_reader = reporting.rank() == "0" and not reporting.incarnation()
-    given = os.path.join(_folder or "", leaving.INPUT) if is_reader else os.devnull
-    if reporting.rank() != "?" and os.path.exists(given):
-        source = os.open(given, os.O_RDONLY)
-        os.dup2(source, 0)
-        os.close(source)
 
 
 def _write_stacks_when_asked() -> None:

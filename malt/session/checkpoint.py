@@ -217,7 +217,6 @@ class Checkpoint:
 
     def _write(self, members: Members) -> bool:
         """Write the file, or warn why it cannot be written. Return whether it was written."""
-        session.heartbeat()  # others may wait for this rank while it writes
         program = self._program or os.path.basename(sys.argv[0])
         try:
             checkpoint.write(self.path, Content(program, self._match or {}, members))

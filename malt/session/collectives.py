@@ -18,7 +18,7 @@ from dstorm import PeerLost, Transport, algorithms, reduction
 from dstorm.algorithms import ALGORITHMS
 from dstorm.reduction import OPERATIONS
 from malt.session import session
-from malt.world.agreement import agree, agree_and_send, succeed
+from malt.world.agreement import succeed
 from vol import arguments
 
 Result = TypeVar("Result")
@@ -46,7 +46,7 @@ def barrier() -> None:
 
     DeadlinePassed: ranks are missing, without a heartbeat for the session's deadline. PeerLost: a rank has departed; on
     all ranks: one has failed with its part of an open sharded vector. MismatchedCalls: ranks are in different
-    collective calls. ValueError, on all ranks: malt.shard was given different arrays. MemoryError, on all ranks: there
+    collective calls. ValueError, on all ranks: malt.shard was given different rows. MemoryError, on all ranks: there
     is no room for the entries of a sparse sharded vector. RuntimeError: another thread is in a collective call.
     """
     current = session.world()
@@ -96,7 +96,7 @@ def allreduce(array: Array, op: str = "mean", weight: float = 1.0, algorithm: st
         return own.tobytes() if is_small(own) else b""
 
     with transport.calling(call):
-        own, reports, sent = agree_and_send(transport, call, check, data)
+        own, reports, sent = world.notes.agree_and_send(transport, call, check, data)
         _check_mean(call, own, op)
         weights = {rank: theirs["_weight"] for rank, theirs in reports.items()} if op == "mean" else None
         try:
@@ -142,7 +142,7 @@ def reduce_rows(array: Array, op: str = "mean") -> Array:
         return np.ascontiguousarray(array), {"op": op, **_described(array)}
 
     with transport.calling(call):
-        own, reports = agree(transport, call, check)
+        own, reports = world.notes.agree(transport, call, check)
         _check_mean(call, own, op)
         ranks = list(reports)
         try:
@@ -161,14 +161,15 @@ def broadcast(array: Array, root: int = 0) -> None:
     ValueError, on all ranks: an argument is wrong on one of them, or differs. PeerLost, on all: `root` has failed,
     before the call or in it. `array` is left unchanged. DeadlinePassed, MismatchedCalls, RuntimeError: as malt.barrier.
     """
-    call, transport = "malt.broadcast", session.world().transport
+    call, world = "malt.broadcast", session.world()
+    transport = world.transport
 
     def check() -> tuple[tuple[Array, int], Mapping[str, Any]]:
         number = _root(root, transport.size)
         return (_own(array, _PLAIN), number), {"root": number, **_described(array)}
 
     with transport.calling(call):
-        (own, number), _ = agree(transport, call, check)
+        (own, number), _ = world.notes.agree(transport, call, check)
         transport.broadcast(own, number)
     _put_back(own, array)
 
@@ -186,7 +187,8 @@ def allgather(value: Any) -> list[Any]:
     ValueError, on all ranks: a value is wrong on one of them, or dtypes differ. MemoryError, on all: the arrays do not
     fit. DeadlinePassed, PeerLost, MismatchedCalls, RuntimeError: as malt.barrier.
     """
-    call, transport = "malt.allgather", session.world().transport
+    call, world = "malt.allgather", session.world()
+    transport = world.transport
 
     def check() -> tuple[tuple[Array, ...], Mapping[str, Any]]:
         if not isinstance(value, np.ndarray):
@@ -200,7 +202,7 @@ def allgather(value: Any) -> list[Any]:
         return own[0].tobytes() if own and own[0].nbytes * transport.size <= _SMALL_NBYTES else b""
 
     with transport.calling(call):
-        own, reports, sent = agree_and_send(transport, call, check, data)
+        own, reports, sent = world.notes.agree_and_send(transport, call, check, data)
         if own:
             shapes = {rank: theirs["_shape"] for rank, theirs in reports.items()}
             if not all(theirs["_is_small"] for theirs in reports.values()):

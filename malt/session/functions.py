@@ -23,6 +23,9 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from malt.files.values import pack
+from malt.runner import mainfile
+
+_NO_TEXT = "has no source text of its own: write it to a file, and import it from there"
 
 
 @dataclass
@@ -36,7 +39,7 @@ class Sent:
     folder: str | None = None
     """The folder in which that module was found."""
     main_file: str | None = None
-    """The file of the program, which ranks run under the name __mp_main__, as multiprocessing does."""
+    """The program: a file, folder or archive, which ranks run under the name __mp_main__, as multiprocessing does."""
     main_module: str | None = None
     """The same for a program that is a module, as of python -m."""
     modules: dict[str, str] = field(default_factory=dict)
@@ -65,8 +68,10 @@ def sent(function: Callable[..., Any]) -> Sent:
         return Sent(name, module, _folder(module))
     main = sys.modules["__main__"]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-    if (spec is not None or file is not None) and _is_of_file(function, file):
-        return Sent(name, main_module=spec.name) if spec is not None else Sent(name, main_file=file)
+    if file is not None and _is_of_file(function, file):
+        if spec is not None and spec.name != "__main__":
+            return Sent(name, main_module=spec.name)
+        return Sent(name, main_file=_again(name, file if spec is None else os.path.dirname(file)))
     made = Sent(name)
     _add_text(made, name, function, [])
     return made
@@ -108,6 +113,18 @@ def _is_of_file(function: Any, file: str | None) -> bool:
     """Whether the function, or class, of the main module comes from `file`: a session may go on after its program."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return code is None or code.co_filename == file
+
+
+def _again(name: str, program: str) -> str:
+    """The path by which ranks can run the program of this process, too. TypeError: it is gone, or was read from a pipe.
+
+    `program`: a file, or the folder or archive whose __main__ it is. `name`: a function of it.
+    """
+    is_open_here = program.startswith(("/dev/", "/proc/"))  # as /dev/stdin: other processes have another file there
+    path = os.path.realpath(program) if is_open_here else program
+    if mainfile.refusal(path):
+        raise _refusal(f"{name} {_NO_TEXT}")
+    return path
 
 
 def _add_text(made: Sent, name: str, value: Any, users: list[str]) -> None:
@@ -185,7 +202,7 @@ def _text(value: Any, users: list[str]) -> str:
         text = _text_of_class(value)
     if text.startswith(("def ", "async def ", "class ", "@")):
         return text
-    raise _refusal(f"{_chain(users)} has no source text of its own: write it to a file, and import it from there")
+    raise _refusal(f"{_chain(users)} {_NO_TEXT}")
 
 
 def _text_of_class(value: type) -> str:

@@ -18,6 +18,10 @@ class LostRank:
     """Why it failed, as far as this rank knows."""
     back_at: float | None = None
     """When it was back, as the next incarnation of the rank. None: it is not."""
+    at_s: float = 0.0
+    """As `at`, in seconds of malt.clock(), which nobody can set: for comparisons, and durations."""
+    back_at_s: float | None = None
+    """As `back_at`, by the same clock."""
 
 
 def lost_ranks() -> list[LostRank]:
@@ -28,6 +32,9 @@ def lost_ranks() -> list[LostRank]:
     """
     world = session.world()
     world.transport.poll_failures(quietly=True)
-    known = world.failures
-    lost = sorted(known.lost.items())
-    return [LostRank(rank, at, known.reasons.get(rank, ""), known.back.get(rank)) for rank, at in lost]
+    known, never = world.failures, (None, None)
+    found = []
+    for rank, lost in sorted(known.lost.items()):
+        back_at, back_at_s = known.back.get(rank, never)
+        found.append(LostRank(rank, lost.since_1970_s, known.reasons.get(rank, ""), back_at, lost.session_s, back_at_s))
+    return found

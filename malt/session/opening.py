@@ -26,8 +26,7 @@ def opened(
         raise ClosedError(f"{refusal}; a job of its own starts with malt run")
     if reporting.is_plain():
         return _of_plain_processes(comm, deadline_s, suspect_after_s)
-    counts = (os.environ.get(name, "") for name in network.PROCESS_COUNTS)
-    expected = max((int(count) for count in counts if count.isdigit()), default=1)
+    expected = network.process_count(os.environ) or 1
     try:
         start.report_mpi_state()
         with network.settled():
@@ -45,7 +44,8 @@ def opened(
     if expected > 1 and MPI.COMM_WORLD.size == 1:
         raise RuntimeError(
             f"a launcher started {expected} processes, but mpi4py's MPI ({library()}) sees one, so each would train "
-            f"alone: that mpiexec belongs to another MPI. Start with malt run -n {expected}, or with {_mpiexec()}"
+            f"alone: that mpiexec belongs to another MPI. Start with malt run -n {expected}, or with {_mpiexec()}; one "
+            "rank alone with malt run -n 1"
         )
     comm = MPI.COMM_WORLD if comm is None else checked(comm)
     if MPI.COMM_WORLD.size > 1:

@@ -15,6 +15,7 @@ import numpy as np
 from dstorm import ClosedError, DeadlinePassed, MismatchedCalls
 from dstorm.errors import OverlappingCalls
 from dstorm.membership import children
+from malt.files import heartbeats
 from malt.resilience import start
 from malt.runner import exits
 from malt.runner.leaving import is_leaving
@@ -44,8 +45,9 @@ def init(
 
     `comm`: an mpi4py intracommunicator, by default MPI.COMM_WORLD. A program without an MPI library, or started alone,
     is a world of one. `deadline_s`: how long a wait lasts, in seconds, after the last heartbeat of the rank that is
-    waited for: a step, a step counted in a Replica, or malt.heartbeat(). A later call with another deadline changes it
-    for this rank's collective calls, and for vectors that are made from then on.
+    waited for: a step, a step counted in a Replica, or malt.heartbeat(). Time in which this process was itself stopped,
+    as a suspended job is, does not count. A later call with another deadline changes it for this rank's collective
+    calls, and for vectors that are made from then on.
 
     `survive`: a rank that fails, for whatever reason, ends alone, and the others go on. MALT_SURVIVE=1, which
     `malt run --survive` sets, asks for the same. A rank is killed if it makes no call of malt for `deadline_s` while
@@ -115,10 +117,11 @@ def is_lowest() -> bool:
 def heartbeat() -> None:
     """Publish a heartbeat: ranks that wait for this one go on waiting. One-sided.
 
-    For work that may take longer than the session's deadline without another call of malt. It may be called from any
-    thread, and often: a call costs next to nothing. Without a session it does nothing.
+    For work that may take longer than the session's deadline without another call of malt. What malt itself does for
+    long, as it reads, writes and hashes files, gives heartbeats without it. It may be called from any thread, and
+    often: a call costs next to nothing. Without a session it does nothing.
     """
-    current = present_world()
+    current = _simulated.get() or _world
     if current is not None and not current.closed:
         current.transport.heartbeat()
 
@@ -319,5 +322,6 @@ def _close_or_end_job() -> None:
 
 
 children.claim(os.environ)
+heartbeats.give_by(heartbeat)
 os.register_at_fork(after_in_child=_leave_to_parent)
 atexit.register(_finalize_at_exit)

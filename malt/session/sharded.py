@@ -8,8 +8,9 @@ from typing import Any, Final, Literal, overload
 
 import numpy as np
 
-from dstorm import PeerLost
+from dstorm import PeerLost, parse
 from dstorm.algorithms import RanksChanged
+from dstorm.queues.consistency import ASP, Consistency
 from dstorm.reduction import OPERATIONS
 from dstorm.transports import shm_space
 from malt.session.creation import create
@@ -25,18 +26,18 @@ _LONGEST: Final = 1 << 63
 
 @overload
 def sharded(
-    n: Any, dtype: Any = "float32", name: str | None = None, *, kind: Literal["dense"] = "dense"
+    n: Any, dtype: Any = "float32", name: str | None = None, *, kind: Literal["dense"] = "dense", sync: str = "asp"
 ) -> ShardedVector: ...  # fmt: skip
 
 
 @overload
 def sharded(
-    n: Any, dtype: Any = "float32", name: str | None = None, *, kind: Literal["sparse"]
+    n: Any, dtype: Any = "float32", name: str | None = None, *, kind: Literal["sparse"], sync: str = "asp"
 ) -> SparseShardedVector: ...  # fmt: skip
 
 
 def sharded(
-    n: Any, dtype: Any = "float32", name: str | None = None, *, kind: str = "dense"
+    n: Any, dtype: Any = "float32", name: str | None = None, *, kind: str = "dense", sync: str = "asp"
 ) -> ShardedVector | SparseShardedVector:  # fmt: skip
     """A vector of zeros of which each rank owns a part: about n / malt.size() elements, one range. Collective.
 
@@ -57,6 +58,10 @@ def sharded(
     sum, nnz, and touched(), the number of entries of all ranks; no operators. A part that grows by half or more between
     two malt.barrier() may be read by others as it was in between, until the later one.
 
+    `sync`: "asp", or "ssp:S": a step is a push, and a pull at step t waits until every other rank has reached step
+    t - S and its pushes up to there have been added. A rank that has nothing to push in a step says so by
+    s.push([], []); nobody waits for one that has closed the vector. Twins are "asp".
+
     ValueError, the same on all ranks: an argument is wrong on one of them, or differs. MemoryError, on all ranks: the
     host, or its /dev/shm, cannot hold the parts. RuntimeError: another thread is in a collective call. Nothing is made.
     """
@@ -66,12 +71,15 @@ def sharded(
             raise ValueError(f"kind must be {' or '.join(map(repr, _LAYOUTS))}, got {kind!r}")
         found = _dtype(dtype)
         shape = _length(n) if kind == "sparse" else _shape(n, found, world.size)
-        return (shape, found), {"shape": list(shape), "dtype": found.str, "kind": kind}
+        mode = parse(sync)
+        if mode.acknowledges:
+            raise ValueError(f'sync of a sharded vector must be "asp" or "ssp:S", got {sync!r}')
+        return (shape, found), {"shape": list(shape), "dtype": found.str, "kind": kind, "sync": mode.name}
 
     def make(
         world: World, title: str, checked: tuple[tuple[int, ...], np.dtype[Any]], ranks: tuple[int, ...]
     ) -> ShardedVector | SparseShardedVector:  # fmt: skip
-        return _made(world, title, _LAYOUTS[kind](checked[0], ranks, checked[1]))
+        return _made(world, title, _LAYOUTS[kind](checked[0], ranks, checked[1]), parse(sync))
 
     return create("malt.sharded", "sharded", name, check, make)
 
@@ -126,8 +134,10 @@ def _derived(layout: ShardLayout, call: str) -> ShardedVector | SparseShardedVec
     return create(call, "sharded", None, check, make)
 
 
-def _made(world: World, title: str, layout: ShardLayout) -> ShardedVector | SparseShardedVector:
-    rest = (world.transport, _derived, world.deadline_s, title, lambda: world.closed)
+def _made(
+    world: World, title: str, layout: ShardLayout, sync: Consistency = ASP
+) -> ShardedVector | SparseShardedVector:  # fmt: skip
+    rest = (world.transport, _derived, world.deadline_s, title, lambda: world.closed, sync)
     if isinstance(layout, HashedLayout):
         return world.kind_of(SparseShardedVector)(layout, *rest)
     return world.kind_of(ShardedVector)(layout, *rest)

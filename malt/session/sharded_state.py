@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from malt.files.npz import Streamed
-from malt.session import session
 from malt.session.sharded import sharded
 from malt.world.agreement import succeed
 from malt.world.world import World
@@ -33,7 +32,6 @@ def streamed(vector: OwnedVector, touched: int) -> Streamed:
 
     def pieces() -> Iterator[Array]:
         for start in range(0, vector.shape[0], length):
-            session.heartbeat()  # others wait for this rank
             yield vector.pull(slice(start, start + length))
 
     return Streamed(vector.shape, vector.dtype, pieces)
@@ -45,7 +43,6 @@ def _entries(vector: SparseShardedVector, touched: int) -> Streamed:
 
     def entries() -> Iterator[Array]:
         for keys, values in pieces:
-            session.heartbeat()
             piece = np.empty(len(keys), dtype)
             piece[_KEY], piece[_VALUE] = keys, values
             yield piece
@@ -86,7 +83,6 @@ def dealt(world: World, name: str, head: Sequence[Any], rows: Streamed | None) -
     def push() -> None:
         start = 0
         for piece in rows.pieces() if rows is not None else ():
-            session.heartbeat()
             if isinstance(vector, SparseShardedVector):
                 vector.push(piece[_VALUE], piece[_KEY])
             else:

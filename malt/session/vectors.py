@@ -38,7 +38,8 @@ def vector(
 
     `kind`: "dense" sends the whole array. "sparse", of shape (n,) or (n, k), sends rows: those named in
     `v.scatter(rows=...)`; by default those that have changed, bit by bit, since the vector was made and have not been
-    sent to that peer. `capacity`, `top_k` and `track` are for sparse vectors alone.
+    sent to that peer. After `v.clear()`, or a gather by malt.MEAN, those are that are not zero. `capacity`, `top_k` and
+    `track` are for sparse vectors alone.
 
     `capacity`: the most rows of a message, all if None. Memory is allocated for so many. It is an error to change or
     name more. With survive=True, rows that a gather changed, and rows pending for a rank that became a neighbour when
@@ -47,9 +48,9 @@ def vector(
     under "asp" and "ssp:S" it rounds what leaves for other hosts, "int8" with a scale for each 64 elements. Inside a
     host all is whole. Each message is rounded by itself: a dense wire is for models, which the next one replaces.
 
-    `top_k`: the array holds increments, for malt.SUM. A scatter adds the rows named, by default those that are not
-    zero, to the rows pending for these peers, and sends the `top_k` pending rows of largest norm. The rest, and the
-    rounding errors, wait for later scatters. Scatters of a zeroed array send them, until one returns 0.
+    `top_k`: the array holds increments, for malt.MEAN or malt.SUM. A scatter adds the rows named, by default those that
+    are not zero, to the rows pending for these peers, and sends the `top_k` pending rows of largest norm. The rest, and
+    the rounding errors, wait for later scatters. Scatters of a zeroed array send them, until one returns 0.
 
     `track=False`: changed rows are not detected, which saves a copy of the array and some time. Every scatter names its
     rows, and rows that a gather merges are not sent on by themselves.

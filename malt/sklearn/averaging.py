@@ -15,7 +15,7 @@ from malt.files.values import joined, pack, parted
 from malt.replica.replica import Replica
 from malt.session import session
 from malt.session.graphs import session_graph
-from malt.sklearn.states import State, state_of
+from malt.sklearn.states import Counts, State, state_of
 from malt.world.agreement import agree, exchange, succeed
 from vol import arguments
 from vol.update import Array
@@ -54,9 +54,10 @@ class Averaging:
         self._counted = getattr(estimator, self._state.counter, self._state.counts_from)
         """The estimator's own counter at the start."""
         self._replica: Replica | None = None
-        self._finished = False
+        """None before the first call, and where counts are added up in the end."""
+        self._begun = self._finished = False
         if self._state.arrays:
-            self._begin_replica()
+            self._begin_replica(fitted=True)
 
     def partial_fit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Call partial_fit of the estimator, and exchange where that is due. One-sided; the first call is collective.
@@ -66,22 +67,24 @@ class Averaging:
         if self._finished:
             raise ClosedError(f"{_CALL}: finish was called before: average(estimator) again to go on")
         call = self._signature.bind(*args, **kwargs)
-        if self._replica is None:
-            self._begin(call)
-        else:
+        if self._begun:
             self._narrow(call)
             self.estimator.partial_fit(*call.args, **call.kwargs)
+        else:
+            self._begin(call)
         self._state.calls += 1
-        assert self._replica is not None
-        self._replica.step()
+        if self._replica is not None:
+            self._replica.step()
 
     def finish(self) -> None:
         """Replace the state by the mean of the ranks that have called partial_fit. Collective."""
         if self._finished:
             return
-        if self._replica is None:
+        if not self._begun:
             self._begin(None)
-        if self._replica is not None:
+        if self._begun and isinstance(self._state, Counts):
+            self._state.count_on(self._counts_of_all(self._state.calls > 0))
+        elif self._replica is not None:
             self._state.is_common = self._transport.size > 1
             self._replica.finish()
             self._add_up()
@@ -173,14 +176,25 @@ class Averaging:
                 raise own from None
             raise
 
-    def _begin_replica(self, trained: bool = False) -> None:
-        """Make the Replica. Collective. `trained`: this rank's first rows count: its state stays as it is."""
+    def _begin_replica(self, trained: bool = False, fitted: bool = False) -> None:
+        """Make the Replica. Collective. `trained`: this rank's first rows count: its state stays as it is.
+
+        `fitted`: the estimators were, before.
+        """
         features, dtype = self.estimator.n_features_in_, str(self._state.arrays[0].dtype)
         agree(self._transport, _CALL, lambda: (True, {**self._described, "n_features_in_": features, "dtype": dtype}))
+        self._begun = True
+        if isinstance(self._state, Counts):
+            return self._state.begin(self._counts_of_all()[0] if fitted else None)
         mine = self._state.take()
         self._replica = Replica(self._state.take, self._every, set=self._state.put, **self._options)
         if trained:
             self._state.put(mine)
+
+    def _counts_of_all(self, counts: bool = True) -> list[list[Array]]:
+        """Those of the ranks that have some, by rank, ascending. Collective."""
+        everyone = self._transport.allgather(joined([pack(self._state.arrays if counts else [])]).tobytes())
+        return [found for one in everyone if one and (found := parted(np.frombuffer(one, np.uint8))[0])]
 
     def _narrow(self, call: inspect.BoundArguments) -> None:
         """Leave out classes that are known: those of a rank's rows may be some of them."""

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from malt.data import Ratings
+from malt.data.ratingform import role_of
 from malt.kernels import compile_first
 from malt.kernels.factors import MAX_RANK, DealtRatings, Model, Rotation, Settings, kernels, numbered
 from malt.session.collectives import broadcast
@@ -202,6 +203,9 @@ class MatrixFactorization(RegressorMixin, BaseEstimator):
         """This rank's ratings; what ranks compare. Local."""
         self._check_parameters()
         X, y = validate_data(self, X, y, dtype=None, y_numeric=True, reset=before is None)
+        roles = [role_of(str(name).encode()) for name in getattr(self, "feature_names_in_", ())]
+        if len(roles) == 2 and (roles[0] not in ("user", "") or roles[1] not in ("item", "")):
+            raise ValueError(f"X must have users, then items, got columns {' and '.join(self.feature_names_in_)}")
         found = read(X, y)
         kinds = found.user_ids.dtype.kind, found.item_ids.dtype.kind
         if before is not None:

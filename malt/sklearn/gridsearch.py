@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
 from operator import add
@@ -13,11 +14,10 @@ import sklearn
 from sklearn import model_selection
 from sklearn.utils.parallel import Parallel
 
-from malt.files.values import pack
+from malt.files.checksum import Checksum, checksum
 from malt.mapreduce import map_reduce
 from malt.session import session
 from malt.session.simulation import alone
-from malt.world.agreement import agree
 
 _CALL: Final = "malt.sklearn.GridSearchCV"
 _SHOWN: Final = 8
@@ -25,7 +25,7 @@ _SHOWN: Final = 8
 _LONGEST: Final = 60
 """Characters of a list of candidates in a message."""
 _SETTINGS: Final = ("scoring", "refit", "cv", "error_score", "return_train_score")
-"""Parameters of a search that ranks compare, where they are numbers, text or lists of these."""
+"""Parameters of a search that ranks compare."""
 _SEEDS: Final = 2**31 - 1
 Task = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 """A call that joblib has delayed: the fit and the scores of one candidate on one split."""
@@ -57,13 +57,8 @@ class GridSearchCV(model_selection.GridSearchCV):
     @wraps(model_selection.GridSearchCV._run_search)  # scikit-learn looks at its parameters
     def _run_search(self, evaluate_candidates: Any, **options: Any) -> None:
         if session.world().size > 1:
-            _deal(evaluate_candidates, {name: repr(getattr(self, name)) for name in _SETTINGS if self._is_shown(name)})
+            _deal(evaluate_candidates, {name: _shown(getattr(self, name)) for name in _SETTINGS})
         super()._run_search(evaluate_candidates, **options)
-
-    def _is_shown(self, name: str) -> bool:
-        """Whether the value of this parameter looks the same on all ranks, as that of a function does not. Local."""
-        value = getattr(self, name)
-        return all(map(_is_plain, value)) if isinstance(value, (list, tuple)) else _is_plain(value)
 
 
 def _deal(evaluate_candidates: Any, settings: Mapping[str, str]) -> None:
@@ -84,7 +79,7 @@ def _over_ranks(settings: Mapping[str, str], delayed: Iterable[Task]) -> list[An
     def check() -> tuple[bool, Mapping[str, Any]]:
         return True, {**settings, **_described(tasks), "_seed": int(np.random.randint(_SEEDS))}
 
-    _, reports = agree(world.transport, _CALL, check)
+    _, reports = world.notes.agree(world.transport, _CALL, check)
     if not tasks:
         return []
     dealt = _Dealt(tasks, world.size)
@@ -121,26 +116,34 @@ def _described(tasks: list[Task]) -> dict[str, str]:
     splits, candidates, found = hashlib.sha256(), [], {}
     values: dict[str, dict[str, None]] = {}
     for _, (estimator, *_), given in tasks:
-        plain = {name: value for name, value in estimator.get_params().items() if _is_plain(value)}
+        parameters = estimator.get_params()
         found = {"the estimator": type(estimator).__name__}
-        found |= {f"the parameter {name}": repr(value) for name, value in plain.items()}
-        if any(_is_of_own_rows(*one) for one in {**plain, **given["parameters"]}.items()):
+        found |= {f"the parameter {name}": _shown(value) for name, value in parameters.items()}
+        if any(_is_of_own_rows(*one) for one in {**parameters, **given["parameters"]}.items()):
             raise ValueError("each rank has all rows in a search: rows='mine' is not for it, use rows='shard'")
-        candidate = {name: repr(value) if _is_plain(value) else "" for name, value in given["parameters"].items()}
+        candidate = {name: _shown(value) for name, value in given["parameters"].items()}
         candidates.append(candidate)
         for name, text in candidate.items():
             values.setdefault(name, {})[text] = None
         for part in (given["train"], given["test"]):
             splits.update(np.ascontiguousarray(part).data)
-    _, X, y = tasks[0][1] if tasks else (None, None, None)
+    for _, (_, X, y), given in tasks[:1]:
+        rows = {"X": X, "y": y, "the parameters of fit": given["fit_params"]}
+        found |= {name: _fingerprint(value, name) for name, value in rows.items()}
     return {**found, **{f"the candidates of {name}": _shortened(", ".join(some)) for name, some in values.items()},
-            "candidates": _fingerprint(repr(candidates)), "X": _fingerprint(X), "y": _fingerprint(y),
+            "candidates": f"{checksum(candidates):08x}",
             "splits (has cv a random_state?)": splits.hexdigest()[:_SHOWN]}  # fmt: skip
 
 
+def _shown(value: Any) -> str:
+    """`value`, or its class and a checksum: the texts of other objects may differ between ranks."""
+    is_plain = all(map(_is_plain, value)) if isinstance(value, (list, tuple)) else _is_plain(value)
+    return _shortened(repr(value)) if is_plain else f"{type(value).__name__} {checksum(value):08x}"
+
+
 def _shortened(text: str) -> str:
-    """`text`, or its beginning and a hash."""
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... {_fingerprint(text)}"
+    """`text`, or its beginning and a checksum."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... {checksum(text):08x}"
 
 
 def _is_of_own_rows(name: str, value: Any) -> bool:
@@ -151,9 +154,11 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float, str, np.generic))
 
 
-def _fingerprint(value: Any) -> str:
-    """A hash, or the type alone of what cannot be hashed, such as a DataFrame."""
-    try:
-        return pack(value).digest()[:_SHOWN]
-    except TypeError:
-        return type(value).__name__
+def _fingerprint(value: Any, name: str) -> str:
+    """The class of `value` and a checksum, with a warning where that does not know all that is in it."""
+    found = Checksum()
+    found.add(value)
+    if found.unknown and session.is_lowest():
+        what = f"{name} between ranks: it holds values of class {found.unknown}"
+        warnings.warn(f"{_CALL} cannot compare {what}", RuntimeWarning, stacklevel=2)
+    return f"{type(value).__name__} {found.number:08x}"

@@ -12,10 +12,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 
 from malt.data.shards import shard
+from malt.files.checksum import checksum
 from malt.session import session
 from malt.session.collectives import allgather, allreduce
 from malt.world.agreement import Checked, Description
-from malt.world.shardnotes import checksum
 
 ROWS: Final = ("shard", "mine")
 _LARGEST_SEED: Final = 2**31 - 1
@@ -74,9 +74,10 @@ def described(kind: str, X: Any, y: NDArray[Any], classes: Any, random_state: An
         "_seed": int(check_random_state(random_state).randint(_LARGEST_SEED)),
     }
     if kind == "shard":  # without it ranks of different rows would train on a part of theirs
-        places = np.unique(y, return_inverse=True)[1] if y.dtype.kind in "OSU" else y
+        is_text = y.dtype.kind in "OSU"  # on one rank as objects, maybe
+        names, places = np.unique(y, return_inverse=True) if is_text else (np.empty(0), y)
         found['X and y, as count, dtypes and checksums (rows="mine": each rank has rows of its own)'] = [
-            X.shape[0], str(X.dtype), checksum(X), str(places.dtype), checksum(np.ascontiguousarray(places))
+            X.shape[0], str(X.dtype), checksum(X), str(places.dtype), checksum([names.tolist(), places])
         ]  # fmt: skip
     return found
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,12 +14,12 @@ _LIGHT: Final = 2.0**-20
 """The weight of a centre to which no row was assigned, in rows: it moves only where no rank has assigned one."""
 
 _FACTORIZED: Final = "its components factorize the rows it has seen, and a mean of them does not"
-_COUNTED: Final = "its state is counts, sums or extremes of the rows it has seen, which are no mean"
+_SUMMED: Final = "its state is sums or extremes of the rows it has seen, which are no mean"
 _NESTED: Final = "it holds estimators of its own"
 _NO_MEAN: Final = {
     **dict.fromkeys(("IncrementalPCA", "MiniBatchDictionaryLearning", "MiniBatchNMF"), _FACTORIZED),
-    **dict.fromkeys(("GaussianNB", "MultinomialNB", "ComplementNB", "BernoulliNB", "CategoricalNB"), _COUNTED),
-    **dict.fromkeys(("StandardScaler", "MinMaxScaler", "MaxAbsScaler", "LatentDirichletAllocation"), _COUNTED),
+    **dict.fromkeys(("StandardScaler", "MinMaxScaler", "MaxAbsScaler", "LatentDirichletAllocation"), _SUMMED),
+    "GaussianNB": _SUMMED,
     **dict.fromkeys(("OneVsRestClassifier", "OneVsOneClassifier", "MultiOutputClassifier"), _NESTED),
     **dict.fromkeys(("MultiOutputRegressor", "SelectFromModel"), _NESTED),
     "Birch": "its state is a tree of the rows it has seen, and two trees have no mean",
@@ -170,10 +171,61 @@ class Clusters(State):
         np.maximum(weights - weights.dtype.type(_LIGHT), 0, out=counts)
 
 
+class Counts(State):
+    """Naive Bayes of counts: of classes, and by class of features or categories. They are added up, once, in finish."""
+
+    _NAMES: Final = ("class_count_", "feature_count_", "category_count_")
+    _before: Sequence[Array] = ()
+
+    @property
+    def arrays(self) -> list[Array]:
+        return [array for _, array in self.counted()]
+
+    def counted(self) -> list[tuple[str, Array]]:
+        """The arrays, and the attributes that they are of."""
+        found = [(name, vars(self.estimator).get(name, [])) for name in self._NAMES]
+        return [(name, array) for name, one in found for array in (one if isinstance(one, list) else [one])]
+
+    def begin(self, counts: Sequence[Array] | None) -> None:
+        """Count on from these, which all ranks have; None: from nothing."""
+        self._before = [0 * array for array in self.arrays] if counts is None else counts
+        if counts is not None:
+            self.count_on([])
+
+    def count_on(self, others: Sequence[Sequence[Array]]) -> None:
+        """Replace the counts by those of all ranks that have counted since the beginning, in their order."""
+        sums = [_counted_on(*each) for each in zip(self._before, *others, strict=True)]
+        found: dict[str, Any] = {}
+        for (name, _), array in zip(self.counted(), sums, strict=True):
+            found.setdefault(name, []).append(array)
+        lists = {"category_count_"}
+        vars(self.estimator).update({name: one if name in lists else one[0] for name, one in found.items()})
+        self._follow()
+
+    def _follow(self) -> None:
+        """Have the estimator make anew what follows from its counts: by a row of a weight that changes none of them."""
+        one, most = self.estimator, int(self.estimator.class_count_.argmax())
+        kept = [array.copy() for array in getattr(one, "category_count_", [])]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # classes without rows
+            weight = np.full(1, np.nextafter(0, 1))  # scikit-learn refuses 0
+            one.partial_fit(np.zeros((1, one.n_features_in_)), one.classes_[most : most + 1], sample_weight=weight)
+        if kept:  # its categories were counted, too
+            one.category_count_, one.n_categories_ = kept, np.array([array.shape[1] for array in kept])
+
+
+def _counted_on(before: Array, *others: Array) -> Array:
+    """`before`, and what each of the others has more. Categories that one of them does not know have zeros."""
+    shape = np.max([one.shape for one in (before, *others)], axis=0)
+    start, *ends = (np.pad(one, [(0, more) for more in shape - one.shape]) for one in (before, *others))
+    return np.asarray(start + sum(end - start for end in ends))
+
+
 _STATES: Final[dict[str, type[State]]] = {
     **dict.fromkeys(("SGDClassifier", "SGDRegressor", "SGDOneClassSVM", "Perceptron"), Linear),
     **dict.fromkeys(("PassiveAggressiveClassifier", "PassiveAggressiveRegressor"), Linear),
     **dict.fromkeys(("MLPClassifier", "MLPRegressor"), Network),
+    **dict.fromkeys(("MultinomialNB", "ComplementNB", "BernoulliNB", "CategoricalNB"), Counts),
     "MiniBatchKMeans": Clusters,
 }
 """What is known of estimators, by the name of a class of scikit-learn."""

@@ -274,9 +274,10 @@ class Optimizer(Finishing, torch.optim.Optimizer):
                 broadcast(transport, one)
 
     def _mean(self, some: Mapping[str, Tensor]) -> None:
-        tensors, transport = Tensors(lambda: some), session.world().transport
+        tensors, transport, call = Tensors(lambda: some), session.world().transport, f"{self._name}.finish"
         arrays, counts, finite = list(tensors.arrays().values()), self._has_stepped, self._options["check_finite"]
-        with transport.calling(f"{self._name}.finish"):
+        with transport.calling(call):
+            session.world().notes.agree(transport, call, lambda: (True, {}))  # of the rows of all epochs
             consensus.mean(transport, arrays, counts=counts, check_finite=finite, else_all=True)
         tensors.write()
 

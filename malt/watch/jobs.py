@@ -7,12 +7,12 @@ import json
 import os
 import stat
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from dstorm.membership.processes import has_ended, process, this_process
+from dstorm.stopwatch import uptime_s
 from malt.runner import reporting
 
 _FILE, _MOST_SHOWN = "job", 100
@@ -27,15 +27,15 @@ class RunningJob(NamedTuple):
     ranks: int
     program: str
     """The beginning of PROGRAM ARGS..., on one line."""
-    began: float
-    """In seconds since 1970."""
+    started: int
+    """The start of that process, in clock ticks after the start of the system."""
 
 
 def publish(folder: Path, ranks: int, program: Sequence[str]) -> None:
     """Write down which job `folder` belongs to. The launcher calls it. Local."""
     own, shown = this_process(), beginning(program)
     with contextlib.suppress(OSError):  # a full disk: the job is not found, but runs
-        reporting.write(folder / _FILE, json.dumps([own.number, own.started, ranks, shown, round(time.time())]))
+        reporting.write(folder / _FILE, json.dumps([own.number, own.started, ranks, shown]))
 
 
 def beginning(program: Sequence[str]) -> str:
@@ -44,9 +44,14 @@ def beginning(program: Sequence[str]) -> str:
     return words.encode(errors="replace").decode()[:_MOST_SHOWN]
 
 
-def title(number: int, began: float, ranks: int, program: str) -> str:
-    """The line above the table of a job: its number, its age, its ranks and its program. Local."""
-    return f"job {number}, {time.time() - began:.0f} s: {ranks} ranks of {program}"
+def title(number: int, age_s: float, ranks: int, program: str) -> str:
+    """The line above the table of a job: its number, its age, its ranks and its program. Pure."""
+    return f"job {number}, {age_s:.0f} s: {ranks} ranks of {program}"
+
+
+def age_s(job: RunningJob) -> float:
+    """For how many seconds its launcher has run. Local."""
+    return uptime_s() - job.started / os.sysconf("SC_CLK_TCK")
 
 
 def running() -> list[RunningJob]:
@@ -55,7 +60,7 @@ def running() -> list[RunningJob]:
     A folder of another user, or one that others may write to, is no job.
     """
     found = [_job(path) for path in Path(tempfile.gettempdir()).glob("malt-*") if _is_own(path)]
-    return sorted((job for job in found if job is not None), key=lambda job: job.began)
+    return sorted((job for job in found if job is not None), key=lambda job: job.started)
 
 
 def chosen(number: int | None) -> RunningJob:
@@ -81,7 +86,9 @@ def _is_own(path: Path) -> bool:
 def _job(folder: Path) -> RunningJob | None:
     """The job of a folder. None: it has none, or it has ended."""
     try:
-        number, started, ranks, program, began = json.loads((folder / _FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        number, started, ranks, program = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
         return None
-    return None if has_ended(process(number, started)) else RunningJob(folder, number, ranks, program, began)
+    if not (all(isinstance(one, int) for one in (number, started, ranks)) and isinstance(program, str)):
+        return None  # it is another program's
+    return None if has_ended(process(number, started)) else RunningJob(folder, number, ranks, program, started)

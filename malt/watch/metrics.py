@@ -11,11 +11,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dstorm.stopwatch import uptime_s
 from malt.runner import reporting
 
 METRICS = "MALT_METRICS"
 """The variable that names the file of JSON lines, or the folder of TensorBoard."""
 SUFFIX = ".jsonl"
+_OWN = "rank", "time"
+"""The fields of a line that are no numbers of the report."""
 WRITERS = ("tensorboard", "tensorboardX")
 """The packages that write event files. One of them is enough."""
 
@@ -25,9 +28,10 @@ Sink = Callable[[Mapping[str, float]], object]
 def sink(path: str) -> Sink:
     """A function that writes the numbers of a report to `path`, on behalf of this rank. Local.
 
-    `path` ends in .jsonl: a line {"rank", "time", "numbers"...} is added to that file, which all ranks share. Else it
-    is a folder, in which each rank has a run of TensorBoard, rank-<r>. Where a report cannot be written, as on a full
-    disk, the function says so in one line, and writes no more.
+    `path` ends in .jsonl: a line {"rank", "time", "numbers"...} is added to that file, which all ranks share. Its time
+    is in seconds since 1970, by the clock as it was set when the rank began. Else it is a folder, in which each rank
+    has a run of TensorBoard, rank-<r>. Where a report cannot be written, as on a full disk, the function says so in one
+    line, and writes no more.
 
     OSError: it cannot be written. ModuleNotFoundError: neither tensorboard nor tensorboardX is installed.
     """
@@ -49,16 +53,19 @@ def sink(path: str) -> Sink:
 
 def _lines(path: str, rank: int) -> Sink:
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    started = time.time() - uptime_s()  # a clock that is set would change how far reports lie apart
 
     def write(numbers: Mapping[str, float]) -> None:
-        os.write(file, line(rank, time.time(), numbers).encode())  # one write: lines of several ranks are not mixed
+        text = line(rank, started + uptime_s(), numbers)
+        os.write(file, text.encode())  # one write: lines of several ranks are not mixed
 
     return write
 
 
 def line(rank: int, now: float, numbers: Mapping[str, float]) -> str:
-    """A report as a line of JSON. Pure."""
-    finite = {name: one if math.isfinite(one) else None for name, one in numbers.items()}  # JSON has no NaN
+    """A report as a line of JSON. A number that has the name of one of its own fields gets an underscore more. Pure."""
+    named = {name + "_" * (name.rstrip("_") in _OWN): one for name, one in numbers.items()}
+    finite = {name: one if math.isfinite(one) else None for name, one in named.items()}  # JSON has no NaN
     return json.dumps({"rank": rank, "time": round(now, 3), **finite}) + "\n"
 
 

@@ -6,6 +6,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+_NUMBERS = "read", "across", "merged", "overwritten", "lag", "waited_s", "wait_s", "done"
+_NUMBERS_OR_NONE = "progress", "left_s", "examples_per_s"
+
 
 @dataclass(frozen=True)
 class Counters:
@@ -58,7 +61,17 @@ def parsed(text: str) -> Record | None:
     try:
         fields: dict[str, Any] = json.loads(text)
         fields["sent"] = {int(rank): int(nbytes) for rank, nbytes in fields["sent"].items()}
-        fields["waits_for"] = tuple(fields["waits_for"])
-        return Record(**fields)
-    except (ValueError, TypeError, KeyError, AttributeError):
+        fields["waits_for"] = tuple(map(int, fields["waits_for"]))
+        made = Record(**fields)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
+    return made if _is_sound(made) else None
+
+
+def _is_sound(record: Record) -> bool:
+    """Whether the values are of their types: else another program, or version, has written them."""
+    if not (isinstance(record.call, str) and isinstance(record.numbers, dict)):
+        return False
+    numbers = [getattr(record, name) for name in _NUMBERS]
+    numbers += [one for name in _NUMBERS_OR_NONE if (one := getattr(record, name)) is not None]
+    return all(isinstance(one, (int, float)) for one in (*numbers, *record.numbers.values()))

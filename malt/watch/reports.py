@@ -67,9 +67,10 @@ def report(**numbers: float) -> None:
 
     Any name will do. Some have a meaning: `loss`; `epoch` and `epochs`, how many there are, which make the progress
     where no malt.progress does; `examples`, how many this rank has trained on, whose rise is its speed; `step`, the
-    place of the numbers in TensorBoard. A number stays until another report names it. A report takes some
-    microseconds; without a launcher nothing is shown. Functions of malt.on_report are called before it returns. In a
-    child process of a rank it does nothing: its numbers would pass for those of the rank.
+    place of the numbers in TensorBoard. `rank` and `time` have an underscore more in a file of --metrics, whose lines
+    have these fields of their own. A number stays until another report names it. A report takes some microseconds;
+    without a launcher nothing is shown. Functions of malt.on_report are called before it returns. In a child process of
+    a rank it does nothing: its numbers would pass for those of the rank.
 
     TypeError: a value is not a number. Nothing of the report is shown.
     """

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from dstorm.membership.processes import Process, has_ended, is_stopped
+from dstorm.membership.processes import Process, handles, has_ended, is_stopped
 from malt.runner.program import STACKS, STACKS_SIGNAL
 from malt.watch import answers
 from malt.watch.ranks import started
@@ -55,10 +55,8 @@ def _refusal(process: Process | None) -> str:
         return "its process has ended"
     if is_stopped(process):
         return "its process is stopped"
-    with contextlib.suppress(OSError, ValueError), open(f"/proc/{process.number}/status", encoding="ascii") as file:
-        caught = next(line for line in file if line.startswith("SigCgt:")).split()[1]
-        if int(caught, 16) >> (STACKS_SIGNAL - 1) & 1:
-            return ""
+    if handles(process, STACKS_SIGNAL):
+        return ""
     return "it runs no Python program of malt run any more"
 
 

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Moment(NamedTuple):
+    """When something was, by two clocks."""
+
+    since_1970_s: float
+    """By the clock of the system, which may be set."""
+    session_s: float
+    """By malt.clock()."""
 
 
 class Failures:
     """The ranks of a session that have failed, as far as this rank knows. The constructor is Local."""
 
     def __init__(self) -> None:
-        self.lost: dict[int, float] = {}
-        """When each of them failed: the time at which that was found, or at which the rank was first seen to be
-        stopped, in seconds since 1970."""
+        self.lost: dict[int, Moment] = {}
+        """When each of them failed: when that was found, or when the rank was first seen to be stopped."""
         self.reasons: dict[int, str] = {}
         """Why."""
-        self.back: dict[int, float] = {}
+        self.back: dict[int, Moment] = {}
         """When those that have come back did so last."""
         self.on_death: list[Callable[[int], None]] = []
         """The functions that malt.on_death was given."""

@@ -1,33 +1,32 @@
 """Notes of what malt.shard was given on this rank, which ranks compare in later collective calls.
 
-malt.shard is local. It cannot see that another rank was given another array, or the same rows in another order.
+malt.shard is local. It cannot see that another rank was given other rows, or the same rows in another order.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from dstorm import Transport
+from malt.files.checksum import Checksum
 from malt.world import agreement
 from malt.world.agreement import Checked, Description
 
 MOST = 16
-"""The first so many arrays of a session are noted, and the first so many barriers compare notes. A barrier that
-compares takes several times as long as one that does not."""
-_SAMPLES = 1000
-_STRIDE = 0x9E3779B97F4A7C15
-"""2**64 divided by the golden ratio: its multiples do not recur in step with any row length."""
+"""The first so many calls of a session with rows are noted, and the first so many barriers compare notes. A barrier
+that compares takes several times as long as one that does not."""
+NUMBER = ""
+"""The kind of rows of which malt.shard was given the number alone."""
 
 
 class ShardNotes:
     """The notes of one rank, and the number of them that all ranks have compared."""
 
     def __init__(self) -> None:
-        self._notes: list[Sequence[Any]] = []
+        self._notes: list[list[Any]] = []
+        """Of a call with rows: its number, from 1; how many rows, of which kind, their checksum, the seed."""
+        self._calls = 0
         self._compared = 0
         self._barriers = 0
         self._is_silent = False
@@ -39,30 +38,51 @@ class ShardNotes:
         return {"compared": self._compared, "barriers": self._barriers}
 
     def take_over(self, state: Mapping[str, Any]) -> None:
-        """Go on as the others, by their `state`. Arrays that this rank is given from here on are not compared."""
+        """Go on as the others, by their `state`. Rows that this rank is given from here on are not compared."""
         self._compared, self._barriers = state["compared"], state["barriers"]
         self._is_silent = True
 
-    def note(self, array: Any, seed: int | None) -> None:
-        """Note `array`, which malt.shard was given, and the seed that shuffles its rows, or None. Local."""
-        if len(self._notes) < MOST:
-            self._notes.append([array.shape[0], str(array.dtype), checksum(array), seed])
+    def note(self, count: int, seed: int | None, rows: Any = None) -> str:
+        """Note what malt.shard was given: `count` rows, or that number alone, and the seed that shuffles them. Local.
+
+        Returns the class of rows that cannot be compared, or "". A loop may give the same number each epoch: it is
+        noted once.
+        """
+        self._calls += 1
+        if len(self._notes) >= MOST:
+            return ""
+        found = Checksum()
+        if rows is not None:
+            found.add(rows)
+        note = [self._calls, count, NUMBER if rows is None else kind_of(rows), found.number, seed]
+        if rows is not None or note[1:] not in (one[1:] for one in self._notes):
+            self._notes.append(note)
+        return found.unknown
 
     def agree(
         self, transport: Transport, what: str, check: Callable[[], tuple[Checked, Description]]
     ) -> tuple[Checked, dict[int, dict[str, Any]]]:
         """Do as malt.world.agreement.agree, and as `compare`. Collective."""
+        checked, reports, _ = self.agree_and_send(transport, what, check, lambda _: b"")
+        return checked, reports
+
+    def agree_and_send(
+        self, transport: Transport, what: str, check: Callable[[], tuple[Checked, Description]],
+        data: Callable[[Checked], bytes],
+    ) -> tuple[Checked, dict[int, dict[str, Any]], dict[int, bytes]]:  # fmt: skip
+        """Do as malt.world.agreement.agree_and_send, and as `compare`. Collective."""
 
         def noted() -> tuple[Checked, Description]:
             checked, description = check()
-            return checked, {**description, "_shards": self._fresh}
+            return checked, {**description, "_shards": fresh} if (fresh := self._fresh) else description
 
-        checked, reports = agreement.agree(transport, what, noted)
-        self._check({rank: one["_shards"] for rank, one in reports.items()})
-        return checked, reports
+        checked, reports, sent = agreement.agree_and_send(transport, what, noted, data)
+        if all("_shards" in one for one in reports.values()):
+            self._check({rank: one["_shards"] for rank, one in reports.items()})
+        return checked, reports, sent
 
     @property
-    def _fresh(self) -> list[Sequence[Any]]:
+    def _fresh(self) -> list[list[Any]]:
         """The notes that are not compared yet."""
         return [] if self._is_silent else self._notes[self._compared :]
 
@@ -74,8 +94,8 @@ class ShardNotes:
     def compare(self, transport: Transport) -> None:
         """Compare the notes that all ranks have made and not compared yet. Collective.
 
-        After MOST calls it does nothing. ValueError, the same on all ranks: two ranks were given different arrays. It
-        is raised once.
+        After MOST calls it does nothing. ValueError, the same on all ranks: two ranks were given different rows. It is
+        raised once.
         """
         if self.are_due:
             self._barriers += 1
@@ -83,40 +103,36 @@ class ShardNotes:
 
     def _check(self, reports: Mapping[int, Sequence[Any]]) -> None:
         """Raise ValueError where the reports of ranks differ."""
-        start = self._compared
         self._compared += min(map(len, reports.values()))
-        if problem := difference(reports, start):
+        if problem := difference(reports):
             raise ValueError(problem)
 
 
-def difference(reports: Mapping[int, Sequence[Any]], start: int = 0) -> str:
+def difference(reports: Mapping[int, Sequence[Any]]) -> str:
     """The first difference between the notes of ranks, in words. "": there is none. Pure.
 
-    `reports`: the notes by rank. `start`: the number of the first of them, from 0.
+    `reports`: the notes by rank.
     """
     lowest = min(reports)
     for place in range(min(map(len, reports.values()))):
         for rank, notes in reports.items():
-            if notes[place] != reports[lowest][place]:
+            (call, *first), (_, *other) = reports[lowest][place], notes[place]
+            if other != first:
                 return (
-                    f"malt.shard, call {start + place + 1} with an array: rank {lowest} gave "
-                    f"{_in_words(reports[lowest][place])}, rank {rank} gave {_in_words(notes[place])}; all must give "
-                    "the same array, in the same order, or some rows are trained on twice and some never"
+                    f"malt.shard, call {call}: rank {lowest} gave {_in_words(*first)}, rank {rank} gave "
+                    f"{_in_words(*other)}; all must give the same rows, in the same order, or some are trained on "
+                    "twice and some never"
                 )
     return ""
 
 
-def _in_words(note: Sequence[Any]) -> str:
-    count, dtype, checksum, seed = note
-    shuffled = "" if seed is None else f", shuffled with seed {seed}"
-    return f"{count:,} rows of {dtype}, checksum {checksum:08x}{shuffled}"
+def _in_words(count: int, kind: str, number: int, seed: int | None) -> str:
+    rows = f"the number {count:,}" if kind == NUMBER else f"{count:,} rows of {kind}, checksum {number:08x}"
+    return rows if seed is None else f"{rows}, shuffled with seed {seed}"
 
 
-def checksum(array: Any) -> int:
-    """The CRC-32 of up to _SAMPLES elements; of the stored ones of a sparse matrix; 0 if elements cannot be picked."""
-    stored = array.data if hasattr(array, "nnz") else array
-    if not isinstance(stored, np.ndarray) or stored.dtype.hasobject or not stored.size:
-        return 0
-    multiples = np.arange(_SAMPLES, dtype=np.uint64) * np.uint64(_STRIDE)
-    places = np.arange(stored.size) if stored.size <= _SAMPLES else multiples % np.uint64(stored.size)
-    return zlib.crc32(stored.flat[places.astype(np.intp)].tobytes())
+def kind_of(rows: Any) -> str:
+    """What `rows` are, in words: their dtype, where they have one."""
+    if isinstance(rows, (list, tuple)):
+        return "a list"
+    return str(getattr(rows, "dtype", "") or f"a {type(rows).__name__}")

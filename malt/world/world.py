@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -14,7 +15,7 @@ from dstorm.transports.solo import LoneTransport
 from malt.world.agreement import exchange
 from malt.world.creations import Creations, Newcomer
 from malt.world.endings import Ending
-from malt.world.failures import Failures
+from malt.world.failures import Failures, Moment
 from malt.world.meter import Meter
 from malt.world.pace import Pace
 from malt.world.shardnotes import ShardNotes
@@ -202,6 +203,15 @@ class World:
     def reading(self) -> Transport:
         """The transport by which files are read: a rank that is not admitted yet reads them without the others."""
         return LoneTransport(self.rank, self.transport.hosts) if self.is_outside else self.transport
+
+    @property
+    def seconds(self) -> float:
+        """Since the session began on this rank; in a simulation virtual ones. Local."""
+        return self.transport.clock() - self.begun_at
+
+    def moment(self, ago_s: float = 0.0) -> Moment:
+        """The moment that was so long ago. Local."""
+        return Moment(time.time() - ago_s, self.seconds - ago_s)
 
     def free_places(self) -> list[int]:
         """The places in `vectors` of those that may be freed as far as this rank is concerned. Local."""

@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from programs import ROOT
@@ -47,13 +48,13 @@ def start(job_environment, tmp_path):
     """start(source, *arguments, ranks, options): the `malt run` of a program, with stderr in its stdout."""
     pytest.importorskip("mpi4py.MPI")
 
-    def job(source, *arguments, ranks=3, options=()):
+    def job(source, *arguments, ranks=3, options=(), stdin=subprocess.PIPE):
         program = tmp_path / "program.py"
         program.write_text(source)
         command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), *options, program, *map(str, arguments)]
         environment = job_environment | {"PYTHONPATH": str(ROOT)}
         return subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, env=environment, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
 
     return job
@@ -87,16 +88,50 @@ def test_each_rank_leaves_as_plain_python_does(how, options, start, tmp_path):
         assert "PeerLost: rank " in reports
 
 
-READING = """
-import sys, malt
-print(f"rank {malt.rank()}: {sys.stdin.read()!r}")
+WARNED = """
+import signal, sys, time, malt
+got = []
+for name in sys.argv[1:]:
+    signal.signal(getattr(signal, name), lambda number, frame: got.append(signal.Signals(number).name))
+malt.barrier()
+print("ready", flush=True)
+for _ in sys.argv[1:]:
+    end = time.monotonic() + 60
+    while not got and time.monotonic() < end:
+        time.sleep(0.01)
+    print(got.pop(), flush=True)
 malt.barrier()
 """
 
 
-def test_rank_0_alone_reads_what_the_launcher_is_given(start):
-    reports, _ = start(READING).communicate("a\nb\n", timeout=200)
-    assert sorted(reports.splitlines()) == ["rank 0: 'a\\nb\\n'", "rank 1: ''", "rank 2: ''"]
+def test_a_signal_for_the_program_reaches_all_ranks_and_ends_nothing(start, job_environment):
+    """As Slurm warns by SIGUSR1. The launcher leaves nothing."""
+    names = ["SIGUSR1", "SIGUSR2", "SIGHUP", "SIGCONT"]
+    job = start(WARNED, *names, ranks=2)
+    assert [job.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+    for name in names:
+        job.send_signal(getattr(signal, name))
+        assert [job.stdout.readline() for _ in range(2)] == [f"{name}\n"] * 2
+    assert job.communicate(timeout=200) == ("", None) and job.returncode == 0
+    assert not list(Path(job_environment["TMPDIR"]).glob("malt-*"))
+
+
+READING = """
+import os, malt
+print(f"rank {malt.rank()}: {os.read(0, 2)}")
+malt.barrier()
+"""
+
+
+def test_rank_0_alone_reads_what_the_launcher_is_given_and_no_more_than_it_asks_for(start):
+    """So a job leaves a shell its script, or a loop its list. The other ranks read nothing."""
+    given, into = os.pipe()
+    os.write(into, b"a\nb\n")
+    reports, _ = start(READING, stdin=given).communicate(timeout=200)
+    assert sorted(reports.splitlines()) == ["rank 0: b'a\\n'", "rank 1: b''", "rank 2: b''"]
+    os.close(into)
+    assert os.read(given, 9) == b"b\n"
+    os.close(given)
 
 
 KILLED = """
@@ -133,12 +168,31 @@ def test_it_is_over_once_all_have_left(folder):
     assert job.is_over()
 
 
-def test_one_that_waits_in_mpi_finalize_has_left(folder):
-    job = Departure(folder, 1)
+def test_one_that_waits_in_mpi_finalize_has_left(folder, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("dstorm.stopwatch.time", SimpleNamespace(monotonic=lambda: now[0]))
+    job, tolerant = Departure(folder, 1), Departure(folder, 1, is_fault_tolerant=True)
     (folder / "finished-0").touch()
-    assert not job.is_over()  # its interpreter may still close files
-    os.utime(folder / "finished-0", (0, time.time() - 2))
-    assert job.is_over() and not Departure(folder, 1, is_fault_tolerant=True).is_over()
+    os.utime(folder / "finished-0", (0, 0))  # the clock of the system was set since then
+    for now[0] in (0.0, 0.9, 1.1):
+        assert job.is_over() == (now[0] > 1) and not tolerant.is_over()  # its interpreter may still close files
+
+
+def test_a_signal_is_passed_on_to_programs_that_run(folder, monkeypatch):
+    """SIGHUP only where each of them has a handler: else it ends the job, as where a terminal is closed."""
+    sent = []
+    monkeypatch.setattr(os, "kill", lambda process, number: sent.append(number))
+    job = Departure(folder, 1)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        assert job.pass_on(signal.SIGUSR1) and not job.pass_on(signal.SIGHUP) and sent == [signal.SIGUSR1]
+        signal.signal(signal.SIGHUP, print)
+        assert job.pass_on(signal.SIGHUP) and sent[1:] == [signal.SIGHUP]
+        (folder / "finished-0").touch()
+        assert job.pass_on(signal.SIGUSR1) and not job.pass_on(signal.SIGHUP) and len(sent) == 2
+        assert not Departure(folder / "none", 1).pass_on(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_each_rank_is_notified_once(folder, monkeypatch):

@@ -109,16 +109,18 @@ def test_a_rank_that_sends_invalid_lines_has_not_ended(caller, tmp_path, monkeyp
 
 
 def test_a_rank_is_asked_to_leave(open_control_server, caller, tmp_path, monkeypatch):
-    """The request may come twice before the rank reads it."""
+    """The request may come twice before the rank reads it. A signal for its program comes before."""
     wait_for("elsewhere-2", tmp_path)
+    open_control_server.pass_signal(10)
     open_control_server.notify(15)
     open_control_server.notify(15)
-    while caller.recv(16, socket.MSG_PEEK) != b"15\n15\n":
+    while caller.recv(20, socket.MSG_PEEK) != b"signal 10\n15\n15\n":
         time.sleep(0.001)
     sent = []
     monkeypatch.setattr(leaving.os, "kill", lambda *words: sent.append(words))
     leaving.listen(caller.fileno())
-    assert sent == [(leaving._process, 15)] and leaving._is_notified(15) and not leaving._is_notified(2)
+    assert sent == [(leaving._process, 10), (leaving._process, 15)]
+    assert leaving._is_notified(15) and not leaving._is_notified(2)
     monkeypatch.setattr(leaving, "_notified", 0)
 
 

@@ -99,9 +99,14 @@ WRONG = {
     "word": ("2\n2\n1\n1 0 1\n", "a word must have a number from 1 to 2, as the header says"),
     "short": ("2\n2\n1\n1 1\n", "expected document, word and count in each line, found 2 numbers"),
     "text": ("2\n2\n1\n1 1 x\n", "could not convert string 'x' to int64"),
+    "comment": ("2\n2\n1\n1 1 1 # 2\n", "could not convert string '#' to int64"),
+    "cut": ("2\n2\n3\n1 1 1\n1 2 1\n", "2 lines of counts, and 3 as the header says"),
+    "nothing": ("2\n2\n3\n", "0 lines of counts, and 3 as the header says"),
+    "large": ("9" * 17 + "\n2\n1\n1 1 1\n", "documents, as the header says, do not fit in memory"),
     "fraction": ("0 1:1.5\n", "counts of words must be whole numbers from 0 up"),
     "negative": ("0 1:-1\n", "counts of words must be whole numbers from 0 up"),
     "empty": ("0\n", "there are no words"),
+    "empty, in UCI's format": ("2\n2\n0\n", "there are no words"),
     "missing": (None, "No such file or directory"),
 }
 

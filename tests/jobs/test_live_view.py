@@ -111,7 +111,7 @@ cd $MALT_FAILURE_DIR
 start() {{ echo $2 $(cut -d ')' -f 2 /proc/$2/stat | cut -d ' ' -f 21) > started-$1; }}
 start 0 $$; start 1 $$; echo '{RECORD}' > shown-0
 printf 'name? ' > out-0
-read name < input
+name=$({sys.executable} -c 'from malt.runner import stdin; stdin.take(".", "0"); print(input())')
 """
 
 
@@ -130,7 +130,7 @@ def test_a_prompt_its_answer_and_lines_of_all_stay_above_the_table(launch):
 
 
 def test_the_launchers_own_lines_stay_after_ctrl_c(launch):
-    tty = launch("trap '' INT; " + BEGIN.replace("read name < input", "sleep 100 & sleep 100"))
+    tty = launch("trap '' INT; " + BEGIN.replace("name=", "sleep 100 & sleep 100; name="))
     wait_for(lambda: tty.shows(r"^   0  25 %"))
     tty.type(b"\x03")
     status, lines = tty.end()

@@ -1,6 +1,7 @@
 """Fast networks: which there are, and the settings of Open MPI where there is none."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -33,11 +34,35 @@ def test_networks_that_are_not_there_are_switched_off(devices, reports, tmp_path
 @pytest.mark.parametrize(
     ("environment", "alone"),
     [({}, True), ({"OMPI_COMM_WORLD_SIZE": "1", "PMIX_RANK": "0"}, True), ({"OMPI_COMM_WORLD_SIZE": "2"}, False),
-     ({"MPI_LOCALNRANKS": "1", "PMI_SIZE": "4"}, False), ({"PMIX_RANK": "0"}, False)],
+     ({"MPI_LOCALNRANKS": "1", "PMI_SIZE": "4"}, False), ({"PMIX_RANK": "0"}, False),
+     ({"OMPI_COMM_WORLD_SIZE": "1", "PMI_SIZE": "8", "SLURM_STEP_NUM_TASKS": "8"}, True)],
 )  # fmt: skip
 def test_a_world_of_one_needs_no_shared_memory(environment, alone):
     assert network.is_alone(environment) == alone
     assert network.settings((), alone)["OMPI_MCA_btl"] == ("^sm,ofi" if alone else "^ofi")
+
+
+@pytest.mark.parametrize(
+    ("environment", "count"),
+    [
+        ({}, None),
+        ({"SLURM_STEP_NUM_TASKS": "8"}, 8),
+        ({"SLURM_STEP_NUM_TASKS": "8", "SLURM_PTY_PORT": "35001"}, None),
+        ({"SLURM_STEP_NUM_TASKS": "8", "PMI_SIZE": "1"}, 1),
+        ({"SLURM_STEP_NUM_TASKS": "1", "OMPI_COMM_WORLD_SIZE": "4"}, 4),
+    ],
+)
+def test_the_count_of_processes_is_that_of_the_launcher_that_started_this_one(environment, count):
+    """Not that of the srun in whose shell an mpiexec was called."""
+    assert network.process_count(environment) == count
+
+
+def test_mpi_is_loaded_with_a_home(monkeypatch):
+    """Open MPI aborts a program that is started without one, as by env -i."""
+    monkeypatch.delenv("HOME", raising=False)
+    with network.settled():
+        assert os.environ["HOME"].startswith("/")
+    assert "HOME" not in os.environ
 
 
 SEGMENTS = """

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import py_compile
 import re
 import socket
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -64,6 +66,28 @@ def test_a_text_as_plain_python(run, name):
     plain, ours = run("", *words), run("", RUNNER, *words)
     assert (ours.stdout, ours.stderr) == (plain.stdout, plain.stderr)
     assert ours.returncode == (130 if name == "interrupted" else plain.returncode)
+
+
+@pytest.mark.parametrize("kind", ["folder", "archive", "compiled"])
+def test_what_is_no_text_as_plain_python(run, kind, tmp_path):
+    """What has a __main__.py in it, beside which its modules lie, and a compiled file."""
+    text = PROGRAMS["what it sees"] + "\nimport " + ("json" if kind == "compiled" else "beside") + "\n1 / 0"
+    sources = {"__main__.py": text, "beside.py": "print(__file__)"}
+    made = {"folder": "app", "archive": "app.pyz", "compiled": "app.pyc"}[kind]
+    if kind == "folder":
+        (tmp_path / made).mkdir()
+        for name, source in sources.items():
+            (tmp_path / made / name).write_text(source)
+    elif kind == "archive":
+        with zipfile.ZipFile(tmp_path / made, "w") as archive:
+            for name, source in sources.items():
+                archive.writestr(name, source)
+    else:
+        (tmp_path / "text.py").write_text(text)
+        py_compile.compile(str(tmp_path / "text.py"), str(tmp_path / made))
+    plain, ours = run("", made, "-m", "x y"), run("", RUNNER, made, "-m", "x y")
+    assert (ours.stdout, ours.returncode) == (plain.stdout, plain.returncode) and "ZeroDivisionError" in ours.stderr
+    assert ours.stderr == re.sub(r'  File "<frozen runpy>".*\n', "", plain.stderr)
 
 
 def test_the_program_is_main_to_the_end(run):

@@ -8,7 +8,7 @@ from argparse import Namespace
 
 import numpy as np
 import pytest
-from programs import as_job, in_process, last_line
+from programs import as_job, in_process, last_line, on_simulated_ranks
 
 import malt
 from apps.harness import BadInput
@@ -91,6 +91,16 @@ def test_losses(alone, tiny, loss):
     assert final(alone(tiny, "--test", tiny, "--loss", loss))[1] > 0.99
 
 
+def test_a_graph_has_the_degree_that_is_asked_for(tmp_path):
+    """Of 8 ranks along halton each has 3 peers, or one. A graph whose degree is not free refuses another one."""
+    simulated = on_simulated_ranks(run, tmp_path)
+    words = ["--epochs", 1, "--sync", "bsp", "--graph", "halton", "--exchange-every", 1000]
+    sent = [simulated(8, *words, *more)[0]["epochs"][-1]["bytes_sent"] for more in ([], ["--degree", 1])]
+    assert sent[0] == 3 * sent[1] > 0
+    with pytest.raises(BadInput, match="graph 'ring' of 3 ranks has degree 1: degree=2 cannot be had"):
+        simulated(3, *words, "--graph", "ring", "--degree", 2)
+
+
 @pytest.mark.parametrize("vector", ["dense", "sparse"])
 @pytest.mark.parametrize("average", ["delta", "gradient", "none"])
 def test_averages(alone, tiny, average, vector):
@@ -116,7 +126,7 @@ def test_sparse_vectors_learn_what_dense_ones_do_from_fewer_bytes(average, tmp_p
     problem = linear.Problem("hinge", 1e-3, True)
 
     def train(vector):
-        options = Namespace(average=average, vector=vector, graph="all", sync="bsp")
+        options = Namespace(average=average, vector=vector, graph="all", degree=None, sync="bsp")
 
         def on_rank(rank):
             mine = linear.examples(data.X, data.y, malt.shard(np.arange(400)))
@@ -185,6 +195,7 @@ BAD = {
     "an option that is not there": (["--lossy"], "unrecognized arguments: --lossy"),
     "a loss that is not there": (["--loss", "huge"], "invalid choice: 'huge'"),
     "a graph that is not there": (["--graph", "chrod"], "chord"),
+    "a degree that the graph does not have": (["--graph", "ring", "--degree", "0"], "from 1 up, got 0"),
     "a mode that is not there": (["--sync", "ssp:x"], "ssp:S"),
     "no epochs at all": (["--epochs", "-1"], "from 0 up, got -1"),
     "l2 not a number": (["--l2", "nan"], "from 0 up, got nan"),

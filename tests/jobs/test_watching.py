@@ -119,9 +119,17 @@ def test_one_of_several_jobs_must_be_named(folder, monkeypatch):
     (folder / "malt-b").chmod(0o755)  # others could have written it
     assert jobs.chosen(os.getpid()).folder == folder / "malt-a"
     own = this_process()
-    (folder / "malt-a" / "job").write_text(json.dumps([own.number, own.started - 1, 2, "x", 0]))
+    (folder / "malt-a" / "job").write_text(json.dumps([own.number, own.started - 1, 2, "x"]))
     with pytest.raises(LookupError, match="no job of this user runs"):  # a later process has its number
         jobs.chosen(None)
+
+
+@pytest.mark.parametrize("odd", ["3", '["{0}", {1}, 2, "x", 0]', "[{0}, {1}, 2, 4, 0]", '{{"a":1,"b":2,"c":3,"d":4}}'])
+def test_a_folder_of_another_program_is_no_job(odd, folder):
+    own = this_process()
+    (folder / "malt-a").mkdir(mode=0o700)
+    (folder / "malt-a" / "job").write_text(odd.format(own.number, own.started))
+    assert jobs.running() == []
 
 
 def test_a_process_that_would_die_of_the_signal_is_not_asked(folder):

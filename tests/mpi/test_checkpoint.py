@@ -103,7 +103,7 @@ def test_numbers_that_numpy_lacks_come_back_in_float32(path):
 
 
 def test_large_arrays_are_sent_in_pieces(path, monkeypatch):
-    monkeypatch.setattr("dstorm.transports.mpi.transport._BROADCAST_NBYTES", 1000)
+    monkeypatch.setattr("dstorm.transports.mpi.collectives._BROADCAST_NBYTES", 1000)
     one = malt.Checkpoint(path, every_s=0)
     one.save({"w": np.arange(1234), "v": np.arange(125.0)})
     back = one.load()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import malt
+from dstorm.transports.watchdog import Watchdog
 from malt.session import collectives
 
 DTYPES = ["?", "i1", "i8", "u4", "f2", "f4", "f8", ">f4", "c8"]
@@ -67,6 +68,16 @@ class TestReduceRows:
         assert "op must be" in str(error_everywhere(lambda: malt.reduce_rows(np.ones(3), "median")))
 
 
+def test_on_one_host_no_wait_is_one_of_mpi_which_keeps_the_core(monkeypatch):
+    transport = malt.init().transport
+    if hasattr(transport, "_by_mpi"):  # not a world of one
+        monkeypatch.setattr(transport._by_mpi, "_comm", None)
+    array = np.full(100_000, 1.0 + malt.rank())
+    malt.allreduce(array, "max")
+    assert (array == malt.size()).all() and len(malt.allgather(array)) == malt.size()
+    malt.broadcast(array)
+
+
 class TestAllreduce:
     @pytest.mark.parametrize("is_small", [True, False])
     @pytest.mark.parametrize("dtype, shape", CASES)
@@ -83,7 +94,7 @@ class TestAllreduce:
     @pytest.mark.parametrize("algorithm", ["reduce-scatter", "tree", "star", "mpi"])
     def test_algorithms(self, algorithm, monkeypatch):
         monkeypatch.setattr("dstorm.algorithms.PIECE_NBYTES", 2000)
-        monkeypatch.setattr("dstorm.transports.mpi.transport._BROADCAST_NBYTES", 2000)
+        monkeypatch.setattr("dstorm.transports.mpi.collectives._BROADCAST_NBYTES", 2000)
         is_ordered = algorithm in ("reduce-scatter", "star")
         for dtype, shape in [("f4", (3, 500)), ("f2", (2,)), ("i8", (0,)), (">f4", (3,)), ("f8", ())]:
             everyone = [filled(shape, dtype, rank) for rank in range(malt.size())]
@@ -119,7 +130,7 @@ class TestAllreduce:
         assert hottest == {"reduce-scatter": 4 * (size - 1) / size, "tree": 2 * levels, "star": 2 * (size - 1)}
 
     def test_in_many_pieces(self, monkeypatch):
-        monkeypatch.setattr("dstorm.transports.mpi.transport._REDUCE_NBYTES", 4096)
+        monkeypatch.setattr("dstorm.transports.mpi.collectives._REDUCE_NBYTES", 4096)
         everyone = [filled((50_000,), "f4", rank) for rank in range(malt.size())]
         array = everyone[malt.rank()].copy()
         malt.allreduce(array)
@@ -217,10 +228,14 @@ class TestBroadcast:
             assert array.tobytes() == filled(shape, "i4", root).astype(dtype).tobytes()
 
     def test_in_many_pieces(self, monkeypatch):
-        monkeypatch.setattr("dstorm.transports.mpi.transport._BROADCAST_NBYTES", 1000)
-        array = filled((5_001,), "f8", malt.rank())
-        malt.broadcast(array, np.int64(malt.size() - 1))
+        """For each of them MPI has the whole deadline."""
+        watched, watching = [], Watchdog.watching
+        monkeypatch.setattr("dstorm.transports.mpi.collectives._BROADCAST_NBYTES", 1000)
+        monkeypatch.setattr(Watchdog, "watching", lambda self, what: watched.append(what) or watching(self, what))
+        array, transport = filled((5_001,), "f8", malt.rank()), malt.init().transport
+        getattr(transport, "_by_mpi", transport).broadcast(array, np.int64(malt.size() - 1))  # as between hosts
         assert array.tobytes() == filled((5_001,), "f8", malt.size() - 1).tobytes()
+        assert watched.count("MPI_Bcast") == (42 if malt.size() > 1 else 0)
 
     def test_views(self):
         whole = np.full((4, 6), malt.rank(), np.int16)

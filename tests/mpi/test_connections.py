@@ -10,6 +10,7 @@ from ranks import run_ranks
 
 from dstorm import DeadlinePassed
 from dstorm.queues.consistency import parse
+from dstorm.stopwatch import Stopwatch
 from dstorm.transports import connections, progress
 from dstorm.transports.connections import exchange, partners
 
@@ -57,7 +58,7 @@ def test_each_pair_exchanges_a_message_each_way_the_lower_first(monkeypatch, mos
 
     def live(transport):
         rank, size = transport.rank, transport.size
-        exchange(Mail(rank, sent, log), rank, partners(rank, size), 60, transport.clock, transport.pause)
+        exchange(Mail(rank, sent, log), rank, partners(rank, size), 60, Stopwatch(transport.clock), transport.pause)
 
     assert run_ranks(live, "aabb") == [None] * 4
     expected = {(rank, peer) for rank in range(4) for peer in partners(rank, 4)}
@@ -73,7 +74,7 @@ def test_a_missing_rank_is_named_in_the_error():
         now[0] += 1
 
     with pytest.raises(DeadlinePassed, match=r"waiting for rank 0 .*, rank 3 ") as caught:
-        exchange(Mail(1, {(2, 1)}, []), 1, [0, 2, 3], 5, lambda: now[0], pause)
+        exchange(Mail(1, {(2, 1)}, []), 1, [0, 2, 3], 5, Stopwatch(lambda: now[0]), pause)
     assert sorted(caught.value.missing) == [0, 3] and now[0] == 6
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,13 @@ class Ridge(base.RegressorMixin, base.BaseEstimator):
 
     def predict(self, X):
         return X @ self.coef_
+
+
+class Weighted(Ridge):
+    """One whose fit takes weights of rows."""
+
+    def fit(self, X, y, weights=None):
+        return super().fit(X, y)
 
 
 def rows():
@@ -112,3 +121,13 @@ def test_what_ranks_must_have_alike():
         GridSearchCV(Ridge(), {"l2": [1.0]}, cv=3).fit(X + rank, y)
     with pytest.raises(ValueError, match="ranks disagree on the candidates of .*: rank 0"):
         GridSearchCV(Ridge(), {"l2": [1.0 + rank]}, cv=3).fit(X, y)
+    with pytest.raises(ValueError, match="ranks disagree on the candidates of .*: rank 0 has list "):
+        GridSearchCV(Ridge(), {"l2": [[1.0, [rank]]]}, cv=3).fit(X, y)
+    with pytest.raises(ValueError, match="ranks disagree on X: rank 0 has list .*, rank 1 has list"):
+        GridSearchCV(Ridge(), {"l2": [1.0]}, cv=3).fit([f"text {rank}"] * 60, y)
+    with pytest.raises(ValueError, match="ranks disagree on the parameters of fit: rank 0 has"):
+        GridSearchCV(Weighted(), {"l2": [1.0]}, cv=3).fit(X, y, weights=np.arange(60) + rank)
+    unknown = "cannot compare y between ranks: it holds values of class object"
+    warned = pytest.warns(RuntimeWarning, match=unknown) if rank == 0 else nullcontext()
+    with warned, pytest.raises(ValueError, match="disagree on X"):
+        GridSearchCV(Ridge(), {"l2": [1.0]}, cv=3).fit(X + rank, [object()] * 60)

@@ -74,7 +74,8 @@ def test_calls_hold_the_lock(transport, monkeypatch):
     monkeypatch.setattr(module, "_windows", noted)
     windows = [transport.window(64), transport.arena()]
     with monkeypatch.context() as watching:
-        watching.setattr(transport, "_comm", Watched(transport._comm, note))
+        for owner, comm in [(transport._by_mpi, transport._comm), (transport, transport._comm)]:
+            watching.setattr(owner, "_comm", Watched(comm, note))
         for window in windows:
             window._far.put(source, transport.rank, 0)
             window._far.prepared(source, transport.rank, 8)()

@@ -131,3 +131,13 @@ def test_a_sparse_vector_grows_while_all_push_and_pull():
     s.axpy(-1, s)
     assert s.norm() == 0
     s.close()
+
+
+def test_under_ssp_a_pull_has_all_pushes_but_the_last_ones():
+    """In each step each rank adds 1 to all elements."""
+    size = malt.size()
+    with malt.sharded(3 * size, "float64", sync="ssp:2") as s:
+        for step in range(300):
+            assert s.pull().min() >= size * (step - 2)
+            s.push(np.ones(3 * size))
+    assert s.statistics().sent > 0 or size == 1

@@ -59,7 +59,7 @@ def test_rows_merge_as_they_do_in_a_dense_vector(seed, size, shape, dtype, funct
     assert [end.tobytes() for end in ends] == [twin.tobytes() for twin in twins]
 
 
-@pytest.mark.parametrize("function", [malt.AVG, malt.SUM, malt.WEIGHTED, malt.REPLACE], ids=repr)
+@pytest.mark.parametrize("function", [malt.AVG, malt.MEAN, malt.SUM, malt.WEIGHTED, malt.REPLACE], ids=repr)
 @pytest.mark.parametrize("graph", ["all", "ring", "one-peer", "star"])
 def test_with_all_rows_it_is_the_dense_vector_bit_by_bit(everywhere, function, graph):
     def live(rank):

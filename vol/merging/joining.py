@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dstorm.queues.sending.unsent import Join, Unsent, supersede
-from vol.merging.merge import PUSH_SUM, SUM, GatherFunction, Own, Term, wide_dtype
+from vol.merging.merge import PUSH_SUM, GatherFunction, Own, Term, wide_dtype
 from vol.update import Array
 
 
@@ -44,11 +44,11 @@ def join_of(function: Any, dtype: np.dtype[Any], depth: int) -> Join:
         """As many as a queue keeps."""
         return [*waiting, new][-depth:]
 
-    if function is SUM:
-        return Join(added)
     if function is PUSH_SUM:
         return Join(averaged)
-    return supersede if isinstance(function, GatherFunction) and function.newest else Join(kept)
+    if not isinstance(function, GatherFunction):
+        return Join(kept)
+    return Join(added) if function.adds else supersede
 
 
 def _values(one: Unsent, dtype: np.dtype[Any]) -> Array:

@@ -7,7 +7,7 @@ its place, and divide last. So ranks that merge the same messages end with the s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import itemgetter
@@ -34,6 +34,9 @@ class Own(NamedTuple):
     """The mass that is left after the last scatter."""
     values: Array
     """The array, C-contiguous. The result is written into it."""
+    counted: Mapping[int, float] | None = None
+    """For AVG and MEAN the weight of each rank that counts, this one included, by rank. None: it and the senders,
+    equally."""
 
 
 class Term(NamedTuple):
@@ -165,6 +168,8 @@ class GatherFunction:
     """Whether it needs a floating-point vector."""
     weigh: Callable[[float], float] | None = None
     """The weight of a model by the examples that are new in it, where messages carry counts of examples."""
+    adds: bool = False
+    """Whether messages hold increments: those of one sender add up."""
 
     def __repr__(self) -> str:
         return f"malt.{self.name}"
@@ -191,17 +196,32 @@ def trained(own: Own, updates: Updates) -> Blend | None:
     return average(own, updates) if is_plain else weighted(own, updates)
 
 
-def weighed(own: Own, terms: Sequence[Term], weights: Mapping[int, float]) -> tuple[Own, list[Term]]:
-    """Return the terms with `weights`, by rank. Local. A sender without one does not count: it has failed meanwhile."""
-    return (
-        own._replace(weight=weights[own.rank]),
-        [term._replace(weight=weights.get(term.sender, 0.0)) for term in terms],
-    )
+def mean(own: Own, updates: Updates) -> Blend | None:
+    """Return the sum (w own + sum of w_s received_s) / (sum of w over all that count), not computed yet. Local.
+
+    w: own.counted. A sender that is not in it does not count: it has failed meanwhile. None: this rank alone counts.
+    """
+    counted = who_counts(own, (one.sender for one in updates))
+    weighed = [Term(one.sender, one.step, counted.get(one.sender, 0.0), 0.0, one.values) for one in updates]
+    terms = _terms(own._replace(weight=counted[own.rank]), weighed)
+    is_plain = len(terms) > 1 and all(weight == 1 for weight, _ in terms)
+    divisor = sum(counted[rank] for rank in sorted(counted))  # in rank order, so that it has the same bits on all ranks
+    return Blend(terms, weighted=not is_plain, divisor=divisor) if len(counted) > 1 else None
+
+
+def who_counts(own: Own, senders: Iterable[int]) -> Mapping[int, float]:
+    """Return the weights of the ranks that a mean counts: own.counted; without it 1 for this rank and each sender."""
+    return dict.fromkeys([own.rank, *senders], 1.0) if own.counted is None else own.counted
 
 
 def _average(own: Own, updates: Updates) -> None:
-    """own <- (own + sum of received) / (1 + number received)."""
-    average(own, updates).store(_flat(own.values))
+    """own <- (own + sum of received) / (1 + number received), or as `_mean` by own.counted."""
+    _store(average(own, updates) if own.counted is None else mean(own, updates), own)
+
+
+def _mean(own: Own, updates: Updates) -> None:
+    """own <- (own + sum of received) / (number that count)."""
+    _store(mean(own, updates), own)
 
 
 def _sum(own: Own, updates: Updates) -> None:
@@ -255,7 +275,18 @@ def _flat(values: Array) -> Array:
 
 
 AVG = GatherFunction("AVG", newest=True, merge=_average, blend=average, floating=True)
-SUM = GatherFunction("SUM", newest=False, merge=_sum)
+MEAN = GatherFunction("MEAN", newest=False, merge=_mean, floating=True, adds=True)
+"""The mean of increments, such as gradients, over the own array and all in-neighbours. AVG is for models.
+
+In-neighbours count that have scattered: under "bsp" in this step, else since the last gather. What one did not send
+counts as zeros: rows of a sparse vector, or all of them. Several increments of one sender add up, and count once.
+Under "bsp" along "all" every rank ends with the same bits, of a dense vector and of a sparse one. The array may change
+where no message came.
+
+The own rows of a sparse vector count as its receivers read them: rounded to `wire`; with `top_k` those that were sent.
+The rest is sent later. After the gather a row is dirty where it is not zero, as after `clear`.
+"""
+SUM = GatherFunction("SUM", newest=False, merge=_sum, adds=True)
 REPLACE = GatherFunction("REPLACE", newest=True, merge=_replace)
 WEIGHTED = GatherFunction("WEIGHTED", newest=True, merge=_weighted, floating=True)
 TRAINED = GatherFunction("TRAINED", newest=True, merge=_trained, blend=trained, floating=True, weigh=float)
@@ -283,7 +314,7 @@ sync="asp", "ssp:S"     no bias if the depth is large enough that no message is 
 The mass of a rank is 1 at first. A gather with any other function sets it to 1.
 """
 
-BUILT_IN = (AVG, SUM, REPLACE, WEIGHTED, TRAINED, PUSH_SUM)
+BUILT_IN = (AVG, SUM, MEAN, REPLACE, WEIGHTED, TRAINED, PUSH_SUM)
 
 
 def apply_user_function(function: UserFunction, own: Array, updates: list[Update]) -> None:

@@ -115,6 +115,13 @@ class ComesBack:
             self._settled()
         return left
 
+    def _without_later(self, reached: Mapping[int, int]) -> Mapping[int, int]:
+        """`reached`, by rank, without the ranks that have come back and begin after the present step."""
+        if self._returning is None:
+            return reached
+        later = self._returning.begins_after
+        return {peer: step for peer, step in reached.items() if not later(peer, self._step)}
+
     def _settled(self) -> None:
         """All newcomers take part from the next step on."""
 

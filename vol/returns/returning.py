@@ -9,6 +9,7 @@ from dstorm import DeadlinePassed, Queues, Transport
 from dstorm.membership.returns.returns import Answer, Opening, Returns
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.waiting import Awaited
+from dstorm.stopwatch import Stopwatch
 from vol.returns.packing import Values, joined, pack, packed_nbytes, parted, unpack
 from vol.update import Array
 
@@ -65,6 +66,11 @@ class Returning:
     def absent(self) -> frozenset[int]:
         """The live ranks that have come back, and have not opened the vector."""
         return frozenset(rank for rank in self._newcomers() if self._returns.opening(rank, self._place) is None)
+
+    def begins_after(self, rank: int, step: int) -> bool:
+        """Whether `rank` has come back, and scatters only after `step`, under lockstep."""
+        opening = self._returns.opening(rank, self._place) if self.is_lockstep and rank in self._taken else None
+        return opening is not None and not 0 <= opening.asked < step
 
     def _newcomers(self) -> list[int]:
         return self._view.newcomers(self._born, self._rank)
@@ -211,8 +217,7 @@ class Returning:
         """
         self._born = born
         self._lockstep, self._waits = consistency.lockstep, consistency.waits
-        self._until = self._transport.clock() + self._queues.waiting.deadline_s
-        self._polls = 0
+        self._waited, self._polls = self._queues.waiting.stopwatch(), 0
         for rank in self._peers():
             self._queues.renew(rank, self.base(rank))
         self._ask(-1)
@@ -245,12 +250,12 @@ class Returning:
         PeerLost, DeadlinePassed: as `agreed`. MemoryError: that rank has no room for a copy. Refused: it waits for this
         one in a barrier, and so has none to give.
         """
-        passed_at: float | None = None
+        past: Stopwatch | None = None
         while self._server >= 0:
             answers = self._heard(self._wanted)
             if self._server in answers and (place := answers[self._server].values):
                 return self._fetched(self._server, place)
-            passed_at = self._returns.check_past("malt.vector", [self._server], passed_at)
+            past = self._returns.check_past("malt.vector", [self._server], past)
             self._pause()
         return None
 
@@ -259,8 +264,9 @@ class Returning:
 
         Not longer than a quarter of the deadline: they may exchange it no more.
         """
-        until, polls = self._transport.clock() + _PATIENCE * self._queues.waiting.deadline_s, 0
-        while self._transport.clock() < until and not self._returns.are_past():
+        waiting, polls = self._queues.waiting, 0
+        waited = waiting.stopwatch()
+        while waited.seconds() < _PATIENCE * waiting.deadline_s and not self._returns.are_past():
             there = {rank for rank, one in self._returns.answers(self._place).items() if one.closed}
             there |= self._returns.holding(self._place)
             if not [rank for rank in self._peers() if rank not in there and not self._returns.opens_more(rank)]:
@@ -280,7 +286,7 @@ class Returning:
         return answers
 
     def _pause(self) -> None:
-        if self._transport.clock() > self._until:
+        if self._waited.seconds() > self._queues.waiting.deadline_s:
             silent_s = {self._server: self._queues.waiting.deadline_s}
             raise DeadlinePassed("malt.vector", {self._server: 0}, silent_s)
         self._transport.pause(self._polls)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from vol.sharded import numpy_functions
 from vol.sharded.changes import InPlace, is_number
 from vol.sharded.operand import Operand
 from vol.update import Array
@@ -40,12 +41,27 @@ class Arithmetic(InPlace):
         """The rows of the vector that this rank owns: s.local is s.pull()[s.range]. Local."""
         return self._layout.rows(self._scalars.transport.rank)
 
-    def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Temporary:
-        """np.zeros_like(s) is a temporary of zeros. NumPy's other functions refuse it: TypeError. Local."""
-        if function is not np.zeros_like or len(arguments) != 1 or keywords:
-            self.__array__()
-        with self._begin("zeros_like"):
-            return self._temporary(np.zeros_like(self.local))
+    def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
+        """A function of NumPy, as `numpy_functions` has it. Collective where it returns a scalar, else Local.
+
+        TypeError: it is not there, or not with these arguments.
+        """
+        return numpy_functions.call(function, arguments, keywords)
+
+    def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
+        """np.sqrt(s) and its kin: a temporary, or what is made of it in `out`, a vector of this layout. Local."""
+        if function is np.matmul:
+            return self.__array_function__(np.dot, (), inputs, {})
+        if method != "__call__" or function.signature is not None or function.nout > 1 or options:
+            return NotImplemented
+        made = self._elementwise(function, inputs)
+        if out is None or made is NotImplemented:
+            return made
+        [target] = out
+        if not isinstance(target, Arithmetic):
+            return NotImplemented
+        target._take(made)
+        return target
 
     # -- each rank for its own part: Local -----------------------------------------------------------------------
 
@@ -108,7 +124,7 @@ class Arithmetic(InPlace):
         return self._made(np.subtract, other)
 
     def __rsub__(self, other: Any) -> Temporary:
-        return self._made(lambda mine, theirs: np.subtract(theirs, mine), other)
+        return self._elementwise(np.subtract, (other, self))
 
     def __mul__(self, other: Any) -> Temporary:
         return self._made(np.multiply, other)
@@ -117,12 +133,36 @@ class Arithmetic(InPlace):
         return self._made(np.divide, other)
 
     def __rtruediv__(self, other: Any) -> Temporary:
-        return self._made(lambda mine, theirs: np.divide(theirs, mine), other)
+        return self._elementwise(np.divide, (other, self))
 
     __radd__, __rmul__ = __add__, __mul__
 
+    def __pow__(self, other: Any) -> Temporary:
+        return self._made(np.power, other)
+
+    def __rpow__(self, other: Any) -> Temporary:
+        return self._elementwise(np.power, (other, self))
+
+    def __lt__(self, other: Any) -> Temporary:
+        return self._made(np.less, other)
+
+    def __le__(self, other: Any) -> Temporary:
+        return self._made(np.less_equal, other)
+
+    def __gt__(self, other: Any) -> Temporary:
+        return self._made(np.greater, other)
+
+    def __ge__(self, other: Any) -> Temporary:
+        return self._made(np.greater_equal, other)
+
     def __neg__(self) -> Temporary:
-        return self._made(np.multiply, -1)
+        return self._elementwise(np.negative, (self,))
+
+    def __abs__(self) -> Temporary:
+        return self._elementwise(np.abs, (self,))
+
+    def __len__(self) -> int:
+        return self.shape[0]
 
     def __iadd__(self: _Any, other: Any) -> _Any:
         return self._updated(np.add, other)
@@ -150,12 +190,15 @@ class Arithmetic(InPlace):
         return self
 
     def _made(self, function: Function, other: Any) -> Temporary:
-        operand = self._operand("operator", other)
-        if operand is None:
+        return self._elementwise(function, (self, other))
+
+    def _elementwise(self, function: Callable[..., Any], inputs: Sequence[Any]) -> Temporary:
+        """A temporary of function(*inputs) of the parts of vectors and numbers; NotImplemented: one is neither."""
+        operands = [self._operand("operator", one) for one in inputs]
+        if any(one is None for one in operands):
             return cast("Temporary", NotImplemented)
-        theirs = operand._values if isinstance(operand, Operand) else operand
         with self._begin("operator"):
-            return self._temporary(function(self.local, theirs))
+            return self._temporary(function(*(one._values if isinstance(one, Operand) else one for one in operands)))
 
     def _temporary(self, array: Array) -> Temporary:
         return Temporary(array, self)

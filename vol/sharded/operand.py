@@ -27,7 +27,7 @@ class Operand(ABC):
     _create: Create
     """Makes a sharded vector."""
 
-    __array_ufunc__ = None  # numbers of NumPy leave operators to this class
+    __array_ufunc__: Any = None  # numbers of NumPy leave operators to this class
 
     @property
     @abstractmethod

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from dstorm import EdgeStatistics, Queues, Statistics, Transport
-from dstorm.queues.consistency import FLOW
+from dstorm.queues.consistency import ASP, FLOW, Consistency
 from dstorm.queues.statistics import located, total
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Bytes
+from vol.sharded.clock import Clock
 from vol.sharded.layout import Numbers, ShardLayout
 from vol.sharded.operand import Create, Operand
 from vol.sharded.pull import Puller
@@ -28,14 +29,14 @@ from vol.update import Array
 class OwnedVector(Operand, Shared):
     """A vector of which each rank owns a part. The constructor is Collective: all ranks pass the same layout.
 
-    `create`: makes another one. `is_over`: whether the session has ended in this process.
+    `create`: makes another one. `is_over`: whether the session has ended in this process. `sync`: asp or ssp.
     """
 
     _puller: Puller
 
     def __init__(
         self, layout: ShardLayout, transport: Transport, create: Create, deadline_s: float, name: str,
-        is_over: Callable[[], bool],
+        is_over: Callable[[], bool], sync: Consistency = ASP,
     ) -> None:  # fmt: skip
         self._layout, self._transport, self._rank = layout, transport, transport.rank
         self._create = create
@@ -49,6 +50,7 @@ class OwnedVector(Operand, Shared):
         self.pushed_at = -1
         """How many barriers this rank had entered when it pushed last; -1: it has not pushed."""
         transport.duties.append(self._absorb)
+        self._pace = None if sync.staleness is None else Clock(transport, layout.ranks, self._queues, sync, deadline_s)
 
     def pull(self, index: Any = None, out: Array | None = None) -> Array:
         """Read rows of any ranks, without their help; return them as an array of this rank's own. One-sided.
@@ -57,7 +59,8 @@ class OwnedVector(Operand, Shared):
         rows. Of a sparse vector: keys; what was never touched is 0. `out`: where they are written, and what is
         returned: C-contiguous, of the dtype of the vector, of shape (rows, ...).
 
-        A row is never half-done where malt changes it. Rows may be of different moments.
+        A row is never half-done where malt changes it. Rows may be of different moments. Under "ssp:S" it waits until
+        every other rank has made as many pushes as this one, less S, and their owners have added them.
 
         TypeError, ValueError, IndexError: an argument is wrong; nothing was read. ClosedError. PeerLost: an owner has
         failed. DeadlinePassed: it was in the midst of a change for the deadline.
@@ -66,6 +69,8 @@ class OwnedVector(Operand, Shared):
             rows, shape = self._rows("pull", index)
             result = np.empty(shape, self.dtype) if out is None else self._checked_out(out, shape)
             self.check_owners("pull")
+            if self._pace is not None:
+                self._pace.wait(f"{self.name}.pull")
             as_bytes = result.reshape(-1).view(np.uint8).reshape(shape[0], self._layout.row_nbytes)
             self._read(f"{self.name}.pull", rows, as_bytes)
             return result
@@ -98,6 +103,8 @@ class OwnedVector(Operand, Shared):
                 self._pushes.send([piece for piece in pieces if piece[0] != self._rank])
             finally:
                 self.pushed_at = self._transport.meetings
+            if self._pace is not None:
+                self._pace.tick()
 
     def close(self) -> None:
         """Close it. Collective. A second call does nothing.
@@ -105,6 +112,8 @@ class OwnedVector(Operand, Shared):
         No rank reads from it any more. A view of `local` that is kept stays as it is. The errors of malt.barrier.
         """
         if not self.closed and not self.disowned:
+            if self._pace is not None:
+                self._pace.stop(f"{self.name}.close")
             with self._transport.calling(f"{self.name}.close"):
                 self._transport.barrier(f"{self.name}.close")
             self.leave()
@@ -129,7 +138,15 @@ class OwnedVector(Operand, Shared):
         """As `Shared.leave`. One-sided."""
         if self._absorb in self._transport.duties:
             self._transport.duties.remove(self._absorb)
+        if self._pace is not None:
+            self._pace.leave()
         super().leave()
+
+    def free(self) -> None:
+        """As `Shared.free`. Collective."""
+        if self._pace is not None:
+            self._pace.free()
+        super().free()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -243,7 +260,8 @@ class OwnedVector(Operand, Shared):
             if rank != self._rank
         }
         pulled = {rank: owner.bytes_moved for rank, owner in owners.items()}
-        whole = total(located(peers, self._transport.hosts, self._rank, pulled), queues.waited_s)
+        waited_s = queues.waited_s + (0.0 if self._pace is None else self._pace.waited_s)
+        whole = total(located(peers, self._transport.hosts, self._rank, pulled), waited_s)
         sent, across = whole.bytes_sent + self._scalars.bytes_sent, whole.bytes_across + self._scalars.bytes_across
         return replace(whole, bytes_sent=sent, bytes_across=across)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from dstorm import Transport, interruption
 from dstorm.algorithms import PIECE_NBYTES, Traffic, reduce_blocks
+from dstorm.queues.consistency import ASP, Consistency
 from dstorm.transport import Bytes
 from vol.sharded.arithmetic import Arithmetic
 from vol.sharded.layout import Numbers, ShardLayout
@@ -25,8 +26,9 @@ class ShardedVector(Arithmetic, OwnedVector):
     def __init__(
         self, layout: ShardLayout, transport: Transport, create: Create, deadline_s: float = 300.0,
         name: str = "sharded", is_over: Callable[[], bool] = lambda: False,
+        sync: Consistency = ASP,
     ) -> None:  # fmt: skip
-        OwnedVector.__init__(self, layout, transport, create, deadline_s, name, is_over)
+        OwnedVector.__init__(self, layout, transport, create, deadline_s, name, is_over, sync)
         at = [self._queues.layout.behind(rank) for rank in range(transport.size)]
         self._parts: Parts | None = Parts(self._queues.window, layout, self._rank, at)
         self._puller = Puller(transport, self._parts, self._waiting)

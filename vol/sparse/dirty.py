@@ -1,7 +1,10 @@
 """The dirty rows of an array for each peer: rows that changed, and that this peer has not been sent. Pure.
 
 A shadow holds each row as it was at the last check. A row has changed if any bit differs from the shadow: NaN and -0.0
-are bits. Each dirty row of a peer is in one of three sets:
+are bits. Other threads may write into the array at any time. So the shadow is what is sent, and what the rows of others
+are merged with: what is written a moment later differs from it at the next check.
+
+Each dirty row of a peer is in one of three sets:
 
     changed   pending for every peer
     backlog   pending for this peer, as a scatter left it out
@@ -12,7 +15,7 @@ Most of the time no peer is behind. Then the changed rows are all there is, the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +39,10 @@ class DirtyRows:
     """
 
     def __init__(self, array: Array, peers: Iterable[int]) -> None:
-        self._words = _as_words(array)
+        self._words = as_words(array)
         self._shadow = self._words.copy()
+        self.checked: Array = self._shadow.view(array.dtype)
+        """The rows as they were at their last check, in the shape of the array: the shadow."""
         self._rows_at_once = max(_BLOCK // self._words.shape[1], 1)
         self._differs = np.empty(self._rows_at_once * self._words.shape[1], bool)
         self._changed: Marks = np.zeros(len(array), bool)
@@ -49,56 +54,78 @@ class DirtyRows:
         """By peer, the deferred row that goes next: rows that change all the time do not hold up the others."""
         self._behind: set[int] = set()
         """The peers that may have a backlog or deferred rows."""
+        self._is_blank = False
+        """Whether the shadow is zeros, as nothing was checked since `clear`."""
 
     def find_changed(self) -> None:
-        """Find all rows that changed since their last check. Reads the array and its shadow once."""
+        """Find all rows that changed since their last check. Where few have, it reads the array and its shadow once.
+
+        In the first check after `clear` rows of zeros count as unchanged, whatever their signs: products with a
+        negative number make -0.0.
+        """
         words, shadow, width = self._words.reshape(-1), self._shadow.reshape(-1), self._words.shape[1]
         for start in range(0, len(self._words), self._rows_at_once):
             block = slice(start * width, (start + self._rows_at_once) * width)
             differs = np.not_equal(words[block], shadow[block], out=self._differs[: words[block].size])
             count = np.count_nonzero(differs)
             if count * _FEW > differs.size:
+                copy = words[block].copy()  # what is compared is what is kept, whatever another thread writes
+                np.not_equal(copy, shadow[block], out=differs)
                 self._changed[start : start + self._rows_at_once] |= _any_by_row(differs, width)
-                np.copyto(shadow[block], words[block])
+                shadow[block] = copy
             elif count:
-                at = np.flatnonzero(differs)
+                at = np.flatnonzero(differs)  # their rows count as changed, whatever these words are now
                 self._changed[start + at // width] = True
                 shadow[start * width + at] = words[start * width + at]
+        if self._is_blank:
+            self._is_blank, found = False, self.changed()
+            self._changed[found] = self.checked[found].any(axis=1)
 
     def check(self, rows: Rows) -> None:
         """Find those of `rows` that changed since their last check."""
         if len(rows) == len(self._words):
             self.find_changed()
             return
-        for start in range(0, len(rows), self._rows_at_once):
-            some = rows[start : start + self._rows_at_once]
+        self._is_blank = False
+        for some in self._blocks(rows):
             words = self._words[some]
             self._changed[some] |= _any_by_row(np.not_equal(words, self._shadow[some]), words.shape[1])
             self._shadow[some] = words
 
     def skip(self, rows: Rows) -> None:
         """Count `rows`, as they are now, as checked: they do not become changed rows."""
-        if len(rows) == len(self._words):
-            np.copyto(self._shadow, self._words)
-        else:
-            self._shadow[rows] = self._words[rows]
+        _copy_rows(self._words, self._shadow, rows)
 
     def changed(self) -> Rows:
         """Return the changed rows that were found: pending for every peer."""
         return np.flatnonzero(self._changed)
 
-    def pass_on(self, rows: Rows) -> None:
-        """Find those of `rows` that changed since their last check, and defer them for all peers.
+    def write_back(self, rows: Rows) -> None:
+        """Write `rows` of `checked`, which a merge has changed, into the array. They do not become changed rows."""
+        _copy_rows(self._shadow, self._words, rows)
+
+    def pass_on(self, rows: Rows, defers: bool) -> None:
+        """As `write_back`, but rows that differ become changed rows. With `defers` they are deferred for all peers.
 
         Rows that were changed rows before stay changed rows.
         """
-        was_changed = self._changed[rows]
-        self.check(rows)
-        fresh = rows[self._changed[rows] & ~was_changed]
-        self._changed[fresh] = False
-        if len(fresh):
+        differs = [_any_by_row(self._words[some] != self._shadow[some], self._words.shape[1])
+                   for some in self._blocks(rows)]  # fmt: skip
+        fresh = rows[np.concatenate([*differs, np.empty(0, bool)]) & ~self._changed[rows]]
+        if not defers:
+            self._changed[fresh] = True
+        elif len(fresh):
             for peer in self._peers:
                 self._marks(self._deferred, peer)[fresh] = True
+        self.write_back(rows)
+
+    def clear(self) -> None:
+        """Make all rows clean, as if the array had been zeros at their last check: those that are not are dirty."""
+        self._shadow.fill(0)
+        self._changed.fill(False)
+        self._is_blank = True
+        for marks in (self._backlog, self._deferred, self._next_row, self._behind):
+            marks.clear()
 
     def defer(self, peers: Iterable[int]) -> None:
         """Defer the backlog of `peers`."""
@@ -140,11 +167,7 @@ class DirtyRows:
                 self._behind.discard(peer)
 
     def mark_rows_sent(self, peers: Collection[int], rows: Rows) -> None:
-        """Mark `rows`, as they are now, as sent to `peers`. Other dirty rows of these peers stay dirty."""
-        if len(self._peers) > len(peers):
-            self.check(rows)
-        else:
-            self.skip(rows)
+        """Mark `rows`, as they were checked last, as sent to `peers`. Other dirty rows of these peers stay dirty."""
         self._add_to_backlog(peers, rows[self._changed[rows]])
         for peer in self._behind.intersection(peers):
             for marks in (self._backlog, self._deferred):
@@ -162,12 +185,26 @@ class DirtyRows:
         for peer in self._peers.difference(peers):
             self._marks(self._backlog, peer)[changed] = True
 
+    def _blocks(self, rows: Rows) -> Iterator[Rows | slice]:
+        """Indices of `rows`, block by block: slices where they are all rows."""
+        for start in range(0, len(rows), self._rows_at_once):
+            block = slice(start, start + self._rows_at_once)
+            yield block if len(rows) == len(self._words) else rows[block]
+
     def _marks(self, of: dict[int, Marks], peer: int) -> Marks:
         """Return the marks of `peer`, which counts as behind from now on."""
         if peer not in of:
             of[peer] = np.zeros(len(self._words), bool)
         self._behind.add(peer)
         return of[peer]
+
+
+def _copy_rows(source: NDArray[np.unsignedinteger], target: NDArray[np.unsignedinteger], rows: Rows) -> None:
+    """target[rows] <- source[rows]."""
+    if len(rows) == len(source):
+        np.copyto(target, source)
+    else:
+        target[rows] = source[rows]
 
 
 def _any_by_row(differs: Marks, width: int) -> Marks:
@@ -183,7 +220,7 @@ def _any_by_row(differs: Marks, width: int) -> Marks:
     return some
 
 
-def _as_words(array: Array) -> NDArray[np.unsignedinteger]:
+def as_words(array: Array) -> NDArray[np.unsignedinteger]:
     """Return a view of the same memory as unsigned integers, the longest that divide a row."""
     return array.view(np.dtype(f"u{_longest(array.shape[1] * array.itemsize, array.ctypes.data)}"))
 

@@ -1,12 +1,13 @@
 """What becomes of rows that wait to leave for another host, when the next ones come. Pure.
 
 Of a row that is in both messages the newer one stays, or their sum. All other rows are kept: in the new message where
-there is room for them, else in one before it.
+there is room for them, else in one before it. Where the step of a row counts, as the highest wins, each keeps its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,11 +19,12 @@ from vol.sparse.wire import RowFormat, RowValues, Staging, decode, encode, encod
 from vol.update import Array
 
 
-def row_join(form: RowFormat, adds: bool, keeps: int = 0) -> Join:
+def row_join(form: RowFormat, adds: bool, keeps: int = 0, dates: bool = False) -> Join:
     """What joins messages of rows. Local.
 
     `adds`: whether rows that are in both are added up; else the newer ones stay. `keeps`: so many messages wait before
-    any are joined, as it is not known what they say.
+    any are joined, as it is not known what they say. `dates`: whether a row that goes along with newer ones keeps its
+    step.
     """
 
     def join(peer: int, waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
@@ -32,13 +34,17 @@ def row_join(form: RowFormat, adds: bool, keeps: int = 0) -> Join:
         kept = [(new, _content(form, new))]  # newest first
         for older in reversed(waiting):
             rest = _content(form, older)
+            if not dates:  # nobody asks for ages that they may have, and there may be no room for these
+                rest = replace(rest, ages=None)
             for place, (newer, rows) in enumerate(kept):
                 shared, rest = _divided(rest, rows)
                 if adds and len(shared.rows):
                     kept[place] = newer, _united(form, shared, rows, adds)
             newest, rows = kept[0]
-            if len(rest.rows) + len(rows.rows) <= form.capacity and (adds or older.weight == newest.weight):
-                kept[0] = newest, _united(form, rest, rows, adds)
+            room = form.aged_capacity if dates else form.capacity
+            if len(rest.rows) and len(rest.rows) + len(rows.rows) <= room and (adds or older.weight == newest.weight):
+                along = _aged(rest, newest.step - older.step) if dates else rest
+                kept[0] = newest, _united(form, along, rows, adds)
             elif len(rest.rows):
                 kept.append((older, rest))
         return [_unsent(form, one, rows) for one, rows in reversed(kept)]
@@ -112,11 +118,18 @@ def _divided(content: RowValues, rows: RowValues) -> tuple[RowValues, RowValues]
 
 def _united(form: RowFormat, older: RowValues, newer: RowValues, adds: bool) -> RowValues:
     """The rows of both: the newer ones, or the sum, where both have a row."""
-    if not len(older.rows):
-        return newer
     rows = union([older.rows, newer.rows], form.n)
     values: Array = np.zeros((len(rows), form.width), wide_dtype(newer.values.dtype))
+    ages = None if older.ages is None else np.zeros(len(rows), older.ages.dtype)
     for content in (older, newer):
         place, part = np.searchsorted(rows, content.rows), content.part(0, len(content.rows))
         values[place] = values[place] + part if adds else part
-    return RowValues(rows, values)
+        if ages is not None and content.ages is not None:
+            ages[place] = content.ages
+    return RowValues(rows, values, ages=ages)
+
+
+def _aged(content: RowValues, steps: int) -> RowValues:
+    """The same rows in a message that is so many steps newer."""
+    ages = np.zeros(len(content.rows), np.uint32) if content.ages is None else content.ages
+    return RowValues(content.rows, content.part(0, len(content.rows)), ages=ages + np.uint32(steps))

@@ -1,4 +1,4 @@
-"""Gather functions for rows: AVG, SUM, REPLACE and WEIGHTED, row by row. Pure.
+"""Gather functions for rows: AVG, MEAN, SUM, REPLACE and WEIGHTED, row by row. Pure.
 
 Each row merges the messages that hold it, as vol.merging.merge merges whole arrays: in rank order with the own row, the
 division last, float16 in float32. Messages of all rows give the same bits as there. The cost follows the rows received.
@@ -6,13 +6,13 @@ division last, float16 in float32. Messages of all rows give the same bits as th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vol.merging.merge import AVG, REPLACE, SUM, WEIGHTED, GatherFunction, Own
+from vol.merging.merge import AVG, MEAN, REPLACE, SUM, WEIGHTED, GatherFunction, Own, who_counts
 from vol.sparse.rows import Rows
 from vol.sparse.wire import RowValues
 from vol.update import Array, Update
@@ -50,8 +50,32 @@ def newest_by_row(updates: Sequence[RowUpdate]) -> list[RowUpdate]:
 
 
 def _average(own: Own, updates: Sequence[RowUpdate], rows: Rows) -> None:
-    """own[r] <- (own[r] + sum of received) / (1 + number of senders of r)."""
+    """own[r] <- (own[r] + sum of received) / (1 + number of senders of r), or as `_weighted` by own.counted."""
+    if own.counted is not None:
+        return _weighted(*_weighed(own, updates, own.counted), rows)
     _combine(AVG, own, newest_by_row(updates), rows)
+
+
+def _mean(own: Own, updates: Sequence[RowUpdate], rows: Rows) -> None:
+    """own[r] <- (w own[r] + sum of w_s received_s) / (sum of w over all that count), w: own.counted, for all `rows`.
+
+    A row that a message lacks is zeros in it. The sum begins at 0.0, so that -0.0 ends with the bits of a row that was
+    not sent.
+    """
+    counted = who_counts(own, (one.sender for one in updates))
+    if len(counted) > 1:
+        divisor = sum(counted[rank] for rank in sorted(counted))
+        _combine(MEAN, *_weighed(own, updates, counted), rows, divisor)
+
+
+def _weighed(
+    own: Own, updates: Sequence[RowUpdate], weights: Mapping[int, float]
+) -> tuple[Own, list[RowUpdate]]:  # fmt: skip
+    """Return the terms with `weights`, by rank. A sender without one does not count: it has failed meanwhile."""
+    return (
+        own._replace(weight=weights[own.rank]),
+        [replace(one, weight=weights.get(one.sender, 0.0)) for one in updates],
+    )
 
 
 def _sum(own: Own, updates: Sequence[RowUpdate], rows: Rows) -> None:
@@ -76,7 +100,9 @@ def _replace(own: Own, updates: Sequence[RowUpdate], rows: Rows) -> None:
             own.values[content.rows[start : start + block]] = content.part(start, start + block)
 
 
-ROW_MERGES: dict[GatherFunction, RowMerge] = {AVG: _average, SUM: _sum, REPLACE: _replace, WEIGHTED: _weighted}
+ROW_MERGES: dict[GatherFunction, RowMerge] = {
+    AVG: _average, MEAN: _mean, SUM: _sum, REPLACE: _replace, WEIGHTED: _weighted
+}  # fmt: skip
 """PUSH_SUM is not among them: each row would need a mass of its own, which messages do not carry."""
 
 
@@ -86,41 +112,45 @@ _Term = tuple[float, "RowValues | None"]
 """(weight, rows); None stands for the own array."""
 
 
-def _combine(function: GatherFunction, own: Own, updates: Sequence[RowUpdate], rows: Rows) -> None:
+def _combine(
+    function: GatherFunction, own: Own, updates: Sequence[RowUpdate], rows: Rows, divisor: float | None = None
+) -> None:  # fmt: skip
     if not len(rows):
         return
-    if all(len(one.content.rows) == len(own.values) for one in updates):
+    if divisor is None and all(len(one.content.rows) == len(own.values) for one in updates):
         whole = [Update(one.sender, one.step, 0, one.weight, 0.0, None, one.content.values) for one in updates]
         function.merge(own, whole)
         return
     keyed = [((one.sender, one.step), one.weight, one.content) for one in updates]
     ordered = sorted([*keyed, ((own.rank, 0), own.weight, None)], key=lambda term: term[0])
-    terms: list[_Term] = [(weight if function is WEIGHTED else 1.0, content) for _, weight, content in ordered]
+    has_weights = function in (MEAN, WEIGHTED)
+    terms: list[_Term] = [(weight if has_weights else 1.0, content) for _, weight, content in ordered]
     wide = np.dtype(np.float32) if own.values.dtype == np.float16 else own.values.dtype
     block = _rows_at_once(own)
     shape = min(block, len(rows)), own.values.shape[1]
     total, mine = np.empty(shape, wide), np.empty(shape, own.values.dtype)
     for start in range(0, len(rows), block):
         some = rows[start : start + block]
-        _combine_block(function, own.values, terms, some, total[: len(some)], mine[: len(some)])
+        _combine_block(function, own.values, terms, some, total[: len(some)], mine[: len(some)], divisor)
 
 
 def _combine_block(
-    function: GatherFunction, target: Array, terms: Sequence[_Term], rows: Rows, total: Array, mine: Array
+    function: GatherFunction, target: Array, terms: Sequence[_Term], rows: Rows, total: Array, mine: Array,
+    divisor: float | None,
 ) -> None:  # fmt: skip
-    """target[rows] <- the sum of the terms, divided by the sum of their weights unless `function` is SUM.
+    """target[rows] <- the sum of the terms, divided by `divisor`, or the sum of their weights unless `function` is SUM.
 
     `total` and `mine` are buffers of the shape of these rows.
     """
     # -0.0 + x has the bits of x for every x. A weighted sum starts from 0.0, as in vol.merging.merge.
-    total.fill(-0.0 if total.dtype.kind == "f" and function is not WEIGHTED else 0)
+    total.fill(-0.0 if total.dtype.kind == "f" and function not in (MEAN, WEIGHTED) else 0)
     everywhere, somewhere = 0.0, None
     place = _place(rows)
     for weight, content in terms:
         at, values = (_ALL, _taken(target, place, mine)) if content is None else _part(content, rows)
-        if function is WEIGHTED:
+        if weight != 1:
             values = np.multiply(values, total.dtype.type(weight), dtype=total.dtype)
-        if somewhere is None and at is not _ALL:
+        if somewhere is None and at is not _ALL and divisor is None:
             somewhere = np.full(len(rows), everywhere)
         if at is _ALL:
             np.add(total, values, out=total)
@@ -132,7 +162,7 @@ def _combine_block(
     if function is SUM:
         _store(target, place, total)
     elif somewhere is None:
-        _divide(target, place, total, everywhere)
+        _divide(target, place, total, divisor or everywhere)
     else:
         _divide_by_row(target, rows, total, somewhere)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,14 @@ from dstorm import DeadlinePassed, Message, OutgoingMessage, PeerLost, Transport
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.sending.unsent import Join, supersede
 from vol.graphs.graph import Graph
-from vol.merging.merge import SUM, WEIGHTED, GatherFunction, Own, UserFunction, apply_user_function
+from vol.merging.merge import MEAN, REPLACE, GatherFunction, Own, UserFunction, apply_user_function
 from vol.returns.packing import Values
-from vol.sparse.dirty import DirtyRows
+from vol.sparse.dirty import DirtyRows, as_words
 from vol.sparse.error_feedback import Residual, nonzero_rows
 from vol.sparse.joining import LargestRows, row_join
 from vol.sparse.merge import ROW_MERGES, RowUpdate
 from vol.sparse.rows import Rows, checked_rows, union
-from vol.sparse.wire import Encoded, RowFormat, RowValues, Staging, decode, encode
+from vol.sparse.wire import Encoded, RowFormat, RowValues, Staging, as_read, decode, encode
 from vol.topology import Neighbours
 from vol.update import Array, Update
 from vol.vector import Vector
@@ -43,6 +42,7 @@ class SparseVector(Vector):
     ) -> None:  # fmt: skip
         n = len(array)
         self._table = array.reshape(n, -1) if array.size else array.reshape(n, 1)
+        self._words = as_words(self._table)
         capacity = min([n, *(limit for limit in (capacity, top_k) if limit is not None)])
         self._format = RowFormat(n, self._table.shape[1], np.dtype(wire or array.dtype), capacity, wire == "int8")
         self._staging = Staging()
@@ -50,7 +50,8 @@ class SparseVector(Vector):
         self._top_k = top_k
         self._largest = LargestRows(self._format, self._table.dtype) if top_k is not None else None
         self.sent: RowValues | None = None
-        """With `top_k` the rows of the last scatter, and their values as receivers read them. None: it had no peers."""
+        """With `top_k` the rows of the last scatter, and their values as receivers read them. None: it had no peers, or
+        MEAN has merged them."""
         self._residuals: dict[tuple[int, ...], Residual] = {}
         self._dirty = DirtyRows(self._table, self._peers) if top_k is None and track else None
         self._travels_on = not _reaches_all(graph)
@@ -63,19 +64,28 @@ class SparseVector(Vector):
         named = None if rows is None else self._named(rows)
         if self._top_k is not None:
             return self._send_largest(tuple(peers), named, step, weight)
-        if named is not None:
-            sent = self._send_parts([(named, peers)], self._table, step, weight)
-            if self._dirty is not None:
-                self._dirty.mark_rows_sent(peers, named)
-            return sent
         if self._dirty is None:
-            raise ValueError(f"{self.name}: with track=False the rows to send are named: scatter(rows=...)")
+            if named is None:
+                raise ValueError(f"{self.name}: with track=False the rows to send are named: scatter(rows=...)")
+            return self._send_parts([(named, peers)], self._table, step, weight)
+        if named is not None:
+            self._dirty.check(named)
+            sent = self._send_parts([(named, peers)], self._dirty.checked, step, weight)
+            self._dirty.mark_rows_sent(peers, named)
+            return sent
         self._dirty.find_changed()
         changed = self._dirty.changed()
         pending = self._dirty.pending(peers, changed, self._format.capacity)
-        sent = self._send_parts(pending, self._table, step, weight)
+        sent = self._send_parts(pending, self._dirty.checked, step, weight)
         self._dirty.mark_sent(pending, changed)
         return sent
+
+    def clear(self) -> None:
+        """As `Vector.clear`. Local."""
+        with self._queues.turn.taken(f"{self.name}.clear"):
+            super().clear()
+            if self._dirty is not None:
+                self._dirty.clear()
 
     def take_over(self, values: Values) -> None:
         """As `Vector.take_over`; increments of another rank are not this one's. Local."""
@@ -152,8 +162,10 @@ class SparseVector(Vector):
             return supersede
         if self._largest is not None:
             return self._largest.join
-        is_known = isinstance(self._function, GatherFunction) and self._function in ROW_MERGES
-        return row_join(self._format, self._function is SUM, 0 if is_known else self._queues.layout.depth)
+        function = self._function
+        if not isinstance(function, GatherFunction):
+            return row_join(self._format, False, keeps=self._queues.layout.depth, dates=True)
+        return row_join(self._format, function.adds, dates=function is REPLACE)
 
     def _encode(self, rows: Rows, values: Array) -> Encoded:
         try:
@@ -176,8 +188,10 @@ class SparseVector(Vector):
         super()._check_function(function)
         if isinstance(function, GatherFunction) and function not in ROW_MERGES:
             raise TypeError(f'{self.name}: {function} needs kind="dense": single rows carry neither mass nor count')
-        if self._top_k is not None and isinstance(function, GatherFunction) and function is not SUM:
-            raise TypeError(f"{self.name}: with top_k messages hold increments, for malt.SUM; {function} merges values")
+        if self._top_k is not None and isinstance(function, GatherFunction) and not function.adds:
+            raise TypeError(
+                f"{self.name}: with top_k messages hold increments, for malt.MEAN or SUM; {function} merges values"
+            )
 
     def _decode(self, message: Message) -> RowValues | None:
         content = decode(self._format, message.encoding, message.payload)
@@ -186,30 +200,56 @@ class SparseVector(Vector):
     def _merge(
         self, function: GatherFunction | UserFunction, messages: Sequence[Message], contents: Sequence[RowValues]
     ) -> None:  # fmt: skip
-        if isinstance(function, GatherFunction):
-            rows = union([content.rows for content in contents], self._format.n)
-            if self._dirty is not None:
-                self._dirty.check(rows)
-            own = Own(self._rank, self._weight, self._mass, self._table)
-            updates = list(map(_row_update, messages, contents))
-            if weights := self._weights(function):
-                function, own = WEIGHTED, own._replace(weight=weights[self._rank])
-                updates = [replace(one, weight=weights.get(one.sender, 0.0)) for one in updates]
-            ROW_MERGES[function](own, updates, rows)
-        else:
-            rows = np.arange(self._format.n)  # a user's function may have changed any row
-            if self._dirty is not None:
-                self._dirty.find_changed()
-            copies = [self._update(one, content) for one, content in zip(messages, contents, strict=True)]
-            apply_user_function(function, self._array, copies)
+        if not isinstance(function, GatherFunction):
+            copies = [self._update(one, content) for one, content in _by_step(messages, contents)]
+            shape, every_row = self._array.shape, np.arange(self._format.n)
+            return self._change(every_row, lambda table: apply_user_function(function, table.reshape(shape), copies))
+        parts, rows_of_all = _by_step(messages, contents), [content.rows for content in contents]
+        counted = self._counted(function, messages)
+        if function is MEAN:
+            self._take_as_read()
+            is_alone = counted is not None and len(counted) == 1
+            rows_of_all.append(np.empty(0, np.intp) if is_alone else self._used())
+        rows = union(rows_of_all, self._format.n)
+        updates = [RowUpdate(one.sender, one.step, one.weight, content) for one, content in parts]
+        own = Own(self._rank, self._weight, self._mass, self._table, counted)
+        self._change(rows, lambda table: ROW_MERGES[function](own._replace(values=table), updates, rows), function)
+
+    def _change(self, rows: Rows, merge: Callable[[Array], object], function: GatherFunction | None = None) -> None:
+        """Have `merge` change `rows` of a table that holds those of the array, and the array then."""
         if self._dirty is None:
+            merge(self._table)
             return
-        if not self._travels_on:
+        self._dirty.check(rows)
+        try:
+            merge(self._dirty.checked)
+            if self._travels_on and function is not MEAN:
+                self._dirty.pass_on(rows, self._defers)
+            else:
+                self._dirty.write_back(rows)
+        except BaseException:
             self._dirty.skip(rows)
-        elif self._defers:
-            self._dirty.pass_on(rows)
-        else:
-            self._dirty.check(rows)
+            raise
+        if function is MEAN:
+            self._dirty.clear()  # what the array holds at the next scatter is the next increment
+
+    def _take_as_read(self) -> None:
+        """Replace the increments of this rank by what receivers read of them, so that all ranks end with the same bits.
+
+        With `top_k` the rest is in a residual, and is sent later.
+        """
+        if self.sent is not None:
+            sent = np.zeros_like(self._table)
+            sent[self.sent.rows] = self.sent.values
+            self._table[:] = sent
+            self.sent = None
+        elif self._format.dtype != self._table.dtype:
+            rows = self._used()
+            self._table[rows] = as_read(self._format, self._table[rows])
+
+    def _used(self) -> Rows:
+        """Return the rows that are not zeros, bit by bit."""
+        return nonzero_rows(self._words)
 
     def _update(self, message: Message, content: RowValues) -> Update:
         values = content.part(0, len(content.rows)).astype(self._array.dtype)  # a copy
@@ -218,8 +258,12 @@ class SparseVector(Vector):
         return Update(message.sender, message.step, lag, message.weight, message.share, content.rows, values)
 
 
-def _row_update(message: Message, content: RowValues) -> RowUpdate:
-    return RowUpdate(message.sender, message.step, message.weight, content)
+def _by_step(messages: Sequence[Message], contents: Sequence[RowValues]) -> list[tuple[Message, RowValues]]:
+    """Return what the messages hold, the rows of each step by themselves, the older ones of a message first."""
+    return [
+        (one._replace(step=one.step - age), part) if age else (one, part)
+        for one, content in zip(messages, contents, strict=True) for age, part in content.by_age()
+    ]  # fmt: skip
 
 
 def _is_finite(content: RowValues) -> bool:

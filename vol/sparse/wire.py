@@ -5,6 +5,10 @@ There are two encodings for the same rows and values. A message has the shorter 
     rows    the values of the rows; then their numbers, ascending, 32 bits each if n allows it, else 64
     whole   the values of all n rows; then a mark for each row, packed 8 to the byte, lowest bit first
 
+A third one is for rows of several scatters, which leave for another host together:
+
+    aged    as rows; then the age of each, 32 bits: by how many steps it is older than the message
+
 The header of a message has a word for the encoding: the kind in the low byte, the number of rows above it.
 
 The values of a row are an array of the dtype of the wire. With `scaled` they are a float32, the scale, and whole
@@ -26,7 +30,8 @@ from vol.update import Array
 
 Bytes = NDArray[np.uint8]
 
-ROWS, WHOLE = 1, 2
+ROWS, WHOLE, AGED = 1, 2, 3
+_AGE = np.dtype(np.uint32)
 _COUNT_SHIFT = 8
 _SPARE = 4
 """A buffer of Staging that grows gets 1 / _SPARE more than it needs."""
@@ -78,6 +83,15 @@ class RowFormat:
         """Return the bytes of a message of `count` rows in the shorter encoding."""
         return min(self.rows_nbytes(count), self.whole_nbytes)
 
+    def aged_nbytes(self, count: int) -> int:
+        """Return the bytes of a message of `count` rows, their numbers and their ages."""
+        return self.rows_nbytes(count) + count * _AGE.itemsize
+
+    @property
+    def aged_capacity(self) -> int:
+        """The largest number of rows in a message with ages: it must fit into a slot. It may be 0."""
+        return self.slot_nbytes // self.aged_nbytes(1)
+
     def kind(self, count: int) -> int:
         """Return the encoding of a message of `count` rows: WHOLE if that is shorter, else ROWS."""
         return WHOLE if self.whole_nbytes < self.rows_nbytes(count) else ROWS
@@ -106,6 +120,8 @@ class RowValues:
     shape is (len(rows), width), or (n, width)."""
     whole: bool = False
     """Whether `values` holds all n rows."""
+    ages: NDArray[np.uint32] | None = None
+    """By how many steps each row is older than the message; None: by none."""
 
     def part(self, start: int, stop: int) -> Array:
         """Return the values of rows[start:stop]: a view, or a copy if `values` holds other rows too."""
@@ -125,7 +141,16 @@ class RowValues:
         if kept.all():
             return self
         values = self.values[self.rows[kept]] if self.whole else self.values[kept]
-        return RowValues(self.rows[kept], values)
+        return RowValues(self.rows[kept], values, ages=None if self.ages is None else self.ages[kept])
+
+    def by_age(self) -> list[tuple[int, RowValues]]:
+        """Return the rows of each age, the oldest first: pairs of the age and the rows, without ages."""
+        if self.ages is None:
+            return [(0, self)]
+        order = np.argsort(self.ages, kind="stable")  # so the rows of each age stay ascending
+        ages, firsts = np.unique(self.ages[order], return_index=True)
+        parts = zip(ages.tolist(), np.split(order, firsts[1:]), strict=True)
+        return [(age, RowValues(self.rows[part], self.values[part])) for age, part in parts][::-1]
 
 
 class Staging:
@@ -176,7 +201,8 @@ def encode(form: RowFormat, rows: Rows, values: Array, staging: Staging, saturat
 def encode_rows(form: RowFormat, content: RowValues) -> tuple[int, Bytes]:
     """Return the encoding and the payload of a message of `content`, values as they are read. A copy. Local.
 
-    What is beyond the range of the wire becomes the largest of it.
+    What is beyond the range of the wire becomes the largest of it. Of rows with ages there are at most
+    form.aged_capacity, of others form.capacity.
     """
     count, values = len(content.rows), content.part(0, len(content.rows))
     encoded = np.empty((count, form.row_nbytes), np.uint8)
@@ -184,8 +210,11 @@ def encode_rows(form: RowFormat, content: RowValues) -> tuple[int, Bytes]:
         scale(values, encoded.view(form.row)[:, 0])
     else:
         narrow(values, encoded.view(form.dtype))
-    if (kind := form.kind(count)) == ROWS:
-        body, tail = encoded, content.rows.astype(form.index).view(np.uint8)
+    numbers = content.rows.astype(form.index).view(np.uint8)
+    if content.ages is not None:
+        kind, body, tail = AGED, encoded, np.concatenate([numbers, content.ages.view(np.uint8)])
+    elif (kind := form.kind(count)) == ROWS:
+        body, tail = encoded, numbers
     else:
         body, tail = np.zeros((form.n, form.row_nbytes), np.uint8), _marks(content.rows, form.n)
         body[content.rows] = encoded
@@ -226,12 +255,14 @@ def _refuse_overflow(form: RowFormat, rows: Rows, over: NDArray[np.bool_]) -> No
 def decode(form: RowFormat, encoding: int, payload: Bytes) -> RowValues | None:
     """Return the rows and values that `payload` holds, the values as views; None if it is invalid. Local."""
     count, kind = encoding >> _COUNT_SHIFT, encoding & (1 << _COUNT_SHIFT) - 1
-    if not 0 < count <= form.capacity or kind != form.kind(count) or payload.nbytes != form.nbytes(count):
+    nbytes = form.aged_nbytes(count) if kind == AGED else form.nbytes(count)
+    if not 0 < count <= form.capacity or kind not in (AGED, form.kind(count)) or payload.nbytes != nbytes:
         return None
-    if kind == ROWS:
-        split = count * form.row_nbytes
-        rows = payload[split:].view(form.index).astype(np.intp)  # check a copy, which the sender cannot overwrite
-        return RowValues(rows, _values(form, payload[:split])) if is_set_of_rows(rows, form.n) else None
+    if kind != WHOLE:
+        split, end = count * form.row_nbytes, form.rows_nbytes(count)
+        rows = payload[split:end].view(form.index).astype(np.intp)  # check a copy, which the sender cannot overwrite
+        ages = payload[end:].view(_AGE) if kind == AGED else None
+        return RowValues(rows, _values(form, payload[:split]), ages=ages) if is_set_of_rows(rows, form.n) else None
     split = form.n * form.row_nbytes
     marks = np.unpackbits(payload[split:], bitorder="little")
     rows = np.flatnonzero(marks.view(bool))

@@ -174,13 +174,14 @@ class Barrier(WaitMonitor):
         """The ranks that have not entered; where all have, the ranks that may not know that yet."""
         return self._membership.missing(generation) or self._membership.others()
 
-    def _passed(self, generation: int, what: str) -> DeadlinePassed:
+    def _passed(self, generation: int, wait: Wait) -> DeadlinePassed:
         """The error that names the missing ranks. The barrier does not take place."""
-        now, missing = self._clock(), self._missing(generation)
+        missing = self._missing(generation)
         steps = {rank: self._membership.words[rank].steps for rank in missing}
+        silent_s = {rank: wait.seconds_since(self._heard_at[rank]) for rank in missing}
         self.end_wait(in_vain=True)
         self._withdraw()
-        return DeadlinePassed(what, steps, {rank: now - self._heard_at[rank] for rank in missing})
+        return DeadlinePassed(wait.what, steps, silent_s)
 
     def opened(self) -> None:
         """As `Transport.opened`. Local."""
@@ -201,21 +202,24 @@ class Barrier(WaitMonitor):
     def _wait(self, generation: int, what: str, patience_s: float | None, final: bool) -> int:
         """Poll until there is a decision; return it."""
         start = self._clock()
-        wait = Wait(self._rank, len(self._others) + 1, what, start, self.deadline_s, patient=True, final=final)
+        wait = Wait(
+            self._rank, len(self._others) + 1, what, start, self.deadline_s, patient=True, final=final,
+            longest_poll_s=self._transport.longest_poll_s,
+        )  # fmt: skip
         polls = 0
         trace, last = self._transport.trace, self._membership.missing(generation)
         try:
             while (decision := self._decision(generation, what)) is None:
-                now = self._clock()
+                is_due = wait.is_due(self._clock())
                 if trace is not None:
                     last = self._membership.missing(generation) or last
-                if patience_s is not None and now - start > patience_s:
-                    raise self._passed(generation, what)
-                if wait.is_due(now):
+                if patience_s is not None and wait.seconds > patience_s:
+                    raise self._passed(generation, wait)
+                if is_due:
                     wait.ranks = self._missing(generation)
                     wait.spared = [rank for rank in wait.ranks if final and self.has_closed(rank)]
                     if self.poll_wait(wait):
-                        raise self._passed(generation, what)
+                        raise self._passed(generation, wait)
                 self._transport.pause(polls)
                 self.check_now_and_then()
                 polls += 1

@@ -25,6 +25,7 @@ from dstorm.membership.returns.admission import (
 )
 from dstorm.membership.returns.board import Note
 from dstorm.membership.returns.returns import Returns
+from dstorm.stopwatch import Stopwatch
 
 Offer = Callable[[], "Note | str"]
 _PASSED_S = 1.0
@@ -149,19 +150,23 @@ class RejoiningBarrier(TolerantBarrier):
     def _is_past(self, rank: int) -> bool:
         return self._membership.words[rank].entered > self._membership.own.entered
 
-    def check_past(self, what: str, awaited: Collection[int], since: float | None) -> float | None:
-        """Since when this rank, which has come back, waits for ranks that wait for it in a barrier; None: not. Local.
+    def check_past(self, what: str, awaited: Collection[int], past: Stopwatch | None) -> Stopwatch | None:
+        """How long this rank, which has come back, has waited for ranks that wait for it in a barrier; None: it does
+        not. Local.
 
-        To be called again and again in a wait, at first with None. Refused: it has done so for too long: its program
-        makes other calls than theirs.
+        To be called again and again in a wait, at first with None, then with the last result. Refused: it has done so
+        for too long: its program makes other calls than theirs.
         """
         has_come_back = incarnation_of(self._membership.own.stamps, self._rank)
         if not (has_come_back and awaited and all(map(self._is_past, awaited))):
             return None
-        now = self._clock()
-        if since is not None and now - since > min(_PASSED_S, self.deadline_s / 8):
+        if past is not None and past.seconds() > min(_PASSED_S, self.deadline_s / 8):
             raise Refused(self._rank, f"it is in {what}, and the others in {self._name_of(min(awaited))}")
-        return now if since is None else since
+        return self._stopwatch() if past is None else past
+
+    def _stopwatch(self) -> Stopwatch:
+        """A stopwatch to be read in the polls of a wait."""
+        return Stopwatch(self._clock, self._transport.longest_poll_s)
 
     # -- the rank that admits ---------------------------------------------------------------------------------
 
@@ -220,12 +225,11 @@ class RejoiningBarrier(TolerantBarrier):
             self._flags |= JOINING
             self._membership.words[self._rank] = Word(stamps=with_stamp((), self._rank, stamp(incarnation), self._size))
             self._publish_to(self._others)
-        until = self._clock() + self.deadline_s
-        polls = 0
+        waited, polls = self._stopwatch(), 0
         while (words := self._admitting(incarnation)) is None:
             if why := self._returns.refusal(incarnation, self._others):
                 raise Refused(self._rank, why)
-            if self._clock() > until:
+            if waited.seconds() > self.deadline_s:
                 raise DeadlinePassed("malt.init", dict.fromkeys(self._others, 0), dict.fromkeys(self._others, 0.0))
             self._transport.pause(polls)
             polls += 1

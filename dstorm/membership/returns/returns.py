@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from dstorm.membership.returns.board import Board, Note
+from dstorm.stopwatch import Stopwatch
 from dstorm.transport import Bytes
 from dstorm.view import View
 
@@ -69,7 +70,7 @@ class Returns:
         """Whether this rank has come back, and is not admitted yet."""
         self.are_past: Callable[[], bool] = lambda: False
         """Whether another rank waits in a barrier that this one has not entered."""
-        self.check_past: Callable[[str, Collection[int], float | None], float | None] = lambda *arguments: None
+        self.check_past: Callable[[str, Collection[int], Stopwatch | None], Stopwatch | None] = lambda *arguments: None
         """As `RejoiningBarrier.check_past`."""
         self.lockstep: list[Any] = []
         """How this rank takes newcomers up in each open vector under lockstep (vol/returns/returning.py)."""

@@ -34,6 +34,13 @@ class InEdge(Awaited):
     """Buffers for copied payloads."""
     lag: LagCounter = field(default_factory=LagCounter)
 
+    @property
+    def reached(self) -> int:
+        """The step up to which the peer has scattered, where its last scatter had no message for this rank and all of
+        its messages have been taken; else 0."""
+        said = self.cells[-1].read()
+        return said.step if said is not None and said.number == self.ring.taken else 0
+
     def is_seen_at(self, step: int, clock: Callable[[], float]) -> bool:
         """Whether the peer has published `step` or closed, as far as it has come here. After a sync."""
         if self.step >= step or self.done:

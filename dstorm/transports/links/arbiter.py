@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 import threading
-import time
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -18,6 +17,7 @@ from dstorm.membership import votes
 from dstorm.membership.decision import ranks
 from dstorm.membership.quorum import Quorum
 from dstorm.membership.votes import State, from_bytes
+from dstorm.stopwatch import Stopwatch
 from dstorm.transport import Window
 
 _HEAD = struct.Struct("<IQ")
@@ -43,11 +43,13 @@ class Arbiter:
 
     def __init__(
         self, rank: int, size: int, find_ended: Callable[[], Mapping[int, int]] = dict,
-        clock: Callable[[], float] = time.monotonic, find_started: Callable[[], Mapping[int, int]] = dict,
+        clock: Callable[[], float] | None = None, find_started: Callable[[], Mapping[int, int]] = dict,
         incarnation: int = 0,
     ) -> None:  # fmt: skip
         self.rank, self.size = rank, size
-        self._find_ended, self._find_started, self._clock = find_ended, find_started, clock
+        self._find_ended, self._find_started = find_ended, find_started
+        self._clock = clock or Stopwatch().seconds
+        """Time in which this process was stopped is no time in which others might have answered."""
         self._quorum = Quorum(rank, size, incarnation)
         self.is_linked: Callable[[int], bool] = lambda rank: True
         """Whether this rank has connections to and from one that is to become a member."""

@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from dstorm.errors import DeadlinePassed
+from dstorm.stopwatch import Stopwatch
 from dstorm.transports.links import handshake
 from dstorm.transports.links.server import AuthenticatedServer, call
 
@@ -113,17 +114,16 @@ class Exchange:
         A rank that has ended before it called is left out. DeadlinePassed: a rank could not be reached, or did not
         call. It stops listening at the end, unless it `stays`, for ranks that are started again.
         """
-        end = time.monotonic() + deadline_s
-        into = self._into
+        waited, into = Stopwatch(longest_step_s=_ANSWER_S), self._into
         self._server.start(partial(self._answer, endpoints.keys()))
         out: dict[int, socket.socket] = {}
         while missing := [rank for rank in endpoints if rank not in out]:
             for rank in missing:
+                _check(waited, [one for one in missing if one not in out], deadline_s)
                 with contextlib.suppress(OSError):
                     out[rank] = self._call(rank, endpoints[rank])
-            _check(end, missing, deadline_s)
         while missing := [rank for rank in endpoints if rank not in into and not _has_ended(out[rank])]:
-            _check(end, missing, deadline_s)
+            _check(waited, missing, deadline_s)
             time.sleep(_NAP_S)
         if not stays:
             self._server.stop()
@@ -295,8 +295,8 @@ def _has_ended(connection: socket.socket) -> bool:
         return True
 
 
-def _check(end: float, missing: Collection[int], deadline_s: float) -> None:
-    if time.monotonic() > end:
+def _check(waited: Stopwatch, missing: Collection[int], deadline_s: float) -> None:
+    if waited.seconds() > deadline_s:
         raise DeadlinePassed(
             "TCP connections between hosts", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s)
         )

@@ -30,6 +30,7 @@ import numpy as np
 from dstorm.errors import PeerLost
 from dstorm.membership.heartbeat import HeartbeatTimeout
 from dstorm.membership.quorum import GRANT_S, LONGEST_S
+from dstorm.stopwatch import Stopwatch, uptime_s
 from dstorm.transport import Bytes, Places, Put
 from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.channels import ALIVE, CUT, END, STATE, VOTE, Incoming, Outgoing, framed, shut
@@ -115,21 +116,21 @@ class Links:
         for way in ways:
             with way.lock:
                 way.ask()
-        end = time.monotonic() + _OUTSIDE_S
+        waited: Stopwatch | None = None
         for way in ways:
             while not way.is_done():
                 if self._arbiter.is_outside:
-                    self._listen_outside(way, end)
+                    self._listen_outside(way, waited := waited or Stopwatch())
                     continue
                 with way.lock:
                     if not way.is_done() and way.listen():
                         self._hear(way.peer)
 
-    def _listen_outside(self, way: Outgoing, end: float) -> None:
+    def _listen_outside(self, way: Outgoing, waited: Stopwatch) -> None:
         """Listen while nobody is suspected: this rank was started again, and is no member yet."""
         self._listen([way])
         time.sleep(_NAP_S)
-        if time.monotonic() > end:
+        if waited.seconds() > _OUTSIDE_S:
             self._go(f"rank {way.peer} does not answer it for {_OUTSIDE_S:g} s")
 
     def linger(self, peers: Iterable[int]) -> None:
@@ -233,12 +234,11 @@ class Links:
 
         The answer holds for 0.4 s from the call's last question on. Where none comes, this process ends.
         """
-        end = time.monotonic() + LONGEST_S
+        waited = Stopwatch()
         while not self._closed and not self._is_confirmed():
             self.settle()
-            if time.monotonic() > end:
-                self._go(f"no majority of the ranks has confirmed for {LONGEST_S:g} s that they go on with it")
-                return
+            if waited.seconds() > LONGEST_S:
+                return self._go(f"no majority of the ranks has confirmed for {LONGEST_S:g} s that they go on with it")
 
     def close(self) -> None:
         """Stop giving and checking heartbeats, as the job is over, or this rank ends. Local.
@@ -258,14 +258,14 @@ class Links:
     def _is_confirmed(self) -> bool:
         """Ask all members; return whether a quorum has confirmed this rank within _WRITE_S."""
         self._questions += 1
-        number, end = self._questions, time.monotonic() + _WRITE_S
+        number, end = self._questions, uptime_s() + _WRITE_S
         members = self._arbiter.begin(number)
         ways = [self._out[peer] for peer in members if peer in self._out]
         for way in ways:
-            if way.lock.acquire(timeout=max(0.0, end - time.monotonic())):
+            if way.lock.acquire(timeout=max(0.0, end - uptime_s())):
                 way.question(number)
                 way.lock.release()
-        while time.monotonic() < end:
+        while uptime_s() < end:
             if self._arbiter.is_confirmed(number):
                 return True
             self._listen(ways)
@@ -310,7 +310,6 @@ class Links:
         """Give heartbeats to all ranks, suspect those that give none, and take part in the agreement."""
         while not self._closed:
             time.sleep(_HASTE_S if self._arbiter.is_undecided else HEARTBEAT_S)
-            self._heartbeat_timeout.note_running(time.monotonic())
             self._listen(self._out.values())
             self._suspect_silent()
             if why := self._arbiter.decide():

@@ -9,21 +9,24 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from dstorm import reduction
-from dstorm.membership import letters
+from dstorm.membership import mapped_collectives
 from dstorm.membership.barriers import barrier, gathering
 from dstorm.membership.barriers.barrier import Barrier
 from dstorm.membership.barriers.barrier_transport import BarrierTransport
 from dstorm.membership.barriers.gathering import GatheringBarrier
-from dstorm.queues.waiting import yield_core
+from dstorm.membership.letters import Letter
+from dstorm.membership.mapped_collectives import MappedCollectives
+from dstorm.queues.waiting import LONGEST_POLL_S, yield_core
+from dstorm.stopwatch import Stopwatch
 from dstorm.transport import Bytes
 from dstorm.transports import connections, progress, shm_space
+from dstorm.transports.mpi.collectives import MpiCollectives
 from dstorm.transports.mpi.library import library, sends_at_once
 from dstorm.transports.mpi.window import MpiWindow
 from dstorm.transports.transfer import TransferThread
@@ -32,13 +35,6 @@ from dstorm.view import View
 
 _MOST_NBYTES = 2**62
 """The largest size of a window that ranks exchange. It fits int64, and no window is as large."""
-_BROADCAST_NBYTES = 1 << 30
-"""Bytes that are broadcast at once. Not every MPI counts beyond 2^31 - 1."""
-_REDUCE_NBYTES = 1 << 23
-"""Bytes that are reduced at once, so that buffers stay small."""
-_COMBINE = {"mean": MPI.SUM, "sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
-_LEAST_BLOCK = 256
-"""The fewest elements that one rank reduces, where a piece has as many. Fewer are not worth a message."""
 
 
 class MpiTransport(BarrierTransport):
@@ -59,6 +55,8 @@ class MpiTransport(BarrierTransport):
         self._watchdog = Watchdog(self.rank, deadline_s, lambda: MPI.COMM_WORLD.Abort(1))
         self._has_barrier = self._is_entering = False
         self._gathering: GatheringBarrier | None = None
+        self._by_mpi = MpiCollectives(self._comm, self._last_barrier, self._calling)
+        self._collectives: MpiCollectives | MappedCollectives = self._by_mpi
         self._host = cast("MPI.Intracomm", self._comm.Split_type(MPI.COMM_TYPE_SHARED))
         self.hosts = self._find_hosts()
         mine = self.hosts[self.rank]
@@ -74,18 +72,20 @@ class MpiTransport(BarrierTransport):
             self._take_turns()
         self.may_send_ahead = MPI.Query_thread() == MPI.THREAD_MULTIPLE or self._lock is not None
         if progress.spans_hosts(self.hosts):
-            self._barrier_window = self.window(gathering.nbytes(self.size))
-            self._barrier = self._gathering = GatheringBarrier(self, self._barrier_window, deadline_s)
-            self._has_barrier = True
+            self._windows = [self.window(gathering.nbytes(self.size))]
+            self._barrier = self._gathering = GatheringBarrier(self, self._windows[0], deadline_s)
+            self._has_barrier, self._by_mpi.gather = True, self._gather
             self.barrier(call)  # here each rank writes to all others, while none of their threads runs yet
             self._help_progress()
             self._gathering.leaves_puts = self._helper is not None and sends_at_once()
             if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
                 self.carrier = self._transfer = TransferThread(self, deadline_s)
         else:
-            self._barrier_window = self.window(barrier.nbytes(self.size))
-            self._barrier = Barrier(self, self._barrier_window, deadline_s)
+            self._windows = [self.window(barrier.nbytes(self.size)), self.window(mapped_collectives.NBYTES)]
+            self._barrier = Barrier(self, self._windows[0], deadline_s)
             self._has_barrier = True
+            parts, fence = self._windows[1].parts, self._windows[1].sync
+            self._collectives = MappedCollectives(self.rank, parts, fence, self._barrier, self.barrier)
 
     def _find_hosts(self) -> tuple[str, ...]:
         """The names of the hosts by rank. Ranks that can share memory are on one host, whatever its name is.
@@ -116,8 +116,7 @@ class MpiTransport(BarrierTransport):
     def _exchange(self, peers: Sequence[int]) -> None:
         """Connect to the ranks of `peers` that this rank is not connected to yet."""
         fresh = [peer for peer in peers if peer not in self._connected]
-        deadline_s = self._watchdog.deadline_s
-        connections.exchange(self._comm, self.rank, fresh, deadline_s, self.clock, yield_core)
+        connections.exchange(self._comm, self.rank, fresh, self._watchdog.deadline_s, Stopwatch(), yield_core)
         self._connected.update(fresh)
 
     def connect(self, peers: Sequence[int]) -> None:
@@ -160,93 +159,32 @@ class MpiTransport(BarrierTransport):
 
     def allgather(self, data: bytes) -> list[bytes]:
         """As `Transport.allgather`. Collective."""
-        call, lengths = "MPI_Allgatherv", np.empty(self.size, np.int64)
-        if self._gathering is None:
-            with self._last_barrier(call):
-                self._comm.Allgather(np.array([len(data)], np.int64), lengths)
-                return self._allgatherv(data, lengths)
-        with self._entering(call):
-            found, data = self._gathering.gather(call, data)
-        lengths[:] = [one.length for one in found]
-        if lengths.max() <= letters.MOST:
-            return [one.data for one in found]
-        with self._calling(call):
-            return self._allgatherv(data, lengths)
+        return self._collectives.allgather(data)
 
-    def _allgatherv(self, data: bytes, lengths: NDArray[np.int64]) -> list[bytes]:
-        everything = np.empty(int(lengths.sum()), np.uint8)
-        self._comm.Allgatherv(np.frombuffer(data, np.uint8), (everything, lengths))
-        return _parts(everything, lengths)
+    def _gather(self, call: str, data: bytes) -> tuple[list[Letter], bytes]:
+        assert self._gathering is not None
+        with self._entering(call):
+            return self._gathering.gather(call, data)
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
         """As `Transport.alltoall`. Collective."""
-        none = np.empty(0, np.uint8)
-        sent = [parts.get(rank, none) if rank != self.rank else none for rank in range(self.size)]
-        lengths, lengths_here = np.array([part.nbytes for part in sent], np.int64), np.empty(self.size, np.int64)
-        filled = [part for part in sent if part.nbytes] or [none]
-        whole = np.concatenate(filled) if len(filled) > 1 else np.ascontiguousarray(filled[0])
-        with self._last_barrier("MPI_Alltoallv"):
-            self._comm.Alltoall(lengths, lengths_here)
-            received = np.empty(int(lengths_here.sum()), np.uint8)
-            self._comm.Alltoallv((whole, lengths), (received, lengths_here))
-        found = dict(enumerate(np.split(received, np.cumsum(lengths_here)[:-1])))
-        return found | {self.rank: parts.get(self.rank, none).copy()}
+        return self._collectives.alltoall(parts)
 
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
         """As `Transport.allreduce`. Collective."""
-        # MPI_Allreduce may combine in any order, and round differently on each rank.
-        flat = array.reshape(-1)
-        ranks = reduction.counting(weights, range(self.size))
-        length = _REDUCE_NBYTES // array.itemsize
-        with self._last_barrier("MPI_Alltoallv"):
-            for start in range(0, flat.size, length):
-                self._reduce(flat[start : start + length], ranks, op, weights)
-
-    def _reduce(
-        self, piece: NDArray[Any], ranks: Sequence[int], op: str, weights: Mapping[int, float] | None
-    ) -> None:  # fmt: skip
-        """Reduce one piece. Each rank receives its block from all ranks, reduces it, and sends the result to all."""
-        wide = piece.astype(reduction.accumulator(piece.dtype), copy=False)
-        block = max(-(-piece.size // self.size), _LEAST_BLOCK)
-        counts = np.diff(np.minimum(np.arange(self.size + 1) * block, piece.size))
-        blocks = np.empty((self.size, int(counts[self.rank])), wide.dtype)
-        sent, received = (wide.view(np.uint8), counts * wide.itemsize), blocks.reshape(-1).view(np.uint8)
-        self._comm.Alltoallv(sent, (received, [blocks[0].nbytes] * self.size))
-        result = np.empty(blocks.shape[1], piece.dtype)
-        reduction.reduce_into(result, {rank: blocks[rank] for rank in ranks}, op, weights)
-        self._comm.Allgatherv(result.view(np.uint8), (piece.view(np.uint8), counts * piece.itemsize))
+        self._collectives.allreduce(array, op, weights)
 
     def allreduce_by_mpi(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
         """As `Transport.allreduce_by_mpi`. Collective."""
-        if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
-            raise ValueError(f"MPI_Reduce cannot combine {array.dtype}")
-        ranks = reduction.counting(weights, range(self.size))
-        by_weight = dict(zip(ranks, reduction.factors(op, weights, ranks), strict=False))
-        given: NDArray[Any] = array.reshape(-1).astype(reduction.accumulator(array.dtype).newbyteorder("="))
-        if op == "mean":
-            given = given * by_weight.get(self.rank, 1.0) if self.rank in ranks else np.zeros_like(given)
-        length = _BROADCAST_NBYTES // given.itemsize
-        with self._last_barrier("MPI_Reduce"):
-            for start in range(0, given.size, length):
-                piece = given[start : start + length]
-                whole = np.empty_like(piece)
-                self._comm.Reduce(piece, whole, _COMBINE[op], 0)
-                self._comm.Bcast(whole, 0)
-                piece[:] = whole
-        if op == "mean":
-            given /= math.fsum(by_weight.values()) if by_weight else len(ranks)
-        array[...] = given.reshape(array.shape)
+        self._by_mpi.reduce_and_broadcast(array, op, weights)
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
         """As `Transport.broadcast`. Collective."""
-        data = array.reshape(-1).view(np.uint8)
-        with self._last_barrier("MPI_Bcast"):
-            for start in range(0, data.size, _BROADCAST_NBYTES):
-                self._comm.Bcast(data[start : start + _BROADCAST_NBYTES], root or 0)
+        self._collectives.broadcast(array, root)
 
     def barrier(
         self, what: str = "barrier", patience_s: float | None = None, final: bool = False, mark: bool = False
@@ -297,10 +235,7 @@ class MpiTransport(BarrierTransport):
 
     @contextlib.contextmanager
     def _last_barrier(self, call: str) -> Iterator[None]:
-        """Enter a barrier, then MPI's collective `call`.
-
-        The wait in the barrier has a deadline, and yields the core to ranks that still train. MPI's own does neither.
-        """
+        """Enter a barrier, whose wait has a deadline and yields the core, as MPI's own does not; then its `call`."""
         self.barrier(call)
         with self._calling(call):
             yield
@@ -312,6 +247,7 @@ class MpiTransport(BarrierTransport):
             yield
 
     clock = staticmethod(time.perf_counter)
+    longest_poll_s = LONGEST_POLL_S
 
     def pause(self, polls: int, until: float = math.inf) -> None:
         """As `Transport.pause`. Local."""
@@ -335,16 +271,11 @@ class MpiTransport(BarrierTransport):
     def close(self) -> None:
         """Free the communicator. Collective, after all windows are freed."""
         with self._watchdog.watching("MPI_Win_free"):
-            self._barrier_window.free()
+            for window in self._windows:
+                window.free()
         for thread in (self._transfer, self._helper):
             if thread is not None:
                 thread.stop()
         self._watchdog.stop()
         self._host.Free()
         self._comm.Free()
-
-
-def _parts(everything: Bytes, lengths: NDArray[np.int64]) -> list[bytes]:
-    """The bytes of each rank, which lie one after the other in `everything`."""
-    ends = np.cumsum(lengths)
-    return [everything[end - length : end].tobytes() for length, end in zip(lengths, ends, strict=True)]

@@ -102,6 +102,7 @@ class SimulatedTransport:
     waiting: Wait | None = None
     trace: Trace | None = None
     returns: Any = None
+    longest_poll_s = math.inf
     may_send_ahead = False
 
     def __init__(self, group: Group, rank: int, deadline_s: float = _DEADLINE_S) -> None:

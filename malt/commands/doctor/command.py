@@ -33,7 +33,7 @@ from malt.launch.environment import outside
 from malt.launch.hosts.allocation import Host
 from malt.launch.job import GRACE_S
 from malt.launch.machine.cores import usable_cores
-from malt.launch.mpi_library import PROBE_TIMEOUT_S, LaunchError, Library, bound_library, find_mpiexec
+from malt.launch.mpi_library import LaunchError, Library, bound_library, find_mpiexec
 
 _MESSAGES = 20_000
 """The number of characters that are kept of the output of the job: the last ones."""
@@ -74,8 +74,6 @@ def _of_library(facts: Facts, environ: Mapping[str, str]) -> Facts:
         return _of_mpiexec(facts, library, environ)
     except LaunchError as error:
         return replace(facts, trouble=str(error))
-    except subprocess.TimeoutExpired:
-        return replace(facts, trouble=f"mpi4py cannot be imported within {PROBE_TIMEOUT_S:.0f} s")
 
 
 def _of_machine(ranks: int) -> Facts:
@@ -89,6 +87,7 @@ def _of_machine(ranks: int) -> Facts:
         processors=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         shm_nbytes=size,
         shm_free_nbytes=free,
+        shm_is_writable=os.access("/dev/shm", os.W_OK | os.X_OK),
     )
 
 

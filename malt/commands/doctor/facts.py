@@ -37,6 +37,8 @@ class Facts:
     """The size of /dev/shm. None: it does not exist."""
     shm_free_nbytes: int | None = None
     """The free space of /dev/shm."""
+    shm_is_writable: bool = True
+    """Whether this user can make files in it."""
     mpi4py: str | None = None
     """The version of mpi4py."""
     library: Library | None = None

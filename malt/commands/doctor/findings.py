@@ -37,6 +37,8 @@ _SLOW = {
     False: "choose the faster network: OMPI_MCA_btl_tcp_if_include (Open MPI), UCX_NET_DEVICES or FI_TCP_IFACE (MPICH)",
 }
 
+_WRITABLE = "mount it writable for this user: docker run --tmpfs /dev/shm"
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -122,6 +124,8 @@ def _shared_memory(facts: Facts) -> Finding:
     if facts.shm_nbytes is None or facts.shm_free_nbytes is None:
         return Finding(OK, "/dev/shm", "there is none on this system")
     value = f"{facts.shm_free_nbytes / 1e6:,.0f} MB free of {facts.shm_nbytes / 1e6:,.0f} MB"
+    if not facts.shm_is_writable:
+        return Finding(WARN, "/dev/shm", f"{value}, where this user can make no file", _WRITABLE)
     if facts.shm_free_nbytes < SMALL_SHM_NBYTES:
         return Finding(
             WARN, "/dev/shm", value, "windows lie there: docker run --shm-size=2g, or delete what earlier jobs left"
@@ -301,6 +305,8 @@ def _progress(facts: Facts, found: Examination) -> str:
 
 
 def _failure_of_a_rank(facts: Facts, found: Examination) -> Finding:
+    if not facts.shm_is_writable:
+        return Finding(WARN, "a rank dies", "the whole job ends: survivors share memory in /dev/shm", _WRITABLE)
     if facts.library is not None and facts.library.survives_failures:
         return Finding(OK, "a rank dies", f"the others go on under malt run --survive, with this {facts.library}")
     remedy = "for survivors to go on: Open MPI 5 or newer"

@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import sys
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -32,7 +33,7 @@ class Contents:
 
 
 def of(starts: Iterable[Path], text: str, folder: Path, mpi: str) -> Contents:
-    """Return what the program that begins with the files `starts`, or a text, needs. Local.
+    """Return what the program that begins with the files or folders `starts`, or a text, needs. Local.
 
     `folder`: where its modules lie.
 
@@ -43,12 +44,15 @@ def of(starts: Iterable[Path], text: str, folder: Path, mpi: str) -> Contents:
     waiting: list[Path | None] = [*starts, None]
     while waiting:
         file = waiting.pop()
+        if file is not None and file.is_dir():
+            waiting += _below(file)
+            continue
         if file is not None:
             path = file.relative_to(folder).as_posix()
             if path in found.program:
                 continue
             found.program[path] = file
-            text = file.read_text(encoding="utf-8", errors="replace") if file.suffix == ".py" else ""
+            text = _text(file)
         for name in imported(text):
             own = _own(folder, name.split(".")[0])
             waiting += own
@@ -123,6 +127,16 @@ def _by_module() -> Mapping[str, Sequence[str]]:
     return metadata.packages_distributions()
 
 
+def _text(file: Path) -> str:
+    """The text of a file of Python, or of those in an archive; "" of others."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            texts = [archive.read(name) for name in archive.namelist() if name.endswith(".py")]
+    else:
+        texts = [file.read_bytes()] if file.suffix == ".py" else []
+    return "\n".join(text.decode(errors="replace") for text in texts)
+
+
 def _own(folder: Path, name: str) -> list[Path]:
     """The files of a module of the program, or of its package; [] where the name is of none.
 
@@ -131,8 +145,11 @@ def _own(folder: Path, name: str) -> list[Path]:
     if (folder / f"{name}.py").is_file():
         return [folder / f"{name}.py"]
     package = folder / name
-    if name in (*_PACKAGES, "") or not (package / "__init__.py").is_file():
-        return []
+    return [] if name in (*_PACKAGES, "") or not (package / "__init__.py").is_file() else _below(package)
+
+
+def _below(package: Path) -> list[Path]:
+    """The files of a folder; of data in it only what is little."""
     files = [
         file for file in package.rglob("*")
         if not any(part[0] == "." or part == "__pycache__" for part in file.relative_to(package).parts)

@@ -21,7 +21,7 @@ from typing import Any
 
 from malt.launch.bootstrap.contents import Contents
 from malt.launch.hosts import findings
-from malt.launch.hosts.connection import START
+from malt.launch.hosts.sent import START
 from malt.launch.hosts.threads import Note, on_each
 from malt.launch.mpi_library import LaunchError
 from malt.launch.streams.display import say

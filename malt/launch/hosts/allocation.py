@@ -162,7 +162,7 @@ def found(environ: Mapping[str, str], read: Callable[[str], str] | None = None) 
 
 
 def _text(path: str) -> str:
-    return Path(path).read_text(encoding="utf-8", errors="replace")
+    return Path(path).read_text(encoding="utf-8-sig", errors="replace")
 
 
 def _slurm(environ: Mapping[str, str], read: Callable[[str], str]) -> Allocation | None:

@@ -9,17 +9,14 @@ import shlex
 import subprocess
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import IO, Any
 
+from dstorm.stopwatch import Stopwatch
+from malt.launch.hosts import sent
 from malt.launch.hosts.agent.agent import PULSE_S
-from malt.launch.hosts.agent.stopwatch import Stopwatch
 from malt.launch.hosts.probe import Probe
 
-_MODULES = ("stopwatch", "closing", "traces", "watch")
-"""What the agent imports, in an order in which each finds what it imports itself."""
-START = "import os; exec(compile(b''.join(iter(lambda: os.read(0, 1).strip(b'\\0'), b'')), 'malt-agent', 'exec'))"
-"""Runs the text that comes on standard input up to a zero byte. What follows is for that program."""
+_AGENT = "malt.launch.hosts.agent"
 _POLL_S = 0.25
 _ENDS_S = 1.0
 """How long a remote shell that has closed its output may take to end, and its last words to come."""
@@ -30,15 +27,8 @@ class Silent(Exception):
 
 
 def program() -> bytes:
-    """Return the text of the agent, which first makes the modules that it imports: its host may have no malt. Local."""
-    folder = Path(__file__).parent / "agent"
-    lines = ["import sys, types"]
-    for name in _MODULES:
-        full, text = f"malt.launch.hosts.agent.{name}", (folder / f"{name}.py").read_text(encoding="utf-8")
-        lines.append(f"sys.modules[{full!r}] = types.ModuleType({full!r})")
-        lines.append(f"exec(compile({text!r}, {full!r}, 'exec'), vars(sys.modules[{full!r}]))")
-    agent = (folder / "agent.py").read_text(encoding="utf-8")
-    return "\n".join([*lines, f"exec(compile({agent!r}, 'malt-agent', 'exec'))"]).encode()
+    """Return the text of the agent. Local."""
+    return sent.text(f"{_AGENT}.agent", (*sent.STOPWATCH, f"{_AGENT}.closing", f"{_AGENT}.traces", f"{_AGENT}.watch"))
 
 
 class Connection:
@@ -58,7 +48,7 @@ class Connection:
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._errors = b""
         self._process = subprocess.Popen(
-            [*shell, host, f"exec {shlex.quote(python)} -I -c {shlex.quote(START)}"],
+            [*shell, host, f"exec {shlex.quote(python)} -I -c {shlex.quote(sent.START)}"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         assert self._process.stdin and self._process.stdout and self._process.stderr

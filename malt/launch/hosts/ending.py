@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
+from dstorm.stopwatch import Stopwatch
 from malt.launch.hosts.agent.closing import has_closed
 from malt.launch.hosts.agent.traces import Traces
 from malt.launch.hosts.remote import RemoteHosts
@@ -24,7 +24,8 @@ class Ending:
 
     def __init__(self, folder: Path, ranks: int, remote: RemoteHosts, traces: Traces) -> None:
         self._folder, self._all, self._remote, self._traces = folder, set(range(ranks)), remote, traces
-        self._finished_at: float | None = None
+        self._finished: Stopwatch | None = None
+        """Since all ranks were seen to have ended. None: they were not."""
         self.is_forced = self.is_cut_off = False
         """Whether mpiexec has not ended by itself; and whether it cannot, as a host is cut off."""
 
@@ -42,9 +43,9 @@ class Ending:
                 self._force(f"nothing was heard of host {silent} for {silence_s:.0f} s, by a link that is down, say")
             self.is_cut_off = True
             return 1
-        if self._finished_at is None and self._have_ended():
-            self._finished_at = time.monotonic()
-        if self._finished_at is None or time.monotonic() - self._finished_at < _STAYS_S:
+        if self._finished is None and self._have_ended():
+            self._finished = Stopwatch()
+        if self._finished is None or self._finished.seconds() < _STAYS_S:
             return None
         self._force("all ranks have ended, and mpiexec has not")
         return 0

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from dstorm.stopwatch import Stopwatch
 from malt import __version__
 from malt.launch.hosts import findings
 from malt.launch.hosts.agent import agent
-from malt.launch.hosts.agent.stopwatch import Stopwatch
 from malt.launch.hosts.agent.watch import REPORT, SHARED, identity
 from malt.launch.hosts.connection import Connection, Silent
 from malt.launch.hosts.findings import Need
@@ -189,11 +189,20 @@ class RemoteHosts:
                 self._pause()
             suspend(number)
             if number == signal.SIGCONT:
-                for one in self._connections:
-                    one.silence.restart()
-                    one.ask("alive")
+                self._ask("alive")
 
         return pause_and_suspend
+
+    def passing(self, pass_on: Callable[[int], bool]) -> Callable[[int], bool]:
+        """Return pass_on(number), after which ranks on these hosts get the signal, too, where it returns True."""
+
+        def pass_to_all(number: int) -> bool:
+            is_taken = pass_on(number)
+            if is_taken:
+                self._ask("signal", number)
+            return is_taken
+
+        return pass_to_all
 
     def _pause(self) -> None:
         """Ask the agents to wait, and wait for their answers: this process stops right after it."""

@@ -14,16 +14,18 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from malt.launch.mpi_library import Library
+from malt.launch.mpi_library import Library, home_of
 
-PROCESS_COUNTS = (
-    "OMPI_COMM_WORLD_SIZE",
-    "PMI_SIZE",
-    "MPI_LOCALNRANKS",
-    "MV2_COMM_WORLD_SIZE",
-    "SLURM_STEP_NUM_TASKS",
-)
-"""The variables in which launchers report how many processes they have started."""
+_PROCESS_COUNTS = (
+    "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS"
+)  # fmt: skip
+"""The variables in which launchers report how many processes they have started.
+
+srun may have started the shell in which an mpiexec starts others: so its count is the last, and PMI's, which both set,
+comes after those that one mpiexec alone sets.
+"""
+_OF_A_SHELL = "SLURM_PTY_PORT"
+"""The variable that srun sets with --pty: it has started a shell in a terminal, whose programs are no tasks of it."""
 
 _CLASSES = Path("/sys/class")
 _UCX, _OFI = {"infiniband"}, {"infiniband", "cxi"}
@@ -40,10 +42,17 @@ def found(classes: Path = _CLASSES) -> frozenset[str]:
     return frozenset(kind for kind in _UCX | _OFI if any(classes.glob(f"{kind}/*")))
 
 
+def process_count(environ: Mapping[str, str]) -> int | None:
+    """How many processes the launcher of this one has started with it, by its variables. None: there is none. Pure."""
+    names = _PROCESS_COUNTS[:-1] if _OF_A_SHELL in environ else _PROCESS_COUNTS
+    counts = (environ.get(name, "") for name in names)
+    return next((int(count) for count in counts if count.isdecimal()), None)
+
+
 def is_alone(environ: Mapping[str, str]) -> bool:
     """Whether this process is the only rank, by the variables of its launcher. Without a launcher it is. Pure."""
-    counts = [environ[name] for name in PROCESS_COUNTS if name in environ]
-    return set(counts) == {"1"} if counts else not any(name.startswith(("PMI_", "PMIX_")) for name in environ)
+    count = process_count(environ)
+    return count == 1 if count is not None else not any(name.startswith(("PMI_", "PMIX_")) for name in environ)
 
 
 def settings(kinds: Collection[str], alone: bool = False) -> dict[str, str]:
@@ -78,9 +87,10 @@ def between_hosts(library: Library, environ: Mapping[str, str]) -> dict[str, str
 def settled() -> Iterator[None]:
     """A context in which to load MPI: it sets the variables of `settings`, except those that the user has set. Local.
 
-    The environment is restored at the end.
+    And HOME, where it is not set. The environment is restored at the end.
     """
-    added = {name: value for name, value in settings(found(), is_alone(os.environ)).items() if name not in os.environ}
+    wanted = settings(found(), is_alone(os.environ)) | home_of(os.environ)
+    added = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(added)
     try:
         yield

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 
-from dstorm.membership.processes import Process, has_ended
+from dstorm.membership.processes import Process, handles, has_ended
+from dstorm.stopwatch import Stopwatch
 from dstorm.transports import shm_space
 from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.reports.control import ControlServer
@@ -30,7 +31,7 @@ from malt.runner import leaving
 from malt.watch.ranks import ranks_with, started
 
 _FINALIZES_S = 1.0
-"""A rank that finished longer ago than this waits in MPI_Finalize, where no signal handler runs."""
+"""A rank that has been seen to have finished for longer waits in MPI_Finalize, where no signal handler runs."""
 
 
 class Departure:
@@ -46,6 +47,8 @@ class Departure:
         self.folder, self._all, self._control_server = folder, set(range(ranks)), control_server
         self.is_spread, self._is_fault_tolerant = is_spread, is_fault_tolerant
         self._notified: set[int] = set()
+        self._finished: dict[int, Stopwatch] = {}
+        """Since the ranks were seen to have finished."""
 
     def notify(self, number: int) -> None:
         """Send signal `number` to all ranks that run Python by now and were not notified yet. Local."""
@@ -61,6 +64,21 @@ class Departure:
             self._control_server.notify(number)
         self._notified |= fresh | elsewhere
         (self.folder / leaving.NOTIFIED).touch()
+
+    def pass_on(self, number: int) -> bool:
+        """Send signal `number` to all ranks whose programs run, for handlers of their own. Local.
+
+        SIGHUP, which a terminal sends that is closed, only where all ranks of this host have one. Returns whether it
+        was sent: there are none, or SIGHUP is to end the job.
+        """
+        here = started(self.folder)
+        running = [here[rank] for rank in here.keys() - ranks_with(self.folder, "finished")]
+        if number == signal.SIGHUP and not (running and all(handles(process, number) for process in running)):
+            return False
+        self._send(number, running)
+        if self._control_server is not None:
+            self._control_server.pass_signal(number)
+        return True
 
     def send(self, number: int) -> None:
         """Send a signal to all ranks on this host. Local."""
@@ -97,9 +115,7 @@ class Departure:
 
     def _finalizes(self, rank: int) -> bool:
         """Whether `rank`, which has finished, waits in MPI_Finalize."""
-        with contextlib.suppress(OSError):
-            return time.time() - (self.folder / f"finished-{rank}").stat().st_mtime > _FINALIZES_S
-        return True
+        return self._finished.setdefault(rank, Stopwatch()).seconds() > _FINALIZES_S
 
     def _send(self, number: int, processes: Iterable[Process]) -> None:
         for process in processes:

@@ -20,9 +20,9 @@ import os
 import select
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Collection, Mapping
 
+from dstorm.stopwatch import Stopwatch
 from malt.launch.mpi_library import LaunchError
 from malt.launch.processes import offspring
 from malt.launch.processes.departure import Departure
@@ -53,6 +53,8 @@ class Supervised:
         self._signals, self._departure, self._grace_s = signals, departure, grace_s
         self._offspring, self._output = Offspring(own), output
         self._shared: set[str] = set()
+        self._leaving: Stopwatch | None = None
+        """Since the ranks were asked to leave. None: they were not."""
         self._input = StandardInput(departure.folder, departure.is_spread, output.note_typed)
         stdout, stderr = output.pipes
         try:
@@ -119,16 +121,18 @@ class Supervised:
         return -signal.SIGKILL  # mpiexec waits for a disk or a file server
 
     def _is_time_to_kill(self) -> bool:
-        """Whether a signal ends the job, and its ranks have left or had the time to. Notifies the ranks."""
+        """Whether a signal ends the job, and its ranks have left or had the time to. Ranks get all signals."""
+        self._signals.deliver()
         number = self._signals.first
         if number is None:
             return False
         if self._signals.times > 1:
             return True
+        self._leaving = self._leaving or Stopwatch()
         self._departure.notify(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)  # SIGHUP as SIGTERM
         if self._departure.is_over():
             return True
-        if time.monotonic() - self._signals.forwarded_at <= self._grace_s:
+        if self._leaving.seconds() <= self._grace_s:
             return False
         names = ", ".join(map(str, self._departure.slow()))
         say(f"malt run: rank {names} did not end within {self._grace_s:g} s: killed\n")

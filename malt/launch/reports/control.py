@@ -65,6 +65,10 @@ class ControlServer:
         """Ask all connected ranks to leave, by the signal `number`. Local."""
         self._server.send(b"%d\n" % number)
 
+    def pass_signal(self, number: int) -> None:
+        """Have all connected ranks get the signal `number`. Local."""
+        self._server.send(b"signal %d\n" % number)
+
     def report_ended(self, incarnations: Mapping[int, int]) -> None:
         """Tell all ranks, also those that connect later, which processes have ended for certain. Local.
 

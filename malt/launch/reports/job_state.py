@@ -43,6 +43,7 @@ from typing import Final
 
 from dstorm.membership import processes as system
 from dstorm.membership.processes import SUSPECT_AFTER_S, Process, ProcessMonitor
+from dstorm.stopwatch import Stopwatch
 from dstorm.transports import shm_space
 from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.streams.display import say
@@ -56,8 +57,6 @@ _GRACE_S = 3.0
 _CALL_S = 60.0
 """How long the others may take from there to the session, if a rank failed before it: some programs never begin one.
 Also how long a rank may take to start."""
-_LONGEST_PAUSE_S = 1.0
-"""The longest time that counts between two checks: the launcher itself may have been stopped (Ctrl-Z)."""
 _ALL_STOPPED_S = 5.0
 """How long all ranks that are left may be stopped. After it the launcher ends them, as no rank can."""
 
@@ -112,9 +111,9 @@ class JobState:
         self._watched: tuple[Mapping[int, Process], float] | None = None
         """The ranks that are ended if they are stopped for so many seconds. None: none are."""
         self._monitor = ProcessMonitor({}, time.monotonic)
-        self._checked_at, self._waited_s = time.monotonic(), 0.0
+        self._waited = Stopwatch()
         self._missing: tuple[Set[int], Set[int]] = set(), set()
-        """The ranks that failed before the session, and those that have reported nothing, for `_waited_s` seconds."""
+        """The ranks that failed before the session, and those that have reported nothing, since `_waited` began."""
         self._failed_early: Set[int] = set()
         """The ranks that were the first to fail before the session."""
         self._unheard: Set[int] = set()
@@ -284,14 +283,12 @@ class JobState:
         """Whether ranks of `missing` that have not come to the session have been missing for too long."""
         missing = missing - self._notes.ranks("came")
         failed, unheard = missing & known, missing - known
-        now = time.monotonic()
-        self._waited_s += min(now - self._checked_at, _LONGEST_PAUSE_S)
-        self._checked_at = now
         if (failed, unheard) != self._missing:
-            self._missing, self._waited_s = (failed, unheard), 0.0
+            self._missing = failed, unheard
+            self._waited.restart()
             self._failed_early = self._failed_early & failed or failed
         patience_s = _GRACE_S if failed and not self._notes.ranks("begun") else _CALL_S
-        if not missing or self._waited_s <= patience_s:
+        if self._waited.seconds() <= patience_s or not missing:
             return False
         self._unheard = set() if failed else unheard
         return True

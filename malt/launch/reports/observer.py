@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from dstorm.stopwatch import uptime_s
 from malt.launch.reports.long_waits import REPORT_S, LongWaits, longest_s, report
 from malt.launch.streams.display import say
 from malt.launch.streams.output import Output
@@ -34,7 +34,7 @@ class Observer:
     def __init__(self, folder: Path, ranks: int, program: Sequence[str], output: Output, is_viewing: bool) -> None:
         self._folder, self._ranks, self._program = folder, ranks, beginning(program)
         self._screen = output.screen() if is_viewing else None
-        self._began, self._waits = time.time(), LongWaits()
+        self._began, self._waits = uptime_s(), LongWaits()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="malt observer", daemon=True)
 
@@ -81,5 +81,6 @@ class Observer:
             return [], 1
         from malt.watch.rendering import rendered  # needs rich
 
-        found: list[Line] = picture(title(os.getpid(), self._began, self._ranks, self._program), shown, *size)
+        above = title(os.getpid(), uptime_s() - self._began, self._ranks, self._program)
+        found: list[Line] = picture(above, shown, *size)
         return rendered(found, size.columns), size.columns

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from malt.files import folders
+
 
 @dataclass(frozen=True)
 class Display:
@@ -70,6 +72,13 @@ def is_screen(number: int) -> bool:
     return os.isatty(number) and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
+def is_in_background(number: int) -> bool:
+    """Whether the file descriptor `number` is a terminal that is that of other processes now (Ctrl-Z, bg)."""
+    with contextlib.suppress(OSError):  # no terminal, or one without processes of its own
+        return os.tcgetpgrp(number) != os.getpgrp()
+    return False
+
+
 def ranks_of(text: str, ranks: int) -> frozenset[int]:
     """The ranks that `0,2-3` names, of so many. ValueError: the text has another form, or there is no such rank."""
     found: set[int] = set()
@@ -84,8 +93,12 @@ def ranks_of(text: str, ranks: int) -> frozenset[int]:
 
 
 def make_files(folder: str, ranks: int) -> None:
-    """Make an empty file in `folder` for each rank, and remove those of an earlier job. OSError. Local."""
+    """Make an empty file in `folder` for each rank, and remove those of an earlier job. Local.
+
+    OSError: another job writes there, say.
+    """
     os.makedirs(folder, exist_ok=True)
+    folders.hold(folder)
     for path in Path(folder).glob("rank-*.txt"):
         if path.stem.removeprefix("rank-").isdecimal():
             path.unlink()

@@ -1,11 +1,13 @@
-"""The standard input of a job: rank 0 reads that of the launcher, and the other ranks read nothing.
+"""The standard input of a job: rank 0 has that of the launcher, and the other ranks read nothing.
 
-Open MPI's mpiexec never closes the input of rank 0, and MPICH's gives the other ranks a pipe that never ends. So on one
-host the ranks set up their input themselves (malt/runner/program.py): rank 0 reads a FIFO in the folder of the job, to
-which the launcher copies its input. On several hosts rank 0 reads the input that mpiexec gives it.
+Open MPI's mpiexec never closes the input of rank 0, and MPICH's gives the other ranks a pipe that never ends. Both read
+all that there is, whether rank 0 asks for it or not: a shell that reads its own script, or a list of files, from there
+finds nothing left. So on one host the ranks set up their input themselves (malt/runner/stdin.py). The launcher gives
+rank 0 the file itself, over a socket in the folder of the job, and reads nothing. On several hosts rank 0 reads the
+input that mpiexec gives it.
 
-The launcher reads a terminal itself. mpiexec runs in a session of its own, where it could read the terminal even while
-the launcher is in the background.
+mpiexec runs in a session of its own, where it, and rank 0, can read the terminal even while the launcher is in the
+background. So there, and where mpiexec would read a terminal, the launcher reads it, and copies it into a pipe.
 """
 
 from __future__ import annotations
@@ -14,15 +16,17 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import subprocess
-import sys
 import termios
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from malt.runner.leaving import INPUT
+from malt.launch.streams.display import is_in_background
+from malt.runner import stdin
 
 _LOCAL_FLAGS = 3
 """Their place in what termios.tcgetattr returns."""
@@ -40,47 +44,84 @@ class StandardInput:
     """
 
     def __init__(self, folder: Path, is_spread: bool, note_typed: Callable[[], None] = lambda: None) -> None:
-        self._note_typed = note_typed
         self.source: int | None = subprocess.DEVNULL
-        self._thread: threading.Thread | None = None
-        self._given: int | None = None
-        self._fifo = folder / INPUT
-        if sys.__stdin__ is None:  # closed: descriptor 0 may be another file by now
-            if not is_spread:
-                self._fifo.symlink_to(os.devnull)
+        self._way: _Given | _Copied | None = None
+        self._inherited: int | None = None
+        if not is_spread and not is_in_background(0):
+            self._way = _Given(str(folder / stdin.INPUT), note_typed)
         elif not is_spread:
-            os.mkfifo(self._fifo)
-            self._copy_to(lambda: os.open(self._fifo, os.O_WRONLY))
+            fifo = folder / stdin.INPUT
+            os.mkfifo(fifo)
+            self._way = _Copied(partial(os.open, fifo, os.O_WRONLY), note_typed, fifo)
         elif os.isatty(0):
             self.source, into = os.pipe()
-            self._given = self.source
-            self._copy_to(lambda: into)
+            self._inherited = self.source
+            self._way = _Copied(lambda: into, note_typed)
         else:
             self.source = None
 
-    def _copy_to(self, opened: Callable[[], int]) -> None:
-        stopped, self._stop = os.pipe()
-        self._thread = threading.Thread(
-            target=_copy, args=[opened, stopped, self._note_typed], name="malt input", daemon=True
-        )
-
     def start(self) -> None:
-        """Start to copy. Call it after the start of mpiexec. Local."""
-        if self._given is not None:
-            os.close(self._given)
-        if self._thread is not None:
-            self._thread.start()
+        """Start to give or to copy. Call it after the start of mpiexec. Local."""
+        if self._inherited is not None:
+            os.close(self._inherited)
+        if self._way is not None:
+            self._way.thread.start()
 
     def close(self) -> None:
-        """Stop the copying. Call it after the end of the job. Local."""
-        if self._thread is None:
-            return
+        """Stop that. Call it after the end of the job. Local."""
+        if self._way is not None:
+            self._way.close()
+
+
+class _Given:
+    """Gives standard input to rank 0, which connects to the socket `path`, and hears from it of each line typed."""
+
+    def __init__(self, path: str, note_typed: Callable[[], None]) -> None:
+        self._sockets = [socket.socket(socket.AF_UNIX)]
+        with stdin.address(path) as where:
+            self._sockets[0].bind(where)
+        self._sockets[0].listen(1)
+        self._note_typed = note_typed
+        self.thread = threading.Thread(target=self._give, name="malt input", daemon=True)
+
+    def close(self) -> None:
+        """Give it no more: rank 0 may never have come, and its children may outlive it. Local."""
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)  # ends what waits in it
+        self.thread.join(_CLOSE_S)
+        for one in self._sockets:
+            one.close()
+
+    def _give(self) -> None:
+        with contextlib.suppress(OSError):
+            rank, _ = self._sockets[0].accept()
+            self._sockets.append(rank)
+            socket.send_fds(rank, [b"0"], [0])
+            while rank.recv(1):
+                if _is_echoed():
+                    self._note_typed()
+                rank.send(b"0")
+
+
+class _Copied:
+    """Copies standard input, a terminal, to the file opened(), by which `fifo` is opened if that is given."""
+
+    def __init__(self, opened: Callable[[], int], note_typed: Callable[[], None], fifo: Path | None = None) -> None:
+        self._fifo = fifo
+        stopped, self._stop = os.pipe()
+        self.thread = threading.Thread(
+            target=_copy, args=[opened, stopped, note_typed], name="malt input", daemon=True
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Stop to copy. Local."""
         os.close(self._stop)
         with contextlib.ExitStack() as reading:
-            if self._given is None:  # nobody may ever have opened it
+            if self._fifo is not None:  # nobody may ever have opened it
                 reader = os.open(self._fifo, os.O_RDONLY | os.O_NONBLOCK)
                 reading.callback(os.close, reader)
-            self._thread.join(_CLOSE_S)
+            self.thread.join(_CLOSE_S)
 
 
 def _copy(opened: Callable[[], int], stopped: int, note_typed: Callable[[], None]) -> None:

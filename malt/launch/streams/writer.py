@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from malt.launch.streams.display import is_screen
+from malt.launch.streams.display import is_in_background, is_screen
 from malt.launch.streams.terminal import Terminal
 
 _UNKNOWN = os.terminal_size((80, 24))
@@ -46,7 +46,7 @@ class Writer:
 
     def size(self) -> os.terminal_size | None:
         """Return the size of the terminal that it writes to. None: it is none, or not this process's for now. Local."""
-        if self.is_screen() and not self._is_in_background():
+        if self.is_screen() and not is_in_background(self._number):
             with contextlib.suppress(OSError):
                 size = os.get_terminal_size(self._number)
                 return size if size.columns and size.lines else _UNKNOWN
@@ -89,12 +89,6 @@ class Writer:
         except BlockingIOError:  # another process has made it non-blocking, as ssh and node do
             select.select([], [self._number], [])
             return 0
-
-    def _is_in_background(self) -> bool:
-        """Whether the terminal is that of other processes now (Ctrl-Z, bg)."""
-        with contextlib.suppress(OSError):  # a terminal without processes of its own
-            return os.tcgetpgrp(self._number) != os.getpgrp()
-        return False
 
     def _text(self, data: bytes) -> bytes:
         self.pending -= len(data)

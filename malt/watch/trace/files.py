@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from malt.files import folders
+
 TRACE = "MALT_TRACE"
 """The variable that names the folder."""
 VERSION = 1
@@ -37,8 +39,12 @@ def logs(folder: Path) -> list[Path]:
 
 
 def prepare(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Make the folder for a run of which `facts` are known, and remove what an earlier one has left. Local. OSError."""
+    """Make the folder for a run of which `facts` are known, and remove what an earlier one has left. Local.
+
+    OSError: another job writes there, say.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    folders.hold(folder)
     for path in (*logs(folder), *(folder / name for name in (METRICS, TIMELINE, REPORT))):
         path.unlink(missing_ok=True)
     note(folder, facts)

@@ -95,7 +95,8 @@ def listed(messages: Sequence[tuple[int, int]]) -> str:
 def parsed(name: str) -> list[tuple[int, int]]:
     """What `listed` has made of messages; nothing, where `name` is no such list."""
     words = [word.split(":") for word in name.split(">")[1:]] if name.startswith(">") else []
-    return [(int(word[0]), int(word[1])) for word in words if len(word) == 2 and all(map(str.isdecimal, word))]
+    pairs = [(int(word[0]), int(word[1])) for word in words if len(word) == 2 and all(map(str.isdecimal, word))]
+    return [(peer, nbytes) for peer, nbytes in pairs if peer < 1 << 15 and nbytes < 1 << 63]  # what a record holds
 
 
 def expanded(records: NDArray[np.void], names: Sequence[str]) -> NDArray[np.void]:

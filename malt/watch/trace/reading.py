@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -17,9 +18,18 @@ from malt.watch.trace import files, layout
 from malt.watch.trace.layout import DTYPE, HEADER, MAGIC, NAME_NBYTES, Kind
 
 Records = NDArray[np.void]
-_MOST_RANKS, _MOST_RECORDS = 1 << 15, 1 << 28
+_SHOWN = 60
+"""The most characters of a value that an error shows."""
+_MOST_RANKS, _MOST_RECORDS, _MOST_WRITTEN = 1 << 15, 1 << 28, 1 << 62
 _LATEST = 1e9
 """Seconds: a record of a later time was being written when its rank was killed."""
+_LONGEST = 1e12
+"""Seconds: a clock that says more is none."""
+_TEXTS = "survive", "rejoin", "mpi", "malt", "python", "machine", "folder", "began"
+_NUMBERS = "ranks", "cores", "status", "seconds"
+_LISTS = "program", "hosts"
+"""What job.json has, by kind: texts, numbers, lists of texts (malt/launch/traced.py); `environment` has texts by name.
+Any of it may be missing."""
 
 
 class TraceError(ValueError):
@@ -132,7 +142,28 @@ def _job(folder: Path) -> dict[str, Any]:
         raise TraceError(f"{path}: not what malt run --trace writes") from None
     if version != files.VERSION:
         raise TraceError(f"{path}: of version {version}, and this malt reads version {files.VERSION}")
+    for name, value in job.items():
+        if not _is_as_written(name, value):
+            raise TraceError(f"{path}: not what malt run --trace writes: {name} is {json.dumps(value)[:_SHOWN]}")
     return dict(job)
+
+
+def _is_as_written(name: str, value: Any) -> bool:
+    """Whether a value of job.json is of the kind that is written there."""
+    if name in _TEXTS:
+        return isinstance(value, str)
+    if name in _NUMBERS:
+        return _is_finite(value)
+    if name in _LISTS:
+        return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return name != "environment" or (isinstance(value, dict) and all(isinstance(one, str) for one in value.values()))
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether `value` is a number, of those that a float can hold."""
+    with contextlib.suppress(OverflowError):
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    return False
 
 
 def _rank(path: Path) -> tuple[RankTrace, float]:
@@ -147,13 +178,17 @@ def _rank(path: Path) -> tuple[RankTrace, float]:
     _, version, rank, ranks, _, capacity, count, names, _, began, wall, offset_s, error_s, since = header
     if version != layout.VERSION:
         raise TraceError(f"{path}: of version {version}, and this malt reads version {layout.VERSION}")
-    if not (0 < ranks <= _MOST_RANKS and 0 < capacity <= _MOST_RECORDS) or len(data) < layout.records_at(ranks):
+    is_sound = rank < ranks <= _MOST_RANKS and 0 < capacity <= _MOST_RECORDS and names <= layout.NAMES
+    is_sound = is_sound and all(abs(one) < _LONGEST for one in (began, wall, offset_s, error_s))
+    is_sound = is_sound and max(count, since) < _MOST_WRITTEN
+    if not is_sound or len(data) < layout.records_at(ranks):
         raise TraceError(f"{path}: cut off, or damaged")
     start, nbytes = layout.totals_at(ranks)
     totals = np.frombuffer(data, "<f8", nbytes // 8, start).reshape(ranks, len(layout.TOTALS))
     texts = [data[layout.name_at(n) :][:NAME_NBYTES].rstrip(b"\0").decode(errors="replace") for n in range(names)]
     records = _records(data, layout.records_at(ranks), capacity, range(max(since, count - capacity), count))
     records = layout.expanded(records, texts)
+    records = records[records["peer"] < ranks]
     records = records[np.argsort(records["start"], kind="stable")]
     totals = totals + layout.totals(records, ranks)
     records["start"] -= offset_s
@@ -178,7 +213,7 @@ def _metrics(folder: Path, began: float) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     with contextlib.suppress(OSError):
         for line in (folder / files.METRICS).read_text(encoding="utf-8", errors="replace").splitlines():
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                report = json.loads(line)
-                found.append({**report, "rank": int(report["rank"]), "time": float(report["time"]) - began})
+            with contextlib.suppress(ValueError, KeyError, AttributeError):
+                report = {name: value for name, value in json.loads(line).items() if _is_finite(value)}
+                found.append({**report, "rank": int(report["rank"]), "time": report["time"] - began})
     return sorted(found, key=lambda report: report["time"])

@@ -1,4 +1,4 @@
-"""Tests of apps.svm.learners: epochs that come again."""
+"""Tests of apps.svm.learners: epochs that come again, and examples that count for those of all ranks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from test_linear import some_rows
 
+import malt
 from apps.svm.learners import learner
 from malt.kernels import linear
 from malt.kernels.linear import Problem
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.serial, pytest.mark.single]
 def test_an_epoch_that_comes_again_has_the_same_step_sizes(average):
     X, y = some_rows(np.random.default_rng(0))
     data, order = linear.examples(X, y), np.arange(len(y), dtype=np.int32)
-    options = Namespace(average=average, vector="dense", graph="all", sync="asp")
+    options = Namespace(average=average, vector="dense", graph="all", degree=None, sync="asp")
     made = learner(Problem(), data, 20, 0.1, options)
 
     def counts():
@@ -37,3 +38,26 @@ def test_an_epoch_that_comes_again_has_the_same_step_sizes(average):
         made.learn(order, True)
     made.begin_epoch(1)
     assert counts() == begun[1]
+
+
+def test_reweighted_averaging_goes_as_far_as_one_rank_in_an_exchange():
+    """8 ranks, which exchange once an epoch, at the step size of one: each example counts 8 times on its rank."""
+    X, y = some_rows(np.random.default_rng(0))
+    problem, data = Problem(l2=1e-4), linear.examples(X, y)
+
+    def trained(ranks, average):
+        options = Namespace(average=average, vector="dense", graph="all", degree=None, sync="bsp")
+
+        def on_rank(rank):
+            mine = np.arange(rank, len(y), ranks).astype(np.int32)
+            made = learner(problem, linear.examples(X, y, mine), 20, 0.01, options)
+            for place in range(3):
+                made.begin_epoch(place)
+                made.learn(np.arange(len(mine), dtype=np.int32), True)
+            made.finish()
+            return linear.objective(problem, data, made.model)
+
+        return malt.simulate(on_rank, ranks)[0]
+
+    alone, mean, reweighted = trained(1, "model"), trained(8, "model"), trained(8, "reweighted")
+    assert reweighted - alone < 0.25 * (mean - alone)

@@ -16,6 +16,7 @@ SHOWN = {
     "serial": "logistic_serial",
     "parallel": "logistic_parallel",
     "gradients": "svm_parallel",
+    "sparse": "talk_parallel",
     "torch": "cnn_parallel",
 }
 MOST_LINES = 60

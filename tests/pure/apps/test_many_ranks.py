@@ -21,7 +21,7 @@ EVERY, EXCHANGES, COMPUTE_S = 50, 2, 1e-4
 def trained(ranks, network):
     """By rank, the messages that it has sent and gathered, and its model."""
     data = malt.open_svmlight(reading.EMBEDDED / "train.svm.xz")
-    options = Namespace(graph="all", sync="bsp", average="model")
+    options = Namespace(graph="all", degree=None, sync="bsp", average="model")
 
     def live(rank):
         mine = linear.examples(data.X, data.y, malt.shard(len(data.y)))

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.serial
 
 @pytest.fixture
 def world(monkeypatch):
-    """A session of four ranks whose failures and clock are set by the test."""
+    """A session of four ranks whose failures and clock the test sets. Somebody sets that of the system meanwhile."""
     state = types.SimpleNamespace(now=0.0, lost={}, found={}, missing_elsewhere=0, barriers=0)
 
     def enter():
@@ -29,9 +29,10 @@ def world(monkeypatch):
 
     def lost_ranks():
         state.lost |= state.found
-        return [malt.LostRank(rank, at, f"why {rank} ended") for rank, at in sorted(state.lost.items())]
+        lost = sorted(state.lost.items())
+        return [malt.LostRank(rank, -60.0 * at, f"why {rank} ended", at_s=at) for rank, at in lost]
 
-    monkeypatch.setattr(shares.time, "time", lambda: state.now)
+    monkeypatch.setattr(shares.malt, "clock", lambda: state.now)
     monkeypatch.setattr(shares.malt, "alive", alive)
     monkeypatch.setattr(shares.malt, "size", lambda: 4)
     monkeypatch.setattr(shares.malt, "rank", lambda: 1)

@@ -131,7 +131,9 @@ def test_adagrad_changes_the_touched_rows_alone(l2, made, generator):
 def test_a_change_of_a_rank_comes_to_each_other_once(made, every):
     """After an exchange all have the same first layer, also in rows of weights that one rank alone has touched."""
     rows, _, _ = made
-    options = Namespace(exchange_every=every, batch=2, optimizer="adagrad", l2=0.0, graph="all", sync="bsp")
+    options = Namespace(
+        exchange_every=every, batch=2, optimizer="adagrad", l2=0.0, graph="all", degree=None, sync="bsp"
+    )  # fmt: skip
 
     def live(rank):
         weights = weights_of([FEATURES, 6, 1], np.random.default_rng(1))

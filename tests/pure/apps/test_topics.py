@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 pytest.importorskip("numba")
 
 import malt
-from apps.lda import corpus, kernels
+from apps.lda import corpus, kernels, reading
 from apps.lda.counts import Counts
 from apps.lda.documents import Documents
 from apps.lda.measuring import HeldOut
@@ -109,7 +110,21 @@ def test_the_first_topics_of_a_model_are_drawn_by_its_weights():
 def test_both_formats_are_the_same_corpus(tmp_path):
     (tmp_path / "uci").write_text("3\n5\n4\n1 2 2\n1 5 1\n3 1 1\n3 2 3\n")
     (tmp_path / "svmlight").write_text("0 2:2 5:1\n1\n0 1:1 2:3\n")
-    for name in ("uci", "svmlight"):
+    (tmp_path / "marked.gz").write_bytes(
+        gzip.compress(b"\xef\xbb\xbf3\r\n5\r\n4\r\n\r\n1 2 2\r\n1 5 1\r\n3 1 1\r\n3 2 3")
+    )
+    for name in ("uci", "svmlight", "marked.gz"):
         found, _ = corpus.read(str(tmp_path / name))
         assert list(found.starts) == [0, 3, 3, 7] and list(found.words) == [1, 1, 4, 0, 1, 1, 1]
         assert found.vocabulary == 5
+    (tmp_path / "cut.gz").write_bytes((tmp_path / "marked.gz").read_bytes()[:-9])
+    with pytest.raises(ValueError, match="cut.gz: a damaged or cut-off gzip file"):
+        corpus.read(str(tmp_path / "cut.gz"))
+
+
+def test_names_of_words_stand_on_lines_of_their_own(tmp_path):
+    (tmp_path / "vocab").write_bytes("\ufeffone\r\nt\u2028wo\r\nthr\x0cee\r\n\r\n".encode())
+    assert reading._names(str(tmp_path / "vocab"), 3) == ["one", "t\u2028wo", "thr\x0cee"]
+    (tmp_path / "vocab").write_text("one\n\ntwo\n")
+    with pytest.raises(ValueError, match="vocab:2: a line without a word"):
+        reading._names(str(tmp_path / "vocab"), 2)

@@ -15,13 +15,13 @@ from dstorm.view import FaultTolerantView, View
 pytestmark = pytest.mark.serial
 
 
-def run(size, seed, live, deadline_s=1.0, tolerant=False):
+def run(size, seed, live, deadline_s=1.0, tolerant=False, **options):
     group = Group(size, seed)
 
     def start(rank):
         transport = SimulatedTransport(group, rank)
         transport.view = FaultTolerantView(size) if tolerant else View(size)
-        make = partial(TolerantBarrier, view=transport.view, find_failed=list) if tolerant else Barrier
+        make = partial(TolerantBarrier, view=transport.view, find_failed=list, **options) if tolerant else Barrier
         return live(rank, make(transport, transport.window(nbytes(size)), deadline_s), transport)
 
     return group.run(start)
@@ -90,6 +90,43 @@ def test_heartbeats_are_signs_of_life():
         return transport.clock(), mine._membership.words[1].steps
 
     assert all(when > 2.5 and steps == 0 for when, steps in run(3, 0, live))
+
+
+def computes(transport, seconds):
+    """The rank does without malt for so long."""
+    end = transport.clock() + seconds
+    while transport.clock() < end:
+        transport.pause(30)
+
+
+@pytest.mark.parametrize("tolerant", [False, True])
+def test_time_in_which_the_job_was_suspended_does_not_count(tolerant):
+    """All ranks are stopped twice, for a hundred times the deadline, while one computes and the others wait for it."""
+
+    def live(rank, mine, transport):
+        transport.longest_poll_s = 0.05
+        for _ in range(2) if rank == 2 else ():
+            computes(transport, 0.4)
+            transport._group._schedule.now += 100.0
+        mine.enter("a test", patience_s=None if rank else 5.0)
+
+    evicted = []
+    run(3, 0, live, tolerant=tolerant, **({"evict": evicted.append} if tolerant else {}))
+    assert evicted == []
+
+
+def test_after_it_the_deadline_passes_all_the_same():
+    def live(rank, mine, transport):
+        transport.longest_poll_s = 0.05
+        if rank == 1:
+            computes(transport, 0.4)
+            transport._group._schedule.now += 100.0
+            return
+        with pytest.raises(DeadlinePassed, match=r"waiting for rank 1 \(last step 0, heard of 1\.\d s ago"):
+            mine.enter("a test")
+        assert 101.0 < transport.clock() < 101.2
+
+    run(2, 0, live)
 
 
 @pytest.mark.parametrize("opens", [0, 1, 2])

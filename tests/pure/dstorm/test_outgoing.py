@@ -255,6 +255,27 @@ def test_what_stands_still_has_a_deadline_though_its_receiver_lives(rounds):
     assert 0.3 < run(live, deadline_s=0.3)[0] < 0.6
 
 
+def test_time_in_which_the_job_was_suspended_is_not_that_of_a_link_that_stands_still():
+    def live(rank, queues, transport):
+        if rank == 0:
+            round_, polls = transport.carrier.round, []
+
+            def poll():
+                polls.append(1)
+                if len(polls) == 100:
+                    transport._group._schedule.now += 100.0
+                if len(polls) == 110:
+                    transport.carrier.round = round_
+
+            transport.longest_poll_s, transport.carrier.round = 0.05, lambda: False
+            send(queues, [1], 1, payload(0, 1))
+            transport.duties.append(poll)
+        transport.barrier()
+        return steps_of(queues.receive(lambda: [1 - rank], newest=False))
+
+    assert run(live, deadline_s=2.0)[1] == [1]
+
+
 def test_a_wait_ends_with_its_patience_and_what_waits_is_joined_again():
     def live(rank, queues, transport):
         if rank == 0:

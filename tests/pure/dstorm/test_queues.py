@@ -147,6 +147,26 @@ def test_a_wait_ends_at_its_deadline_and_names_the_missing(sync, act):
     run(3, 0, live, sync, deadline_s=0.5)
 
 
+@pytest.mark.parametrize(("sync", "act"), [("bsp", "gather"), ("ssp:0", "gather"), ("notify-ack", "scatter")])
+def test_time_in_which_the_job_was_suspended_does_not_count(sync, act):
+    """All ranks are stopped for long while one computes, and two wait for it, one of them with a timeout."""
+
+    def live(rank, queues, transport):
+        transport.longest_poll_s = 0.05
+        peers = [peer for peer in range(3) if peer != rank]
+        for step in (1, 2, 3):
+            if rank == 2:
+                end = transport.clock() + 0.3
+                while transport.clock() < end:
+                    transport.pause(30)
+                transport._group._schedule.now += 100.0
+            send(queues, peers, step, payload(rank, step))
+            queues.receive(lambda: peers, newest=False, timeout_s=0.4 if rank == 1 else None)
+            queues.acknowledge()
+
+    run(3, 0, live, sync, deadline_s=0.5)
+
+
 def test_timeout_of_the_call_wins():
     def live(rank, queues, transport):
         if rank == 0:

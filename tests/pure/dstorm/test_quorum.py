@@ -119,7 +119,6 @@ class Job:
 
     def live(self, rank):
         own, timeout = self.quorums[rank], self.timeouts[rank]
-        timeout.note_running(self.now)
         others = [peer for peer in range(self.size) if peer != rank]
         far = [peer for peer in others if self.hosts[peer] != self.hosts[rank]]
         own.suspect(timeout.silent([peer for peer in far if own.members >> peer & 1], self.now))

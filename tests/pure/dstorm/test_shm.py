@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import mmap
+import os
 
 import numpy as np
 import pytest
@@ -78,6 +79,28 @@ def test_a_limit_on_memory_is_told_with_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(mmap, "mmap", refuse)
     with pytest.raises(MemoryError, match="cannot map 0 MB of shared memory: Cannot allocate memory: raise the limit"):
         SharedMemory(tmp_path / "arena", 0, range(2), PAGE, lambda: None)
+
+
+@pytest.mark.parametrize("what", ["of others to write to", "a link", "a second name", "a pipe", "of another user"])
+def test_what_another_user_has_put_in_its_place_is_refused(what, tmp_path, monkeypatch):
+    """It could read and change the weights by it; a link could lead to any file of this user."""
+    arena, own = tmp_path / "arena", tmp_path / "own"
+    own.touch(0o600)
+    made = {
+        "of others to write to": lambda: (arena.touch(), arena.chmod(0o666)), "a link": lambda: arena.symlink_to(own),
+        "a second name": lambda: os.link(own, arena), "a pipe": lambda: os.mkfifo(arena, 0o600),
+        "of another user": lambda: (arena.touch(0o600), monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)),
+    }  # fmt: skip
+    made[what]()
+    with pytest.raises(MemoryError, match="arena is not a file of this user alone, another one may have made it: "):
+        SharedMemory(arena, 0, range(2), PAGE, lambda: None)
+    assert own.stat().st_size == 0
+
+
+def test_a_folder_that_cannot_be_written_is_told_with_the_remedy(tmp_path):
+    """As where /dev/shm is read-only."""
+    with pytest.raises(MemoryError, match="^cannot make .*: No such file or directory: let this user make files in "):
+        SharedMemory(tmp_path / "gone" / "arena", 0, range(2), PAGE, lambda: None)
 
 
 @pytest.mark.parametrize("ranks", [1, 3, 7])

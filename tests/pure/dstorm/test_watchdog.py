@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
+from processes import wait_for
 
 from dstorm.transports import watchdog
 from dstorm.transports.watchdog import Watchdog
@@ -33,6 +35,20 @@ def test_a_call_that_hangs(capsys, left):
     time.sleep(0.2)
     assert "malt: rank 3: MPI_Win_flush to rank 1 has not returned for 0.1 s" in capsys.readouterr().err
     assert left == [1]
+
+
+def test_time_in_which_the_process_was_stopped_does_not_count(monkeypatch, left):
+    """Not the 1000 s of the stop, but 0.5 s of it, and what passes afterwards."""
+    now, polls, ended = [0.0], [], []
+    monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: polls.append(0) or now[0]))
+    dog = Watchdog(3, 1.0, lambda: ended.append(now[0]))
+    with dog.watching("MPI_Win_flush to rank 1"):
+        for now[0] in (1000.0, 1000.3, 1000.6):
+            assert not ended
+            seen = len(polls)
+            wait_for(lambda seen=seen: ended or len(polls) > seen + 1)
+    dog.stop()
+    assert ended == [1000.6]
 
 
 def test_calls_that_return_are_left_alone(capsys, left):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import threading
 
 import pytest
+from processes import wait_for
 
 from malt.files import atomic
 
@@ -39,6 +42,26 @@ def test_the_file_is_synced_before_it_is_renamed_and_the_folder_after(path, monk
     assert calls == ["fsync", "replace", "fsync"]
 
 
+def test_the_room_of_a_large_file_is_freed_by_another_thread(path, monkeypatch):
+    """That takes the system seconds, in which this rank gives no heartbeat."""
+    close, may_close, closed = os.close, threading.Event(), []
+
+    def slow_close(number):
+        if threading.current_thread().name == "malt file":
+            may_close.wait(60)
+            closed.append(os.fstat(number).st_nlink)
+        close(number)
+
+    monkeypatch.setattr(atomic, "_LARGE_NBYTES", 6)
+    monkeypatch.setattr(os, "close", slow_close)
+    atomic.write(str(path), lambda file: file.write(b"after"))
+    assert path.read_text() == "after" and not closed
+    may_close.set()
+    wait_for(lambda: closed == [0])
+    atomic.write(str(path), lambda file: file.write(b"later"))
+    assert path.read_text() == "later" and closed == [0]
+
+
 def test_a_failed_write_leaves_the_file_unchanged(path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         atomic.write(str(path), lambda file: (file.write(b"half"), 1 / 0))
@@ -58,6 +81,42 @@ def test_a_link_stays_a_link(path):
     link.symlink_to("file")
     atomic.write(str(link), lambda file: file.write(b"after"))
     assert link.is_symlink() and path.read_text() == "after"
+
+
+@pytest.mark.parametrize("at", ["before the lock", "while it is locked", "in between", "before it is renamed"])
+def test_another_job_that_cleans_up_leaves_a_writer_alone(at, path, monkeypatch):
+    """Two jobs write one checkpoint: each save of either is written."""
+    flock, cleans = fcntl.flock, [lambda: atomic.remove_unfinished(path)]
+
+    def clean_before(file, how):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        cleans.pop()()
+        flock(file, how)
+
+    def refuse(file, how):
+        """The other job has the lock, and is about to remove the file."""
+        monkeypatch.setattr(fcntl, "flock", flock)
+        os.unlink(file.name)
+        raise BlockingIOError
+
+    if at in ("before the lock", "in between"):
+        monkeypatch.setattr(fcntl, "flock", clean_before if at == "before the lock" else refuse)
+    elif at == "before it is renamed":
+        monkeypatch.setattr(atomic, "_confirm", cleans.pop())
+    atomic.write(path, lambda file: (file.write(b"after"), at == "while it is locked" and cleans.pop()()))
+    assert path.read_text() == "after" and os.listdir(path.parent) == ["file"]
+
+
+def test_without_locks_files_are_written_and_none_is_removed(path, monkeypatch):
+    def refuse(file, how):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    left = path.with_name(f"file.{'0a' * 16}.partial")
+    left.touch()
+    atomic.write(path, lambda file: file.write(b"after"))
+    atomic.remove_unfinished(path)
+    assert path.read_text() == "after" and left.exists()
 
 
 def test_only_files_of_killed_writers_are_removed(path):

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,24 @@ def test_modules_of_the_program_are_found_by_its_imports(tmp_path, monkeypatch):
     assert contents.of([tmp_path / "train.py"], "", tmp_path, "").program.keys() == found.program.keys()
     assert {"malt", "numpy", "scipy", "mpi4py"} <= found.environment.keys()
     assert not {"torch", "pytest", "an-mpi-that-is-not-there"} & found.environment.keys()
+
+
+@pytest.mark.parametrize("is_archive", [False, True], ids=["a folder", "an archive"])
+def test_a_program_of_several_files_is_copied_whole(is_archive, tmp_path, monkeypatch):
+    monkeypatch.setattr(contents, "_files", lambda name: {name: Path(name)})
+    program = tmp_path / ("app.pyz" if is_archive else "app")
+    texts = {"__main__.py": "import inner", "inner.py": "from __future__ import division\nimport scipy, pytest"}
+    if is_archive:
+        with zipfile.ZipFile(program, "w") as archive:
+            for name, text in texts.items():
+                archive.writestr(name, text)
+    else:
+        program.mkdir()
+        for name, text in texts.items():
+            (program / name).write_text(text)
+    found = contents.of([program], "", tmp_path, "")
+    assert sorted(found.program) == (["app.pyz"] if is_archive else ["app/__main__.py", "app/inner.py"])
+    assert {"scipy", "pytest"} <= found.environment.keys()
 
 
 def test_parts_of_malt_bring_what_they_need(monkeypatch):

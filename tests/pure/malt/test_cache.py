@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,33 @@ def test_the_cache_is_beside_the_file_or_the_user_s(source, tmp_path, user_cache
         monkeypatch.setenv("XDG_CACHE_HOME", wrong)
         monkeypatch.setenv("HOME", str(tmp_path / "home"))
         assert places(source.path)[1].startswith(str(tmp_path / "home" / ".cache" / "malt" / "data.svm-"))
+
+
+@pytest.mark.parametrize("what", ["a link", "of another user"])
+def test_in_a_folder_where_all_may_make_files_what_others_have_made_is_no_cache(source, what, tmp_path, monkeypatch):
+    """They could hand over other rows, or read those of a private file."""
+    publish(source, making(source))
+    assert value_found(source) == [1]
+    tmp_path.chmod(0o1777)
+    place = Path(places(source.path)[0])
+    if what == "a link":
+        place.rename(tmp_path / "elsewhere")
+        place.symlink_to("elsewhere")
+    else:
+        found = list(os.lstat(place))
+        found[stat.ST_UID] = os.geteuid() + 1
+        monkeypatch.setattr(os, "lstat", lambda path: os.stat_result(found))
+    assert find(source) is None
+    with pytest.raises(FileExistsError, match="made by another user"):
+        making(source)
+    tmp_path.chmod(0o755)
+    assert value_found(source) == [1]  # those who may make files here may replace the data, too
+
+
+def test_a_user_without_a_home_has_the_cache_beside_the_file(source, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    assert places(source.path)[0] == places(source.path)[1]
 
 
 def test_files_of_one_name_do_not_share_a_place(tmp_path):
@@ -137,12 +165,12 @@ def test_a_published_store_is_synced_with_its_name(source, monkeypatch):
 
 def test_another_state_is_not_found(source):
     publish(source, making(source))
-    for other in (Source(source.path, source.size + 1, source.mtime_ns), Source(source.path, source.size, 1)):
-        assert find(other) is None
+    for name in ("size", "mtime_ns", "ctime_ns", "inode"):
+        assert find(replace(source, **{name: getattr(source, name) + 1})) is None
 
 
 def test_abandoned_stores_are_deleted_later(source):
-    old = Source(source.path, source.size + 1, source.mtime_ns)
+    old = replace(source, size=source.size + 1)
     publish(old, making(old))
     unfinished = making(source)
     place = Path(places(source.path)[0])

@@ -172,6 +172,18 @@ class TestForged:
         forge({"malt.about": self.ABOUT, "w": np.arange(2)})
         assert checkpoint.read(path).arrays["w"].tolist() == [0, 1]
 
+    PAIRS = np.zeros(2, [("key", "<i8"), ("value", "<f8")])
+
+    @pytest.mark.parametrize(
+        "lengths, array", [("3", PAIRS), ('{"w": "5"}', PAIRS), ("{}", PAIRS), ('{"w": 5}', np.ones(2))]
+    )
+    def test_what_it_says_of_arrays_is_of_other_types(self, forge, path, lengths, array):
+        """A length is a number, that of a vector of which the file has pairs of keys and values."""
+        about = f'{{"format": 1, "program": "p", "description": {{}}, "streamed": ["w"], "lengths": {lengths}}}'
+        forge({"malt.about": np.array(about), "w": array})
+        with pytest.raises(ValueError, match="not a checkpoint of malt, but for its checksum"):
+            checkpoint.read(path)
+
     def test_a_pickle_is_not_opened(self, forge, path, tmp_path):
         class Evil:
             def __reduce__(self):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import SimpleNamespace
 
@@ -129,6 +130,11 @@ def test_no_colours_into_a_file():
 @pytest.mark.parametrize("library", [OPENMPI5, OPENMPI4], ids=str)
 def test_openmpi_as_root(library):
     assert settings(library, machine=Machine(8, fabrics=["infiniband"], root=True)) == dict.fromkeys(ROOT, "1")
+
+
+def test_openmpi_has_a_home():
+    machine = Machine(8, fabrics=["infiniband"], home={"HOME": "/root"})
+    assert settings(machine=machine) == {"HOME": "/root"} and settings(MPICH, machine=machine) == {}
 
 
 @pytest.mark.parametrize("library", [OPENMPI5, OPENMPI4], ids=str)
@@ -294,7 +300,7 @@ def programs(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("programs")
 @pytest.mark.parametrize(
-    "program", ["plain.py", "-m plain", "-m package.part", "-m runs", "-m space.m", "-m pytest", "-m mpi4py.bench"]
+    "program", ["plain.py", "runs", "-m plain", "-m package.part", "-m runs", "-m space.m", "-m pytest"]
 )
 def test_programs_that_are_there(program):
     check_program(program.split())
@@ -317,5 +323,16 @@ def test_programs_that_are_there(program):
     ],
 )
 def test_programs_that_are_not(program):
-    with pytest.raises(LaunchError, match=r"^(no such file|no module named|-m needs).*$"):
+    with pytest.raises(LaunchError, match=r"^(no such file|no __main__.py in|no module named|-m needs).*$"):
         check_program(program.split())
+
+
+def test_a_program_is_one_that_each_rank_can_run(tmp_path):
+    """Not what can be read once, as the input of a shell, nor what another Python has compiled."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "old.pyc").write_bytes(b"\0\0\r\n" + bytes(12))
+    for path, why in [("pipe", "is no file that each rank can read"), ("old.pyc", "is compiled for another Python")]:
+        with pytest.raises(LaunchError, match=f"^{tmp_path / path} {why}"):
+            check_program([str(tmp_path / path)])
+    with open(__file__) as shown, pytest.raises(LaunchError, match="is no file that each rank can read"):
+        check_program([f"/dev/fd/{shown.fileno()}"])  # as /dev/stdin: another rank has another file there

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shlex
 import sys
+import tempfile
 
 import pytest
 
 import malt
 from dstorm.membership.children import RANK_PROCESS, RANKS
 from malt.commands import command_line
+from malt.files import folders
 from malt.launch.command import RUNNER, Line
 from malt.launch.hosts.allocation import MPIJOB_FILES, Host
 from malt.launch.job import End
@@ -116,12 +119,40 @@ def test_hosts_of_the_option_of_a_file_and_of_the_batch_system(tmp_path, monkeyp
 
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
-    (tmp_path / "f").write_text("b slots=3\nc slots=1\n")
+    (tmp_path / "f").write_text("\N{BOM}b slots=3\nc slots=1\n")  # as editors of other systems begin a file
     assert composed("--hosts", "a:4", "--hostfile", "f") == ("a:4", "")
     assert composed("--hostfile", "f") == ("b:3,c:1", "malt run: 4 ranks on b:3,c:1, from f\n")
     assert composed() == ("n1:2,n2:2", "malt run: 4 ranks on n1,n2, from the Slurm allocation 17\n")
     monkeypatch.setenv("SLURM_JOB_NODELIST", os.uname().nodename)
     assert composed() == ("", "")
+
+
+@pytest.mark.parametrize("option", ["--output", "--trace"])
+def test_a_folder_into_which_another_job_writes_is_refused(option, tmp_path, capsys):
+    """It would remove what that one has written."""
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "rank-0.txt").touch()
+    holder = os.open(tmp_path / "kept", os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    assert status(["run", "-n", "2", option, "kept", "x.py"]) == 2
+    assert capsys.readouterr().err == f"malt run: {option} kept: another job that runs writes there\n"
+    os.close(holder)
+    folders.hold(tmp_path / "kept")
+    folders.hold(tmp_path / "kept")  # by the same job, for its other option
+    assert os.listdir(tmp_path / "kept") == ["rank-0.txt"]
+
+
+@pytest.mark.parametrize("words", ["run -n 2 x.py", "status"])
+def test_no_folder_for_temporary_files(words, monkeypatch, capsys):
+    """As in a container whose file systems are read-only."""
+
+    def refuse():
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+    assert status(words.split()) == 2
+    reports = capsys.readouterr().err
+    assert reports.endswith(": no folder for temporary files can be written to, as /tmp: set TMPDIR to one\n")
 
 
 def test_version(capsys):

@@ -190,6 +190,17 @@ def test_wrong_pairs_and_ratings_are_refused(X, y, message):
         MatrixFactorization().fit(X, y)
 
 
+def test_columns_in_another_order_are_refused(data, monkeypatch):
+    X, y, *_ = data
+    for names in (["userId", "movieId"], ["a", "b"]):
+        monkeypatch.setattr("sklearn.utils.validation._get_feature_names", lambda X, n=names: np.array(n, object))
+        MatrixFactorization(2, max_iter=1).fit(X, y)
+    for names in (["movieId", "userId"], ["userId", "timestamp"]):
+        monkeypatch.setattr("sklearn.utils.validation._get_feature_names", lambda X, n=names: np.array(n, object))
+        with pytest.raises(ValueError, match=f"X must have users, then items, got columns {' and '.join(names)}"):
+            MatrixFactorization(2, max_iter=1).fit(X, y)
+
+
 @pytest.mark.parametrize("wrong", [
     {"n_factors": 0}, {"n_factors": 2000}, {"n_factors": 2.5}, {"alpha": -1}, {"alpha": "1"}, {"learning_rate": np.nan},
     {"max_iter": 0}, {"biases": 1}, {"rows": "all"},

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import linecache
 import math
+import os
 import sys
 from dataclasses import asdict
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 import numpy as np
@@ -121,6 +123,37 @@ def test_what_cannot_be_sent_is_named(notebook, name, message):
     with pytest.raises((TypeError, NameError)) as raised:
         sent(notebook[name])
     assert message in str(raised.value) and "\n" not in str(raised.value)
+
+
+def main_module(monkeypatch, file, spec=None):
+    """The main module of a program `file`, which has a function f."""
+    main = ModuleType("__main__")
+    main.__file__, main.__spec__ = str(file), spec
+    for name in ("__main__", "__mp_main__"):
+        monkeypatch.setitem(sys.modules, name, main)
+    exec(compile("def f(): return __name__", str(file), "exec"), vars(main))
+    return main
+
+
+@pytest.mark.parametrize("file", ["<stdin>", "pipe", "gone.py"])
+def test_a_program_that_ranks_cannot_run_again(file, monkeypatch, tmp_path):
+    """It was read from a pipe, say. What is sent of it is text, as of a notebook, and there is none."""
+    if file == "pipe":
+        file = tmp_path / file
+        os.mkfifo(file)
+    with pytest.raises(TypeError, match="^malt.run: f has no source text of its own: write it to a file"):
+        sent(main_module(monkeypatch, file).f)
+
+
+def test_a_program_in_a_folder_is_run_as_a_whole(monkeypatch, tmp_path):
+    """So it is in an archive, where __main__.py is no file."""
+    (tmp_path / "app").mkdir()
+    file = tmp_path / "app" / "__main__.py"
+    file.write_text("import beside\nf = beside.f")
+    (tmp_path / "app" / "beside.py").write_text("def f(): return 5")
+    found = sent(main_module(monkeypatch, file, ModuleSpec("__main__", None)).f)
+    assert found.main_file == str(tmp_path / "app")
+    assert runner._module(asdict(found)).f() == 5
 
 
 def test_functions_of_modules_are_named():

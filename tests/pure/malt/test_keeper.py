@@ -19,12 +19,14 @@ from types import SimpleNamespace
 import pytest
 from processes import is_alive, wait_for
 
+from dstorm.membership.processes import is_stopped, process, stat_fields
 from malt.launch.command import STARTER
+from malt.launch.hosts import sent
 from malt.launch.hosts.agent import watch
 from malt.launch.hosts.plain import keeper, starter
 
 pytestmark = pytest.mark.serial
-KEEPER = Path(keeper.__file__)
+KEEPER = sent.text(keeper.__name__, sent.STOPWATCH).decode()
 SLEEPS = "import time\ntime.sleep(60)"
 QUICK = ("SILENCE_S = 1.0, 30.0", "SILENCE_S = 0.1, 0.5")
 
@@ -33,10 +35,9 @@ class Kept:
     """A keeper, and what it sends. `replaced`: of its text."""
 
     def __init__(self, folder, program="", *, words=None, replaced=("", ""), **wanted):
-        text = KEEPER.read_text()
-        assert replaced[0] in text
+        assert replaced[0] in KEEPER
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-c", text.replace(*replaced)],
+            [sys.executable, "-I", "-c", KEEPER.replace(*replaced)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         line = {"folder": str(folder), "cwd": "/", "words": words or [sys.executable, "-c", program],
@@ -125,7 +126,7 @@ def test_a_folder_that_cannot_be_made_is_made_elsewhere_or_named(folder):
     program = "import os\nprint(os.environ['MALT_FAILURE_DIR'], file=open(os.environ['OUT'], 'w'))"
     environment = {"MALT_FAILURE_DIR": str(wanted), "OUT": str(out)}
     places = '("/tmp", "/var/tmp", "/dev/shm")'
-    kept = Kept(wanted, program, replaced=(places, repr((str(folder.parent),))), environment=environment)
+    kept = Kept(wanted, program, replaced=(places, f'("{folder.parent}",)'), environment=environment)
     assert kept.heard("folder") == str(folder)
     assert kept.heard("done") is None and out.read_text() == f"{folder}\n"
     assert kept.ended("end") == 0 and not folder.exists()
@@ -202,6 +203,20 @@ def test_once_the_ranks_have_ended_it_waits_for_a_launcher_that_is_stopped_alone
     silent.ended()
 
 
+def test_what_runs_here_is_stopped_with_the_launcher(folder):
+    program = f"import os, time\nprint(os.getpid(), file=open('{folder}/printed-0-1', 'w'), flush=True)\ntime.sleep(60)"
+    kept = Kept(folder, program)
+    number = int(kept.heard("printed")[2])
+    runs = process(number, int(stat_fields(number)[19]))
+    for line, is_so in (("pause", True), ("alive", False), ("pause", True)):
+        kept.say(line)
+        wait_for(lambda is_so=is_so: is_stopped(runs) == is_so)
+    kept.process.stdin.close()  # the launcher was killed
+    wait_for(lambda: not is_stopped(runs))
+    os.kill(number, signal.SIGKILL)
+    kept.process.wait(10)
+
+
 def test_children_in_sessions_of_their_own_end(folder):
     program = f"""import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", {SLEEPS!r}], start_new_session=True)
@@ -225,14 +240,19 @@ def test_it_is_ended_while_ranks_print_and_the_launcher_takes_nothing(folder):
 
 
 def test_a_launcher_that_has_ended_before_is_no_error(folder):
-    process = subprocess.run([sys.executable, "-I", KEEPER], stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
+    words = [sys.executable, "-I", "-S", "-c", KEEPER]  # -S: without site-packages
+    process = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
     assert (process.returncode, process.stderr, folder.exists()) == (0, b"", False)
 
 
 def test_where_the_connection_ends_what_ranks_print_stays(folder):
+    """But not the memory that they have shared."""
+    memory = Path(f"/dev/shm/{folder.name}-{os.getpid()}")
+    memory.touch()
     kept = Kept(folder, f"open('{folder}/printed-0-1', 'w').write('said')")
     kept.heard("done")
     assert kept.ended() == 0 and (folder / "printed-0-1").read_text() == "said" and not (folder / "key").exists()
+    assert not memory.exists()
     kept = Kept(folder.parent / "malt-y", f"import os\nos.kill(os.getpid(), {int(signal.SIGTERM)})")
     kept.heard("done")
     assert kept.ended() == 0 and not (folder.parent / "malt-y").exists()

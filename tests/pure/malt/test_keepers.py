@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from processes import wait_for
@@ -26,6 +27,7 @@ FAKE = """
 import json, sys, time
 say = lambda *what: print(json.dumps(what), flush=True)
 await_end = lambda: next(line for line in sys.stdin if line == "end\\n")
+while sys.stdin.read(1) != "\\0": pass  # the text of a keeper
 sys.stdin.readline()
 {}
 """
@@ -98,18 +100,32 @@ def test_a_launcher_without_ranks_is_more_patient(start, monkeypatch):
     assert not keepers.is_cut_off({1})
 
 
+def stop(monkeypatch, seconds):
+    """Stop the launcher for so long, as far as its clock tells."""
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + seconds, sleep=time.sleep))
+
+
 def test_a_stop_of_the_launcher_is_no_silence(start, monkeypatch):
-    monkeypatch.setattr(module, "SILENT_S", 0.2)
+    monkeypatch.setattr(module, "SILENT_S", 1.5)
     keepers = start(SITS)
     wait_for(lambda: the(keepers).starter is not None)
-    suspended, said = [], []
-    monkeypatch.setattr(the(keepers), "_say", said.append)
-    suspend = keepers.pausing(suspended.append)
-    suspend(signal.SIGSTOP)
+    assert not keepers.have_failed({1})
+    stop(monkeypatch, 300.0)
+    assert not keepers.is_cut_off({1})
     wait_for(lambda: keepers.is_cut_off({1}))
+
+
+def test_the_others_are_told_of_a_stop_and_of_its_end(start, monkeypatch):
+    monkeypatch.setattr(module, "PULSE_S", 60.0)
+    keepers, told = start(SITS), []
+    wait_for(lambda: the(keepers).starter is not None)
+    monkeypatch.setattr(the(keepers), "_input", SimpleNamespace(write=told.append, flush=bool, close=bool))
+    suspend = keepers.pausing(told.append)
+    suspend(signal.SIGSTOP)
+    the(keepers)._say(b"alive\n", is_pulse=True)  # its thread runs on for a moment
     suspend(signal.SIGCONT)
-    assert suspended == [signal.SIGSTOP, signal.SIGCONT] and not keepers.is_cut_off({1})
-    assert said[0] == b"pause\n" and set(said[1:]) == {b"alive\n"}
+    at = told.index(b"pause\n")
+    assert [one for one in told[at:] if one] == [b"pause\n", signal.SIGSTOP, signal.SIGCONT, b"alive\n"]
 
 
 ENDED = "say('started', 7); say('done', None)\nwhile True: say('alive', None); time.sleep(0.02)"
@@ -130,12 +146,12 @@ def test_ranks_that_ended_a_while_ago_without_a_report_are_lost(start, monkeypat
     assert "rank 1 ended on host b, and how is not known" in keepers.last_words
 
 
-def test_a_stop_of_the_launcher_gives_reports_their_time_again(start, monkeypatch):
-    monkeypatch.setattr(module, "SILENT_S", 0.5)
+def test_a_stop_of_the_launcher_leaves_reports_their_time(start, monkeypatch):
+    monkeypatch.setattr(module, "SILENT_S", 1.5)
     keepers = start(ENDED)
-    wait_for(lambda: keepers.is_cut_off({1}))
-    keepers.pausing(lambda number: None)(signal.SIGCONT)
-    assert not keepers.is_cut_off({1})
+    assert the(keepers).is_done.wait(10) and not keepers.unreached()
+    stop(monkeypatch, 300.0)
+    assert not keepers.unreached()
 
 
 def test_output_that_cannot_be_printed_is_no_silence(start, tmp_path, monkeypatch):
@@ -227,7 +243,7 @@ def test_nothing_is_said_before_the_first_line(start, monkeypatch):
     pulse = module.Keeper._pulse
     monkeypatch.setattr(module.Keeper, "_pulse", lambda self, first: time.sleep(0.3) or pulse(self, first))
     keepers = start("say('failed', sys.stdin.readline()); await_end()")
-    the(keepers).pause()
+    the(keepers).pause(True)
     wait_for(lambda: the(keepers).failure({1}))
     assert the(keepers)._why == "pause\n"
 

@@ -144,6 +144,20 @@ def test_a_changed_file_is_parsed_again(path, hosts):
         check(stored, TEXT + b"1 1:1\n")
 
 
+def test_another_file_of_the_same_size_and_time_is_parsed(path, tmp_path):
+    """As from an archive with fixed times: it is moved over the first one, or written into it."""
+    others = [TEXT.replace(b".5", digits) for digits in (b".7", b".9")]
+    os.utime(path, ns=(1, 1))
+    load(path, "a")
+    (tmp_path / "other").write_bytes(others[0])
+    os.utime(tmp_path / "other", ns=(1, 1))
+    os.replace(tmp_path / "other", path)
+    check(*load(path, "a"), others[0])
+    path.write_bytes(others[1])
+    os.utime(path, ns=(1, 1))
+    check(*load(path, "a"), others[1])
+
+
 @pytest.mark.parametrize("hosts", ["a", "aab"])
 def test_a_touched_file_is_parsed_again(path, parsed, hosts):
     load(path, hosts)
@@ -405,11 +419,11 @@ def test_a_file_written_just_now_is_waited_for(path, monkeypatch):
     waits = []
     monkeypatch.setattr(loading.time, "sleep", waits.append)
     path.write_bytes(TEXT)
-    os.utime(path)
-    monkeypatch.setattr(loading.time, "time_ns", lambda: path.stat().st_mtime_ns + 1000)
+    os.utime(path, ns=(1, 1))
+    monkeypatch.setattr(loading.time, "time_ns", lambda: path.stat().st_ctime_ns + 1000)
     run_alone(lambda transport: shared_rows(str(path), transport))
     assert waits == [0.02]
-    monkeypatch.setattr(loading.time, "time_ns", lambda: path.stat().st_mtime_ns + 10**9)
+    monkeypatch.setattr(loading.time, "time_ns", lambda: path.stat().st_ctime_ns + 10**9)
     cache.discard(cache.places(str(path))[0])
     run_alone(lambda transport: shared_rows(str(path), transport))
     assert waits == [0.02]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse
 from ranks import error_of_all
 
 pytest.importorskip("numba")
@@ -101,6 +102,16 @@ def test_labels_of_other_kinds(kind):
 def test_rows_of_another_dtype_are_said_to_be():
     message = message_of(HistGradientBoostingClassifier, lambda rank: X.astype([float, np.float32][rank]), rows="shard")
     assert "[60, 'float64'," in message and "[60, 'float32'," in message
+
+
+def test_rows_and_labels_that_differ_are_refused():
+    """Also rows whose values are all alike, and labels of other names in the same order."""
+    ones = scipy.sparse.csr_array(np.where(X > 0, 1.0, 0.0))
+    names = [np.array(["cat", "dog"]), np.array(["cat", "cow"], object)]
+    for of in ({"X_of": lambda rank: ones[:: 1 - 2 * rank]}, {"y_of": lambda rank: names[rank][Y]}):
+        assert "ranks disagree on X and y, as count" in message_of(LogisticRegression, rows="shard", **of)
+    same = malt.simulate(lambda rank: LogisticRegression(tol=0.1).fit(X, names[0].astype([str, object][rank])[Y]), 2)
+    assert all(one.classes_.tolist() == ["cat", "dog"] for one in same)
 
 
 def test_searches_and_averages_whose_parameters_differ():

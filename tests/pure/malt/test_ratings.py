@@ -6,6 +6,7 @@ import bz2
 import gzip
 import lzma
 import os
+import re
 import time
 from pathlib import Path
 from unittest import mock
@@ -54,7 +55,15 @@ FORMS = {
     "white space of all kinds": "  7  30\t 4.5 \r\n7\t\t2 -1\r\n12 30 2.5e-1 99\r\n",
     "white space around commas": "7, 30,\t4.5 \r\n7 ,2 , -1\r\n12,30 ,2.5e-1, 99\r\n",
     "white space around colons": "7:: 30 ::4.5\r\n\r\n7 ::2::-1\r\n12::30:: 2.5e-1 ::99\r\n",
-    "some with a timestamp": "7 30 4.5\n7 2 -1 5\n12 30 .25 5.5\n",
+    "some with a timestamp": "7 30 4.5\n7 2 -1 5\n12 30 .25 5.0\n",
+    "the rating last": "userId,movieId,timestamp,rating\n7,30,126075914,4.5\n7,2,126075915,-1\n12,30,126075916,.25\n",
+    "the rating first": "rating\tuserId\tmovieId\n4.5\t7\t30\n-1\t7\t2\n.25\t12\t30\n",
+    "the item first": "asin::reviewerID::overall\n30::7::4.5\n2::7::-1\n30::12::.25\n",
+    "dates": "uid iid date rating\n7 30 2005-09-06 4.5\n7 2 2005-09-07 -1\n12 30 2005-09-08 .25\n",
+    "other columns": ",user_id:token,title,item_id:token,rating:float\n0,7,x,30,4.5\n1,7,y,2,-1\n2,12,z,30,.25\n",
+    "one unknown title": "user,anime_title,score\n7,30,4.5\n7,2,-1\n12,30,.25\n",
+    "quotes": '"","user","item","rating"\n"1",7,30,4.5\n"2","7","2","-1"\n"3",12,30,.25\n',
+    "a count of the ratings in a file of few": "12 30 .25\n7 2 -1\n7 30 4.5\n",
     "a byte order mark": "\ufeff7 30 4.5\n7 2 -1\n12 30 .25\n",
 }
 
@@ -62,7 +71,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_forms(write, form):
     found = opened(write(FORMS[form]))
-    assert triples(found) == TRIPLES
+    assert sorted(triples(found)) == sorted(TRIPLES)
     assert (found.users.dtype, found.items.dtype, found.ratings.dtype) == (np.int32, np.int32, np.float32)
     assert found.user_ids.tolist() == [7, 12] and found.item_ids.tolist() == [2, 30]
     assert not any(array.flags.writeable for array in vars(found).values())
@@ -73,6 +82,11 @@ def test_forms(write, form):
 def test_names_may_hold_other_separators(write, separator, titles):
     found = opened(write((titles + "u1{0}movie 17{0}4.5\n2{0}The 3 of us{0}1\n").format(separator)))
     assert triples(found) == [(b"2", b"The 3 of us", 1.0), (b"u1", b"movie 17", 4.5)]
+
+
+def test_names_in_quotes_may_hold_commas(write):
+    found = opened(write('user,movie,rating\n"Doe, ""J""","Alien, the",4.5\nRoe,"5"" disk",1\n'))
+    assert triples(found) == [(b'Doe, "J"', b"Alien, the", 4.5), (b"Roe", b'5" disk', 1.0)]
 
 
 def test_names_with_commas_between_white_space(write):
@@ -95,6 +109,30 @@ MIXED = {
     "a decimal comma later on": ("1,2,3\n", "1,2,4,25\n", "where '25' is a timestamp, titles first"),
     "more words than titles": ("user,item,rating\n1,2,3\n", "1,2,4,525\n", "rating '4,525' seems to have"),
     "semicolons": ("", "1;2;4.5\n", "with white space between"),
+    "fewer words than titles": ("user,item,rating,time\n1,2,3,4\n", "1,2,3\n", "3 words, and the titles are 4"),
+    "another order, and a word too few": (
+        "rating,user,item\n3,1,2\n",
+        "3,1\n",
+        "not the 3 words of its titles, with commas",
+    ),
+    "a quote without end": ("user,item,rating\n1,2,3\n", '1,"2,3\n', "not `user item rating`"),
+    "titles that nobody knows": ("", "Benutzer,Film,Note\n1,2,3\n", "neither a rating nor titles that say which"),
+    "two titles for users": (
+        "",
+        "user,reviewer,rating\n1,2,3\n",
+        "neither .* name the columns in a first line: user, item",
+    ),
+    "a timestamp in the third column": ("", "1,10,1260759144,3\n", "rating '1260759144' seems to be a timestamp"),
+    "a timestamp later on": ("1 10 3 9\n", "1 10 1260759144 3\n", "rating '1260759144' seems to be a timestamp"),
+    "a rating in the fourth column": ("1 2 3 4\n", "1 2 3 4.5\n", "timestamp '4.5' is not a whole number: in another"),
+    "a comment": ("", "# user item rating\n1 2 3\n", "a comment, which is not read: leave out such lines"),
+    "a comment with numbers": ("", "% 943 1682 100000\n1 2 3 4\n", "a comment, which is not read"),
+    "a comment later on": ("1 2 3 4\n", "% 943 1682 100000\n", "a comment, which is not read"),
+    "a Matrix Market file": (
+        "",
+        "%%MatrixMarket matrix coordinate real general\n3 3 2\n1 2 3\n",
+        "a Matrix Market file",
+    ),
 }
 
 
@@ -110,6 +148,28 @@ def test_a_line_in_another_form_is_named(write, name, monkeypatch):
 def test_short_timestamps_are_no_decimals_where_that_is_clear(write):
     for text in ("user,item,rating,time\n1,2,4,5\n", "1,2,4.5,5\n", "1 2 4 5\n", "1,2,4,125\n"):
         assert opened(write(text)).ratings.tolist() in ([4.0], [4.5])
+
+
+DOUBTS = {
+    "the rating first": ("2.5,1,10\n3.0,1,11\n4.0,2,10\n", "users are called 2.5, 3.0, 4.0, .* is the rating first"),
+    "a line of sizes": ("3 12 5\n1 10 2\n1 11 3\n2 12 4\n2 10 1\n3 11 4\n", "count 3 users, 12 items and 5 ratings"),
+    "a user that is missing": ("1.0,5,2\nnan,5,3\n2.0,6,1\n", "user 'nan' among numbers seems to be a missing value"),
+    "an item that is missing": ("user,item,rating\n1,5,2\n1,NULL,3\n", "item 'NULL' among numbers seems to be"),
+}
+
+
+@pytest.mark.parametrize("name", DOUBTS)
+def test_columns_that_are_in_doubt_once_all_is_read(write, name):
+    text, reports = DOUBTS[name]
+    path = write(text)
+    error = same_error(run_ranks(lambda transport: load_ratings(path, transport=transport), "aa"))
+    assert type(error) is ValueError and re.match(f"{path}: .*{reports}", str(error))
+
+
+def test_titles_leave_no_doubt(write):
+    for lines in ("2.5,1,10\n", "1,10,1260759144\n", "3,12,5\n1,10,2\n1,11,3\n2,12,4\n2,10,1\n3,11,4\n"):
+        assert opened(write("user,item,rating\n" + lines)).ratings.size == lines.count("\n")
+    assert opened(write("nan x 2\nbob y 3\n")).user_ids.tolist() == [b"bob", b"nan"]
 
 
 def test_users_may_be_anywhere_in_the_file(write):
@@ -202,6 +262,31 @@ WORDS = st.sampled_from(["1", "2", "31", "007", "-4", "x", "y:z"])
 SEPARATORS = st.sampled_from([" ", "\t", ",", "::", " , ", "  "])
 
 
+TITLES = st.permutations([b"user", b"item", b"rating", b"time", b"other"])
+RATINGS = st.sampled_from(["1", "-2.5", "3e-1", "+4.", "4,5", "nan", ""])
+
+
+@settings(max_examples=60)
+@given(TITLES, SEPARATORS, st.lists(st.tuples(WORDS, WORDS, RATINGS, WORDS, WORDS), min_size=1, max_size=4))
+def test_both_readers_agree_on_columns_in_any_order(titles, separator, rows):
+    names = (b"user", b"item", b"rating", b"time", b"other")
+    lines = [separator.join(row[names.index(title)] for title in titles) for row in rows]
+    form, text = (
+        ratingtext.Form.of(separator.strip(" ").encode() or b" ", separator.encode().join(titles)),
+        "\n".join(lines),
+    )
+    assert form.columns == (titles.index(b"user"), titles.index(b"item"), titles.index(b"rating"))
+    fast = ratingtext._read_chunk(text.encode() + b"\n", form)
+    try:
+        careful = ratingtext._read_lines(text.encode(), 0, form)
+    except ratingtext.BadLine:
+        assert fast is None
+    else:
+        assert fast is None or [one.tolist() for one in vars(fast).values()] == [
+            one.tolist() for one in vars(careful).values()
+        ]
+
+
 @settings(max_examples=60)
 @given(st.lists(st.tuples(WORDS, WORDS, st.sampled_from(["1", "-2.5", "3e-1", "+4."]), st.booleans()), min_size=1),
        SEPARATORS)  # fmt: skip
@@ -215,6 +300,8 @@ def test_both_readers_agree(lines, separator):
 
 def test_many_lines_are_read_at_once():
     assert all(ratingtext._read_chunk(FORMS[form].encode()) for form in ("spaces", "tabs", "commas", "colons"))
+    titles, _, lines = FORMS["the rating last"].encode().partition(b"\n")
+    assert ratingtext._read_chunk(lines, ratingtext.Form.of(b",", titles))
 
 
 # -- ranks -------------------------------------------------------------------------------------------------------

@@ -121,6 +121,33 @@ def test_a_rank_comes_back(sync, graph, seed):
 
 
 @pytest.mark.parametrize("seed", range(12))
+def test_one_that_comes_back_counts_in_a_mean_from_its_first_scatter(seed):
+    """The others merge the step at which it begins without it, whenever each of them has heard of it."""
+
+    def live(transport):
+        v, means = malt.vector(np.zeros(4), kind="sparse", sync="bsp"), {}
+        began = v.step
+        while v.step < STEPS and not v.closed:
+            v.clear()
+            v.array[transport.rank] = 6
+            v.scatter()
+            v.gather(malt.MEAN)
+            means[v.step] = v.array.tolist()
+            transport.pause(14)
+        malt.barrier()
+        return began, means
+
+    seed = (seed + 7) % 12  # with 7 the two others hear of it at different steps
+    back = seed % 3
+    found = Job(3, seed, {back: 31 + 7 * seed}, {back: [0]}).run(live)
+    began, mine = found[back]
+    one, other = (means for rank, (_, means) in enumerate(found) if rank != back)
+    assert began > 1 and mine.keys() == {*range(began + 1, STEPS + 1)}
+    assert one[began] == other[began] == [0 if rank in (back, 3) else 3 for rank in range(4)]
+    assert all(one[step] == other[step] == mine[step] == [2, 2, 2, 0] for step in mine)
+
+
+@pytest.mark.parametrize("seed", range(12))
 def test_a_rank_fails_again_while_it_comes_back(seed):
     turn = 1 + 37 * seed % 90
     job = Job(3, turn, {1: 40}, {1: [turn, turn // 2, 0]})

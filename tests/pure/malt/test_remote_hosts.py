@@ -14,6 +14,7 @@ import time
 import pytest
 from processes import is_alive, wait_for
 
+from dstorm.membership.processes import is_stopped, process, stat_fields, this_process
 from malt.commands import command_line
 from malt.commands.doctor.hosts import examine
 from malt.launch.bootstrap import copying
@@ -22,8 +23,8 @@ from malt.launch.command import Job
 from malt.launch.hosts import examination, findings, remote
 from malt.launch.hosts.agent import agent
 from malt.launch.hosts.agent.closing import LOCK, has_closed
-from malt.launch.hosts.agent.stopwatch import Stopwatch
 from malt.launch.hosts.agent.traces import Traces
+from malt.launch.hosts.agent.watch import Watch
 from malt.launch.hosts.allocation import Host, is_of_mpijob
 from malt.launch.hosts.connection import program
 from malt.launch.hosts.ending import Ending
@@ -105,10 +106,21 @@ def test_a_folder_that_cannot_be_made_is_made_elsewhere_or_named(hosts, monkeypa
         hosts.folder().__enter__()
 
 
-def test_an_agent_that_was_busy_or_stopped_listens_on(monkeypatch):
-    seconds = iter([0.0, 0.5, 1.0, 90.0, 91.0])
-    watch = Stopwatch(lambda: next(seconds))
-    assert [watch.seconds() for _ in range(4)] == [0.5, 1.0, 2.0, 3.0]
+def test_a_signal_is_passed_on_to_ranks_there(hosts, monkeypatch, tmp_path):
+    asked, sent = [], []
+    monkeypatch.setattr(hosts, "_ask", lambda *words: asked.append(words))
+    for is_taken in (False, True):
+        assert hosts.passing(lambda number, is_taken=is_taken: is_taken)(10) == is_taken
+    assert asked == [("signal", 10)]
+    monkeypatch.undo()
+    watch = Watch(str(tmp_path / "malt-x"), ELSEWHERE, print)
+    own = this_process()
+    for rank, began in enumerate([own.started, own.started + 1, own.started]):  # rank 1 has ended
+        (tmp_path / "malt-x" / f"started-{rank}").write_text(f"{own.number} {began}")
+    (tmp_path / "malt-x" / "finished-2").touch()
+    monkeypatch.setattr(os, "kill", lambda *words: sent.append(words))
+    watch.send_ranks(10)
+    assert sent == [(own.number, 10)]
 
 
 def test_an_agent_needs_no_malt_on_its_host():
@@ -139,6 +151,23 @@ def test_before_the_job_ctrl_z_makes_the_agents_wait(hosts):
         assert time.monotonic() - began > 0.3
     assert len(stops) == 1 and stops[0].wait(5) == 0
     assert signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
+
+
+def test_ranks_are_stopped_with_the_launcher(monkeypatch, tmp_path):
+    made, ranks = agent.Agent(), [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    monkeypatch.setattr(made, "send", bool)
+    made._take(b'["watch", ["%s", ["", 0]]]\n' % os.fsencode(tmp_path / "malt-x"))
+    started = [stat_fields(one.pid)[19].decode() for one in ranks]
+    runs = [process(one.pid, int(since)) for one, since in zip(ranks, started, strict=True)]
+    for rank, since in enumerate((started[0], "1")):  # the second number is another process's by now
+        (tmp_path / "malt-x" / f"started-{rank}").write_text(f"{ranks[rank].pid} {since}")
+    for command, is_so in (("pause", True), ("alive", False)):
+        made._take(b'["%s", null]\n' % command.encode())
+        wait_for(lambda is_so=is_so: is_stopped(runs[0]) == is_so)
+        assert not is_stopped(runs[1])
+    for one in ranks:
+        one.kill()
+        one.wait()
 
 
 def test_the_end_of_a_conversation_leaves_nothing(monkeypatch, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from types import ModuleType
 
 import pytest
@@ -58,6 +59,15 @@ def test_what_is_no_number_is_refused(number):
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"sent": 3}', '{"sent": {}, "waits_for": [], "more": 1}'])
 def test_what_is_no_record_is_none(text):
     assert parsed(text) is None
+
+
+@pytest.mark.parametrize(
+    "field", ['"numbers": {"loss": "x"}', '"numbers": 3', '"call": null', '"merged": "1"', '"progress": "0.5"',
+              '"done": null', '"waits_for": ["x"]', '"sent": {"1": 1e999}'],
+)  # fmt: skip
+def test_a_record_with_values_of_other_types_is_none(field):
+    assert parsed('{"sent": {}, "waits_for": [], "left_s": null, "done": 1}') is not None
+    assert parsed('{"sent": {}, "waits_for": [], ' + field + "}") is None
 
 
 def test_a_loop_within_another_counts_for_one_of_its_items():
@@ -138,6 +148,26 @@ def test_reports_as_lines_of_json(tmp_path, monkeypatch):
     assert (first, second) == ({"rank": 0, "loss": 0.5, "epoch": 1}, {"rank": 0, "loss": None})
     metrics.sink(str(path))({"loss": 0.25})  # as another rank, which opens the same file
     assert [json.loads(line)["loss"] for line in path.read_text().splitlines()] == [0.5, None, 0.25]
+
+
+def test_numbers_with_the_names_of_a_lines_own_fields_are_there_beside_them(tmp_path, monkeypatch):
+    path = tmp_path / "run.jsonl"
+    monkeypatch.setenv(metrics.METRICS, str(path))
+    before = time.time()
+    malt.report(time=12.5, time_=13.5, rank=7, loss=0.3)
+    line = json.loads(path.read_text())
+    assert before - 1 <= line.pop("time") <= time.time() + 1
+    assert line == {"rank": 0, "time_": 12.5, "time__": 13.5, "rank_": 7, "loss": 0.3}
+
+
+def test_a_clock_that_is_set_does_not_change_how_far_reports_lie_apart(tmp_path, monkeypatch):
+    path = tmp_path / "run.jsonl"
+    write = metrics.sink(str(path))
+    monkeypatch.setattr(metrics.time, "time", lambda: 0.0)
+    for loss in (0.5, 0.25):
+        write({"loss": loss})
+    times = [json.loads(line)["time"] for line in path.read_text().splitlines()]
+    assert 1e9 < times[0] <= times[1] < times[0] + 100
 
 
 def test_a_child_of_a_rank_reports_nothing(tmp_path, monkeypatch):

@@ -58,10 +58,36 @@ def test_the_user_can_always_end_the_job(clock, monkeypatch):
         assert sent == [2] and signal.getsignal(2) is signal.SIG_DFL
 
 
+def test_what_is_for_the_ranks_is_passed_on_and_ends_nothing():
+    """It is passed on by who waits for the job, not within a handler."""
+    passed = []
+    with Signals() as seen:
+        seen.pass_on = lambda number: passed.append(number) or True
+        sent = [signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGCONT, signal.SIGXCPU]
+        for number in sent:
+            os.kill(os.getpid(), number)
+        assert passed == []
+        seen.deliver()
+        seen.deliver()
+    assert passed == sent and seen.first is None
+
+
+def test_what_no_rank_takes_ends_the_job_where_the_terminal_is_gone(clock):
+    with Signals() as seen:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        seen.deliver()
+        assert seen.first is None
+        os.kill(os.getpid(), signal.SIGHUP)
+        seen.deliver()
+    assert (seen.first, seen.times) == (signal.SIGHUP, 1)
+
+
 def test_ctrl_z_stops_the_job_then_the_launcher(monkeypatch):
     done = []
     with Signals() as seen:
         seen.suspend = done.append
-        monkeypatch.setattr(signals.os, "kill", lambda process, number: done.append("itself"))
+        seen.pass_on = lambda number: done.append("again")
+        monkeypatch.setattr(signals.os, "kill", lambda *_: [done.append("itself"), seen._keep(signal.SIGCONT, None)])
         seen._stop(signal.SIGTSTP, None)
+        seen.deliver()
     assert done == [signal.SIGSTOP, "itself", signal.SIGCONT]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from processes import wait_for
@@ -152,3 +155,18 @@ def test_how_a_process_has_ended():
         "21st",
         "112th",
     ]
+
+
+def test_one_that_is_asked_to_end_leaves_no_memory(tmp_path):
+    """As where its launcher is killed, which would remove it."""
+    folder = tmp_path / f"malt-{os.getpid()}"
+    folder.mkdir()
+    memory = Path(f"/dev/shm/{folder.name}-1")
+    memory.touch()
+    environ = {**os.environ, "MALT_FAILURE_DIR": str(folder), "MALT_REJOIN": "1"}
+    words = [sys.executable, starter.__file__, "0", "1", "-c", f"open({str(folder / 'runs')!r}, 'w'); input()"]
+    with subprocess.Popen(words, env=environ, stdin=subprocess.PIPE) as process:
+        wait_for((folder / "runs").exists)
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert not memory.exists()

@@ -91,6 +91,20 @@ def test_allgather_returns_the_same_on_all_ranks(seed):
             assert data == bytes([rank, turn]) * (1 + turn) or (data == b"" and rank in failed)
 
 
+def test_who_copies_for_long_gives_heartbeats(monkeypatch):
+    monkeypatch.setattr("dstorm.membership.collectives._COPIED_NBYTES", 16)
+
+    def live(transport):
+        given = [transport._barrier._heartbeats]
+        for call in (transport.broadcast, transport.allreduce):
+            call(np.ones(100))
+            given.append(transport._barrier._heartbeats)
+        return np.diff(given).tolist()
+
+    for copied in run(2, 0, {}, live)[0]:
+        assert min(copied) >= 800 / 16
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_mean_and_broadcast_are_those_of_the_live_ranks(seed, monkeypatch):
     monkeypatch.setattr("dstorm.membership.collectives.PIECE_NBYTES", 64)  # many rounds
@@ -400,7 +414,8 @@ def test_failed_ranks_are_reported_with_the_reason(monkeypatch):
             transport.pause(1)
         [lost] = malt.lost_ranks()
         known = malt.init().failures
-        assert lost.at == known.lost[1] and lost.reason == known.reasons[1] != ""
+        assert (lost.at, lost.at_s) == known.lost[1] and lost.reason == known.reasons[1] != ""
+        assert lost.at_s <= malt.clock()
         return lost.rank
 
     lists, failed = run(3, 0, {1: 60}, live)

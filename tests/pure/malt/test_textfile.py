@@ -71,13 +71,25 @@ def test_the_byte_order_mark_is_left_out(tmp_path, suffix):
 
 @pytest.mark.parametrize("suffix", SQUEEZE)
 @pytest.mark.parametrize(
-    "damage", [lambda good: good[:-9], lambda good: b"no such thing", lambda good: good[:40] + b"\xff" * 40]
-)
+    "damage",
+    [
+        lambda good: good[:-9], lambda good: b"no such thing", lambda good: good[:40] + b"\xff" * 40,
+        lambda good: good + b"x" + good[1:], lambda good: good + good[:-9],
+    ],
+)  # fmt: skip
 def test_damaged_compressed_files_are_named(tmp_path, suffix, damage):
     path = tmp_path / f"text{suffix}"
-    path.write_bytes(damage(SQUEEZE[suffix](bytes(range(256)) * 50)))
+    path.write_bytes(damage(SQUEEZE[suffix](b"".join(b"%d\n" % (7919 * row % 10007) for row in range(2000)))))
     with pytest.raises(ValueError, match=r"text\.\w+: a damaged or cut-off \w+ file \("):
         list(read_chunks(str(path)))
+
+
+@pytest.mark.usefixtures("chunk_nbytes")
+@pytest.mark.parametrize("suffix", SQUEEZE)
+def test_a_compressed_file_may_have_several_streams(tmp_path, suffix):
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(SQUEEZE[suffix](b"one\nt") + SQUEEZE[suffix](b"") + SQUEEZE[suffix](b"wo\n") + bytes(8))
+    assert b"".join(read_chunks(str(path))) == b"one\ntwo\n"
 
 
 @pytest.mark.parametrize("suffix", SQUEEZE)
@@ -86,6 +98,23 @@ def test_a_compressed_file_by_a_plain_name_is_named(tmp_path, suffix):
     path.write_bytes(SQUEEZE[suffix](b"1 1:1\n"))
     with pytest.raises(ValueError, match=rf"rename it to .*text\.svm\{suffix}$"):
         list(read_chunks(str(path)))
+
+
+@pytest.mark.usefixtures("chunk_nbytes")
+@pytest.mark.parametrize("suffix", ["", ".xz"])
+@pytest.mark.parametrize("text, message", [
+    (b"1 1:1 # old\r-1 1:2\r\n", "lines end in a carriage return alone"),
+    (b"1 2 3\r\n1 2\r3\n", "lines end in a carriage return alone"),
+    ("1 1:1\n".encode("utf-16"), "UTF-16 text"),
+], ids=["comment", "rating", "UTF-16"])  # fmt: skip
+def test_other_lines_and_texts_are_refused(tmp_path, suffix, text, message):
+    """A comment would end where the file does."""
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(SQUEEZE.get(suffix, bytes)(text))
+    with pytest.raises(ValueError, match=message):
+        list(read_chunks(str(path)))
+    path.write_bytes(SQUEEZE.get(suffix, bytes)(b"1 2 3\r\n\r\r\n4 5 6\r"))
+    assert b"".join(read_chunks(str(path))) == b"1 2 3\r\n\r\r\n4 5 6\r\n"
 
 
 def test_a_line_without_end_is_not_read_into_memory(tmp_path, monkeypatch):

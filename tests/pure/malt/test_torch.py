@@ -9,8 +9,10 @@ import sys
 
 import numpy as np
 import pytest
+from ranks import error_of_all
 
 import malt
+from malt.files.checksum import checksum
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 pytestmark = pytest.mark.serial
@@ -58,6 +60,28 @@ def trained(rank, steps=6, dtype=None, kind="SGD", rate=0.1, **options):
         loss(model, rank, step).backward()
         optimizer.step()
     return model, optimizer
+
+
+@with_torch
+def test_tensors_that_each_rank_has_shuffled_have_other_checksums():
+    import torch
+
+    rows, order = torch.randn(500, 7), torch.randperm(500)
+    for found in (rows, rows.bfloat16(), rows > 0, rows.clone().requires_grad_(), rows.T.contiguous().T):
+        assert checksum(found) == checksum(found.clone()) != checksum(found[order])
+    assert checksum(list(rows)) == checksum([row.clone() for row in rows]) != checksum(list(rows[order]))
+
+
+@with_torch
+def test_rows_that_differ_between_ranks_are_told_where_averaged_gradients_end():
+    import torch
+
+    def live(rank):
+        _, optimizer = trained(rank, steps=1, average="gradient")
+        malt.shard(torch.randperm(9, generator=torch.Generator().manual_seed(rank)))
+        optimizer.finish()
+
+    assert "rank 0 gave 9 rows of torch.int64, checksum" in error_of_all(live)
 
 
 @with_torch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import struct
@@ -236,12 +237,32 @@ def test_an_event_that_was_being_written_is_left_out(run, tmp_path):
     assert [one["loss"] for one in read(path.parent).metrics] == [1]
 
 
+def test_reports_that_are_none_are_left_out(run, tmp_path):
+    path = copy(run, tmp_path / "odd").parent
+    lines = ["5", "[]", '{"rank": 0}', '{"rank": 1e999, "time": 1}', '{"rank": 0, "time": 1' + 400 * "0" + "}",
+             '{"rank": 0, "time": 3, "loss": "x", "examples": 5, "seen": null}']  # fmt: skip
+    (path / files.METRICS).write_text("\n".join(lines))
+    assert [one.keys() - {"rank", "time"} for one in read(path).metrics] == [{"examples"}]
+    assert command_line.main(["report", str(path)]) == 0
+
+
+def test_a_report_of_a_run_whose_path_is_no_utf_8(run, tmp_path):
+    path = copy(run, tmp_path / "odd").parent
+    (path / files.JOB).write_text(json.dumps({"version": 1, "program": ["x-\udcff.py"]}))
+    assert command_line.main(["report", str(path)]) == 0
+    assert "x-?.py" in (path / files.REPORT).read_text()
+
+
 @pytest.mark.parametrize("harm, message", [
     (lambda data: b"", "not a trace of malt"),
     (lambda data: b"MALTRACF" + data[8:], "not a trace of malt"),
     (lambda data: data[:8] + struct.pack("<I", 1) + data[12:], "of version 1, and this malt reads version 2"),
     (lambda data: data[:1000], "cut off, or damaged"),
     (lambda data: data[:16] + struct.pack("<I", 1 << 30) + data[20:], "cut off, or damaged"),
+    (lambda data: data[:12] + struct.pack("<I", RANKS) + data[16:], "cut off, or damaged"),
+    (lambda data: data[:40] + struct.pack("<I", layout.NAMES + 1) + data[44:], "cut off, or damaged"),
+    (lambda data: data[:48] + struct.pack("<d", math.inf) + data[56:], "cut off, or damaged"),
+    (lambda data: data[:80] + struct.pack("<Q", 1 << 63) + data[88:], "cut off, or damaged"),
 ])  # fmt: skip
 def test_a_file_that_cannot_be_read(run, tmp_path, harm, message, capsys):
     path = copy(run, tmp_path / "harmed")
@@ -255,6 +276,12 @@ def test_a_file_that_cannot_be_read(run, tmp_path, harm, message, capsys):
     ({"job.json": '{"version": 1}'}, "no rank has begun a session there"),
     ({"job.json": '{"version": 9}'}, "of version 9, and this malt reads version 1"),
     ({"job.json": "{"}, "not what malt run --trace writes"),
+    ({"job.json": "[1]"}, "not what malt run --trace writes"),
+    ({"job.json": '{"version": 1, "program": 5}'}, "not what malt run --trace writes: program is 5"),
+    ({"job.json": '{"version": 1, "hosts": [1]}'}, r"--trace writes: hosts is \[1\]"),
+    ({"job.json": '{"version": 1, "python": null}'}, "--trace writes: python is null"),
+    ({"job.json": '{"version": 1, "seconds": 1e999}'}, "--trace writes: seconds is Infinity"),
+    ({"job.json": '{"version": 1, "environment": {"A": 1}}'}, r"--trace writes: environment is \{"),
 ])  # fmt: skip
 def test_a_folder_without_a_trace(tmp_path, made, message):
     for name, text in made.items():

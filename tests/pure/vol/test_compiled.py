@@ -120,7 +120,7 @@ def play(seed, kernels, monkeypatch):
             v.array[:1] *= 1.5
         elif call == "gather":
             function = chance.choice([malt.SUM, malt.REPLACE, malt.WEIGHTED, malt.PUSH_SUM, malt.TRAINED])
-            log.append(v.gather(function if unusual else malt.AVG))
+            log.append(v.gather(function if unusual else chance.choice([malt.AVG, malt.MEAN])))
         else:
             v.close()
         log.append(state(parts, vectors))

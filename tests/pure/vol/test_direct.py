@@ -41,7 +41,7 @@ def live(seed, hosts, graph, dtype, length, used):
             if shared.random() < 0.1:
                 v.scatter()
             for _ in range(2 if chance.random() < 0.1 else 1):
-                v.gather(chance.choice([malt.AVG, malt.AVG, malt.SUM, own]))
+                v.gather(chance.choice([malt.AVG, malt.MEAN, malt.SUM, own]))
             if shared.random() < 0.2:
                 v.barrier()
             if step == STEPS // 2:

@@ -44,6 +44,11 @@ class Twin:
                     if row not in self.changed:
                         self.late[peer].add(row)
 
+    def clear(self):
+        self.seen[:] = 0
+        for rows in (self.changed, *self.pending.values(), *self.late.values()):
+            rows.clear()
+
     def defer(self, peers):
         for peer in peers:
             self.late[peer] |= self.pending[peer] - self.changed
@@ -83,7 +88,8 @@ def scatter_all(rows, twin, peers, capacity):
 @settings(max_examples=500)
 @given(
     st.lists(
-        st.sampled_from(["write", "all", "some", "named", "gather", "gather all", "pass on", "defer"]), max_size=25
+        st.sampled_from(["write", "all", "some", "named", "gather", "gather all", "pass on", "defer", "clear"]),
+        max_size=25,
     ),
     st.integers(0, 30), st.integers(1, 3), st.sampled_from(["f2", "f4", "f8", "i1"]), st.integers(0, 2**31),
 )  # fmt: skip
@@ -101,22 +107,27 @@ def test_dirty_rows_are_those_of_the_twin(acts, n, width, dtype, seed):
         elif act == "some":
             scatter_all(rows, twin, peers, rng.integers(n + 1))
         elif act == "named":
+            rows.check(chosen)
             rows.mark_rows_sent(peers, chosen)
             twin.sent(peers, chosen.tolist())
         elif act == "defer":
             rows.defer(peers)
             twin.defer(peers)
+        elif act == "clear":
+            rows.clear()
+            twin.clear()
         else:
             rows.check(chosen)
             twin.find_changed(chosen.tolist())
-            array[chosen] += 1
+            rows.checked[chosen] += rng.integers(0, 2, (len(chosen), width)).astype(dtype)
             after = {
-                "gather": (rows.check, twin.find_changed),
-                "gather all": (rows.skip, twin.skip),
-                "pass on": (rows.pass_on, twin.pass_on),
+                "gather": (lambda rows, some: rows.pass_on(some, defers=False), twin.find_changed),
+                "gather all": (DirtyRows.write_back, twin.skip),
+                "pass on": (lambda rows, some: rows.pass_on(some, defers=True), twin.pass_on),
             }[act]
-            after[0](chosen)
+            after[0](rows, chosen)
             after[1](chosen.tolist())
+            assert (array[chosen] == rows.checked[chosen]).all()
 
 
 def dirty_rows(rows):
@@ -187,12 +198,12 @@ def test_deferred_rows_go_in_turns():
     """Rows that change all the time do not hold up the others."""
     array = np.zeros((10, 1))
     rows = DirtyRows(array, PEERS)
-    array[:] = 1
-    rows.pass_on(np.arange(10))
+    rows.checked[:] = 1
+    rows.pass_on(np.arange(10), defers=True)
     sent = set()
     for _ in range(5):
-        array[:3] += 1
-        rows.pass_on(np.arange(10))
+        rows.checked[:3] += 1
+        rows.pass_on(np.arange(10), defers=True)
         pending = rows.pending([2], rows.changed(), 2)
         sent.update(pending[1][0].tolist())
         rows.mark_sent(pending, rows.changed())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,13 +81,15 @@ def test_what_is_left_of_a_base_graph_still_averages(degree):
                 assert np.allclose(matrix.sum(axis=0), 1)
 
 
-def means(size: int, degree: int, rounds: int, kind: str = "dense", sync: str = "bsp") -> np.ndarray:
+def means(
+    size: int, degree: int, rounds: int, kind: str = "dense", sync: str = "bsp", function: Any = malt.AVG
+) -> np.ndarray:  # fmt: skip
     def live(rank: int) -> np.ndarray:
         start = np.random.default_rng(rank).normal(size=(3, 2))
         v = malt.vector(start.copy(), kind=kind, graph=malt.graph("base", size, degree=degree), sync=sync)
         for _ in range(rounds):
             v.scatter(rows=range(3) if kind == "sparse" else None)
-            v.gather(malt.AVG)
+            v.gather(function)
         return v.array.copy()
 
     return np.array(malt.simulate(live, size, seed=1))
@@ -100,6 +103,7 @@ def test_vectors_agree_after_rounds(size, degree):
     rounds = malt.graph("base", size, degree=degree).rounds()
     for kind in ("dense", "sparse"):
         assert np.abs(means(size, degree, rounds, kind) - mean).max() < 1e-12
+        assert np.abs(means(size, degree, rounds, kind, function=malt.MEAN) - mean).max() < 1e-12
         assert np.abs(means(size, degree, rounds - 1, kind) - mean).max() > 1e-6, "not earlier"
 
 

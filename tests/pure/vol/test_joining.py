@@ -16,7 +16,7 @@ from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
 from dstorm.queues.sending.outgoing import Outgoing
 from dstorm.queues.sending.unsent import Unsent
 from vol.dense import DenseVector
-from vol.merging.merge import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED
+from vol.merging.merge import AVG, MEAN, PUSH_SUM, REPLACE, SUM, WEIGHTED
 from vol.sparse.joining import LargestRows, row_join
 from vol.sparse.vector import SparseVector
 from vol.sparse.wire import RowFormat, RowValues, decode, encode_rows
@@ -46,19 +46,19 @@ def settled(v, transport, function):
     return v.statistics()
 
 
-def exchanged(v, transport, changes, polls):
+def exchanged(v, transport, changes, polls, function=SUM):
     """Scatter one of `changes` after the other; the sum of what arrives, and what became of this rank's messages."""
-    v.gather(SUM)
+    v.gather(function)
     got = np.zeros_like(v.array)
     for change in changes:
         v.array[:] = change
         v.scatter()
         v.array[:] = 0
-        v.gather(SUM)
+        v.gather(function)
         got += v.array
         transport.pause(polls)
     v.array[:] = 0
-    counts = settled(v, transport, SUM)
+    counts = settled(v, transport, function)
     return got + v.array, counts
 
 
@@ -80,13 +80,18 @@ def test_of_models_the_newest_arrives(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int32])
-def test_changes_are_added_up(dtype, seed):
+@pytest.mark.parametrize(
+    ("dtype", "function", "kind"),
+    [(np.float64, SUM, DenseVector), (np.float16, SUM, DenseVector), (np.int32, SUM, DenseVector),
+     (np.float64, MEAN, DenseVector), (np.float64, MEAN, SparseVector)],
+)  # fmt: skip
+def test_changes_are_added_up(dtype, function, kind, seed):
     def live(rank, v, transport):
-        return exchanged(v, transport, [step * (1 + rank) for step in range(1, 13)], 9)
+        return exchanged(v, transport, [step * (1 + rank) for step in range(1, 13)], 9, function)
 
-    (first, counts), (second, _) = run(live, dtype=dtype, seed=seed)
-    assert (first == 2 * 78).all() and (second == 78).all()
+    (first, counts), (second, _) = run(live, dtype=dtype, seed=seed, kind=kind)
+    total = 78 if function is SUM else 39  # half of it, as two ranks count
+    assert (first == 2 * total).all() and (second == total).all()
     assert counts.superseded > 0
 
 
@@ -127,9 +132,10 @@ def test_of_what_a_users_function_merges_as_many_wait_as_a_queue_holds():
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("capacity", [None, 5])
 @pytest.mark.parametrize("named", [False, True])
-def test_no_row_is_lost(capacity, named, seed):
+@pytest.mark.parametrize("function", [AVG, REPLACE], ids=repr)
+def test_no_row_is_lost(function, capacity, named, seed):
     def live(rank, v, transport):
-        v.gather(AVG)
+        v.gather(function)
         for step in range(1, 9):
             rows = [(step * 3 + place) % N for place in range(4)]
             v.array[rows] = 100 * rank + step
@@ -141,6 +147,36 @@ def test_no_row_is_lost(capacity, named, seed):
     (first, counts, got), (second, _, its) = run(live, kind=SparseVector, capacity=capacity, seed=seed, depth=8)
     assert (got == second).all() and (its == first).all()
     assert counts.superseded > 0 and counts.overwritten == 0
+
+
+@pytest.mark.parametrize("wire", [None, "int8"])
+@pytest.mark.parametrize("depth", [1, 4])
+def test_a_row_that_goes_along_with_newer_ones_keeps_its_step(depth, wire):
+    """Rank 1, on another host, sends row 5 at step 3 and row 9 at step 8, in one message; rank 2 row 5 at step 6."""
+
+    def live(rank, v, transport):
+        seen = []
+
+        def newest(own, updates):
+            for one in sorted(updates, key=lambda one: one.step):
+                own[one.rows] = one.values
+            seen.extend((one.sender, one.step, one.lag, one.rows.tolist()) for one in updates)
+
+        function = newest if depth == 1 else REPLACE  # of messages for a user's as many wait as a queue holds
+        v.gather(function)
+        transport.barrier()
+        for step in range(1, 9):
+            rows = {(1, 2): [0, 1], (1, 3): [1, 5], (1, 8): [9], (2, 6): [5]}.get((rank, step), [])
+            v.array[rows] = 10 * step + rank
+            v.scatter(rows=rows)
+        transport.barrier()
+        v.gather(function)
+        return v.array.round(3), seen, v.statistics().peers.get(1)
+
+    array, seen, edge = run(live, "aba", kind=SparseVector, wire=wire, depth=depth)[0]
+    assert array[[0, 1, 5, 9]].tolist() == [21, 31, 62, 81] and edge.gathered == 1
+    if depth == 1:
+        assert seen == [(1, 2, 6, [0]), (1, 3, 5, [1, 5]), (1, 8, 0, [9]), (2, 6, 2, [5])]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -205,6 +241,22 @@ def test_rows_of_other_weights_stay_apart_and_newer_rows_win(capacity, scaled):
     both = [1, 2, 5]
     assert shown(waiting) == [(1, 1.0, [0], [1]), (3, 9.0, both, [2, 3, 3])]
     assert shown(join(1, waiting, unsent(4, 1.0, both)))[-1][2:] in (([0, *both], [1, 4, 4, 4]), (both, [4, 4, 4]))
+
+
+def test_ages_of_rows_are_dropped_where_another_function_merges_from_now_on():
+    """A whole array has no room for them."""
+    form = RowFormat(N, 1, np.dtype(np.float32), N)
+
+    def unsent(step, rows):
+        encoding, payload = encode_rows(form, RowValues(np.array(rows), np.ones((len(rows), 1), np.float32)))
+        return Unsent(step, encoding, 1.0, 0.5, payload)
+
+    waiting = row_join(form, adds=False, dates=True).function(1, [unsent(1, [0, 1])], unsent(3, [2, 3]))
+    assert [decode(form, one.encoding, one.payload).ages.tolist() for one in waiting] == [[2, 2, 0, 0]]
+    for adds in (False, True):
+        [one] = row_join(form, adds).function(1, waiting, unsent(4, [3, *range(4, N)]))
+        content = decode(form, one.encoding, one.payload)
+        assert one.payload.nbytes <= form.slot_nbytes and len(content.rows) == N and content.ages is None
 
 
 def test_rows_that_several_waiting_messages_share_are_added_where_there_is_room():

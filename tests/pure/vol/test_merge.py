@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from vol.merging import merge
-from vol.merging.merge import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED, Own, apply_user_function
+from vol.merging.merge import AVG, MEAN, PUSH_SUM, REPLACE, SUM, WEIGHTED, Own, apply_user_function
 from vol.update import Update
 
 pytestmark = pytest.mark.serial
@@ -35,7 +35,7 @@ def test_average_is_the_mean_in_every_float_dtype(dtype, messages, length, seed)
     np.testing.assert_allclose(own, expected, rtol=4 * np.finfo(dtype).eps, atol=4 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("function", [AVG, SUM, WEIGHTED, PUSH_SUM], ids=repr)
+@pytest.mark.parametrize("function", [AVG, MEAN, SUM, WEIGHTED, PUSH_SUM], ids=repr)
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 @pytest.mark.parametrize("shape", [(-1,), (-1, 3)], ids=["flat", "rows"])
 def test_every_rank_ends_with_the_same_bits(function, dtype, shape):

@@ -13,7 +13,7 @@ import pytest
 
 import malt
 from dstorm import ClosedError, PeerLost, interruption
-from vol.sharded import Temporary, dots, push
+from vol.sharded import ShardedVector, Temporary, dots, push
 from vol.sharded.layout import ShardLayout
 
 pytestmark = pytest.mark.serial
@@ -533,17 +533,80 @@ def test_the_function_of_zip_may_not_push_to_what_it_changes():
 
 @pytest.mark.parametrize(
     "call",
-    [np.asarray, np.copy, lambda s: np.zeros_like(s, int), lambda s: np.dot(s, s), lambda s: np.inner(s, s + 1)],
+    [np.asarray, np.cumsum, lambda s: np.zeros_like(s, int), lambda s: np.sum(s, axis=0), lambda s: np.float32(s)],
 )
 def test_numpy_does_not_take_a_vector_for_an_object(call):
     def program():
         s = malt.sharded(8)
         for vector in (s, s + 1):
-            with pytest.raises(TypeError, match="is no array: its method pull gathers one"):
+            with pytest.raises(TypeError, match="its method pull gathers one, and local is this rank's part"):
                 call(vector)
-            assert isinstance(np.zeros_like(vector), Temporary)
 
     everywhere(program, 2)
+
+
+X, Y = (np.random.default_rng(seed).standard_normal(11).round(1).astype("f8") for seed in (1, 2))
+NUMPY = {
+    "dot": lambda x, y: np.dot(x, y), "inner": lambda x, y: np.inner(x, y + 1), "vdot": lambda x, y: np.vdot(x, y),
+    "norm": lambda x, y: np.linalg.norm(x - y), "norm 1": lambda x, y: np.linalg.norm(x, 1),
+    "largest": lambda x, y: np.linalg.norm(x, np.inf), "sum": lambda x, y: np.sum(x), "mean": lambda x, y: np.mean(y),
+    "max": lambda x, y: np.max(x), "min": lambda x, y: np.min(np.abs(x)), "nonzero": lambda x, y: np.count_nonzero(x),
+    "all": lambda x, y: np.all(x > -9) and not np.all(x > 0),
+    "any": lambda x, y: np.any(x >= 0), "len": lambda x, y: len(x), "scaled": lambda x, y: np.dot(x, 2),
+    "shape": lambda x, y: (*np.shape(x), np.ndim(x), np.size(x)), "matmul": lambda x, y: np.matmul(x, y),
+    "sqrt": lambda x, y: np.sqrt(np.square(x) + 1),
+    "power": lambda x, y: abs(x) ** 2.5 + 2.0**y, "where": lambda x, y: np.where(x < y, x, 0),
+    "numpy's number": lambda x, y: np.float64(2) * x - np.float64(1) / (3 + x * x),
+    "clip": lambda x, y: np.clip(x, -0.5, 0.5),
+    "ones": lambda x, y: np.ones_like(x) + np.full_like(y, 3), "sign": lambda x, y: np.sign(x) * (y <= 0),
+    "copy": lambda x, y: np.copy(x), "maximum": lambda x, y: np.maximum(x, y), "add": lambda x, y: np.add(x, y, out=x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMPY)
+def test_numpys_functions_are_those_of_arrays(name):
+    def program():
+        x, y = malt.sharded(11, "float64"), malt.sharded(11, "float64")
+        x.local[:], y.local[:] = X[x.range], Y[y.range]
+        found, wanted = NUMPY[name](x, y), NUMPY[name](X.copy(), Y.copy())
+        if isinstance(found, (Temporary, ShardedVector)):
+            wanted, found = wanted[x.range], found.local
+        np.testing.assert_allclose(found, wanted)
+        assert np.shape(found) == np.shape(wanted)
+
+    everywhere(program, 2)
+
+
+def textbook_lbfgs(function, w, memory=5, iterations=10):
+    """L-BFGS as a textbook has it, for arrays of NumPy: two loops, and a step that backtracks."""
+    value, gradient = function(w)
+    pairs = []
+    for _ in range(iterations):
+        way, factors = np.copy(gradient), []
+        for s, y in reversed(pairs):
+            factors.append(np.dot(s, way) / np.dot(y, s))
+            way = way - factors[-1] * y
+        if pairs:
+            s, y = pairs[-1]
+            way = np.dot(s, y) / np.dot(y, y) * way
+        for (s, y), factor in zip(pairs, reversed(factors), strict=True):
+            way = way + (factor - np.dot(y, way) / np.dot(y, s)) * s
+        step = 1.0 if pairs else 1 / np.linalg.norm(gradient)
+        while (found := function(w - step * way))[0] > value - 1e-4 * step * np.dot(gradient, way) and step > 1e-9:
+            step /= 2
+        pairs = [*pairs, (-step * way, found[1] - gradient)][-memory:]
+        w, (value, gradient) = w - step * way, found
+    return value
+
+
+def test_an_optimizer_that_was_written_for_arrays_runs_unchanged():
+    def rosenbrock(w):
+        return np.sum((w - 1) ** 2 + 10 * np.sqrt(1 + w**4)), 2 * (w - 1) + 20 * w**3 / np.sqrt(1 + w**4)
+
+    def program():
+        return textbook_lbfgs(rosenbrock, malt.sharded(11, "float64") + 3.0)
+
+    assert everywhere(program, 3) == pytest.approx(textbook_lbfgs(rosenbrock, np.full(11, 3.0)), rel=1e-12)
 
 
 def test_scalars_are_refused_when_the_session_is_over():

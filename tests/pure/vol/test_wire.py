@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from vol.rounding import narrow
 from vol.sparse import wire
-from vol.sparse.wire import ROWS, WHOLE, RowFormat, RowValues, Staging, decode, encode
+from vol.sparse.wire import AGED, ROWS, WHOLE, RowFormat, RowValues, Staging, decode, encode, encode_rows
 
 pytestmark = pytest.mark.serial
 
@@ -83,6 +83,28 @@ def test_row_numbers_have_64_bits_if_32_do_not_suffice():
 def message(n=8, width=2, rows=(1, 3, 6), capacity=None):
     encoded = encode(form(n, width), np.array(rows), np.ones((n, width), np.float32), Staging())
     return form(n, width, capacity=capacity), encoded.encoding, joined(encoded)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_rows_of_several_steps_have_ages(scaled):
+    shape = RowFormat(2000, 2, np.dtype("i1" if scaled else "f4"), 2000, scaled)
+    count = shape.aged_capacity
+    assert shape.aged_nbytes(count) <= shape.slot_nbytes < shape.aged_nbytes(count + 1)
+    rows, ages = np.arange(count), np.arange(count, dtype=np.uint32) % 3 * 1000
+    values = np.ones((count, 2), np.float32) * rows[:, None] % 7
+    encoding, payload = encode_rows(shape, RowValues(rows, values, ages=ages))
+    assert encoding == count << 8 | AGED and payload.nbytes == shape.aged_nbytes(count)
+    content = decode(shape, encoding, payload)
+    parts = {age: (part.rows.tolist(), part.values.round(3).tolist(), part.ages) for age, part in content.by_age()}
+    assert list(parts) == [2000, 1000, 0]
+    for age, found in parts.items():
+        assert found == (rows[ages == age].tolist(), values[ages == age].tolist(), None)
+    assert content.without(rows[1:]).ages.tolist() == [0]
+    for bad in (payload[:-1], payload[:-4], payload[: shape.rows_nbytes(count)], np.append(payload, payload[:4])):
+        assert decode(shape, encoding, bad) is None
+    assert decode(shape, encoding - (1 << 8), payload) is None
+    payload[shape.row_nbytes * count :][:8] = 0
+    assert decode(shape, encoding, payload) is None
 
 
 def test_invalid_messages_are_refused():

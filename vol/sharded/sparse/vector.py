@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dstorm import Transport, Window, interruption
+from dstorm.queues.consistency import ASP, Consistency
 from dstorm.transport import Bytes
 from vol.sharded.changes import InPlace, number
 from vol.sharded.layout import Numbers
@@ -33,8 +34,9 @@ class SparseShardedVector(InPlace, OwnedVector):
     def __init__(
         self, layout: HashedLayout, transport: Transport, create: Create, deadline_s: float = 300.0,
         name: str = "sharded", is_over: Callable[[], bool] = lambda: False,
+        sync: Consistency = ASP,
     ) -> None:  # fmt: skip
-        OwnedVector.__init__(self, layout, transport, create, deadline_s, name, is_over)
+        OwnedVector.__init__(self, layout, transport, create, deadline_s, name, is_over, sync)
         at = [self._queues.layout.behind(rank) for rank in range(transport.size)]
         self._parts = Parts(self._queues.window, layout.table(sizes.FIRST_CAPACITY), self._rank, at)
         self._puller = Puller(transport, self._parts, self._waiting)

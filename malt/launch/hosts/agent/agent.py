@@ -8,7 +8,8 @@ reach   endpoints of hosts, by name; answers the names of those to which no conn
 reached all hosts have tried: from now on nothing listens here
 watch   the folder of the job, and the identity of the launcher's host; makes it, and sends each report that a rank
         writes there (malt/runner/reporting.py); answers whose it is, or why it cannot be made
-pause   the launcher is stopped (Ctrl-Z), and will say nothing until the next line; answers
+signal  a number: ranks here get that signal
+pause   the launcher is stopped (Ctrl-Z), and will say nothing until the next line: stops the ranks until then; answers
 clean   kills what is left of the job, removes its files, and answers how many processes it has killed
 end     does the same without an answer, and ends
 
@@ -35,7 +36,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from malt.launch.hosts.agent.stopwatch import Stopwatch
+from dstorm.stopwatch import Stopwatch
 from malt.launch.hosts.agent.watch import Watch
 
 PULSE_S, SILENCE_S = 2.0, 30.0
@@ -188,7 +189,7 @@ class Agent:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
             command, value = json.loads(line)
-            self._is_paused = command == "pause"
+            self._pause(command == "pause")
             if command == "check":
                 self.send([command, checked(value)])
             elif command == "reach":
@@ -199,6 +200,8 @@ class Agent:
                 self.send([command, self._begin_watch(*value)])
             elif command == "pause":
                 self.send([command, None])
+            elif command == "signal" and self._watch is not None:
+                self._watch.send_ranks(value)
             elif command == "clean":
                 killed = self._watch.end() if self._watch is not None else 0
                 self.send([command, killed])
@@ -206,6 +209,11 @@ class Agent:
             elif command == "end":
                 return True
         return False
+
+    def _pause(self, is_paused: bool) -> None:
+        if self._watch is not None and is_paused != self._is_paused:
+            self._watch.send_ranks(signal.SIGSTOP if is_paused else signal.SIGCONT)
+        self._is_paused = is_paused
 
     def _begin_watch(self, folder: str, launcher: list[Any]) -> dict[str, str]:
         try:

@@ -68,6 +68,18 @@ class Watch:
                 self._send(["report", [f"closed-{rank}", ""]])
                 self._finished.discard(rank)
 
+    def send_ranks(self, number: int) -> None:
+        """Send a signal to the ranks of this host. One whose program has ended gets none."""
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self._folder) if self.owner == OWN else ():
+                kind, _, rank = name.partition("-")
+                if kind == "started" and not os.path.exists(os.path.join(self._folder, f"finished-{rank}")):
+                    with contextlib.suppress(OSError, ValueError, IndexError):
+                        with open(os.path.join(self._folder, name)) as file:
+                            process, began = file.read().split()
+                        if stat(process)[19] == began:
+                            os.kill(int(process), number)
+
     def end(self) -> int:
         """Kill the ranks of this host, the daemons of mpiexec that started them, and remove their files."""
         if self.owner != OWN:

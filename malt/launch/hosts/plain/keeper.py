@@ -1,6 +1,6 @@
 """The keeper of the ranks of a job of plain processes on a host other than the launcher's.
 
-The launcher runs it there over ssh, by its path; it imports the standard library alone. It reads a line of JSON from
+The launcher sends its text over ssh, with that of the modules of malt that it imports. It reads a line of JSON from
 standard input, what to start, and starts it in a session of its own (malt/launch/hosts/plain/starter.py). Then it sends
 lines of JSON, [what, value]:
 
@@ -16,7 +16,7 @@ Lines on standard input:
 
 ending    no failed rank is to be started again
 end       kill what is left, remove the folder of the job, and end
-pause     the launcher is stopped (Ctrl-Z), and will say nothing until the next line
+pause     the launcher is stopped (Ctrl-Z), and will say nothing until the next line; nor does anything run here
 
 Where the connection ends instead, it waits for the end of the starter: the ranks may be those that go on. Where nothing
 comes for SILENCE_S, it goes on, and so does the launcher if it is heard again; once the starter has ended, the keeper
@@ -39,6 +39,8 @@ import subprocess
 import sys
 import time
 from typing import Any
+
+from dstorm.stopwatch import Stopwatch
 
 PULSE_S, SILENCE_S = 1.0, 30.0
 _POLL_S, _PIECE_NBYTES, _PIECES_NBYTES = 0.05, 1 << 16, 1 << 20
@@ -108,9 +110,11 @@ class Keeper:
             has_ended = self._run(self._starter)
         if has_ended:
             return
+        self._pause(False)
         self._tell(ADRIFT, True)
         status = self._starter.wait()
         self._tell(ADRIFT, False)
+        self._remove_memory()
         if status != 0:
             self.end()
         elif self._is_ours:  # what the ranks have printed stays
@@ -119,8 +123,7 @@ class Keeper:
 
     def _run(self, starter: subprocess.Popen[bytes]) -> bool:
         """Return whether the launcher has ended this; False: its connection has ended. OSError: so it has."""
-        heard = said = time.monotonic()
-        is_done, taken = False, b""
+        said, silence, is_done, taken = time.monotonic(), Stopwatch(), False, b""
         os.set_blocking(1, False)  # where the launcher takes nothing, it is heard all the same
         while True:
             status = starter.poll()
@@ -139,20 +142,26 @@ class Keeper:
                 data = os.read(0, 1 << 16)
                 if not data:
                     return False
-                heard = time.monotonic()
+                silence.restart()
                 *lines, taken = (taken + data).split(b"\n")
                 for line in lines:
-                    self._is_paused = line == b"pause"
+                    self._pause(line == b"pause")
                     if line == b"ending":
                         self._tell(ENDING, True)
                 if b"end" in lines:
                     self.end()
                     return True
-            is_adrift = not self._is_paused and time.monotonic() - heard > SILENCE_S
+            is_adrift = silence.seconds() > SILENCE_S and not self._is_paused
             if is_adrift and status is not None:
                 return False
             self._tell(ADRIFT, is_adrift)
             self._flush()
+
+    def _pause(self, is_paused: bool) -> None:
+        if is_paused != self._is_paused and self._starter is not None:
+            with contextlib.suppress(OSError):  # all has ended
+                os.killpg(self._starter.pid, signal.SIGSTOP if is_paused else signal.SIGCONT)
+        self._is_paused = is_paused
 
     def _tell(self, name: str, is_so: bool) -> None:
         """Tell the starter by the file `name` in the folder of the job, or by its absence."""
@@ -177,6 +186,10 @@ class Keeper:
                 time.sleep(_POLL_S)
         if self._is_ours:
             shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove_memory()
+
+    def _remove_memory(self) -> None:
+        """Remove the memory that the ranks have shared: none of them runs any more."""
         for path in glob.glob(f"/dev/shm/{os.path.basename(self._folder)}-*"):
             with contextlib.suppress(OSError):
                 os.unlink(path)
@@ -320,23 +333,16 @@ def _line(what: str, value: object) -> bytes:
 
 
 def _first_line() -> bytes:
-    """The first line of standard input; b"": it has ended before. What follows is for `run`."""
-    line = b""
-    while not line.endswith(b"\n"):
-        if not (data := os.read(0, 1)):
-            return b""
-        line += data
-    return line
+    """The first line of standard input, or what there is of it. What follows is for `run`."""
+    return b"".join(iter(lambda: os.read(0, 1).strip(b"\n"), b""))
 
 
 def main() -> int:
     """Keep what the launcher asks for; return the status."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    wanted = _first_line()
     try:
-        if wanted:
-            with contextlib.suppress(OSError):  # the launcher has ended
-                Keeper(json.loads(wanted)).run()
+        with contextlib.suppress(OSError, json.JSONDecodeError):  # the launcher has ended
+            Keeper(json.loads(_first_line())).run()
     except CannotStart as error:
         with contextlib.suppress(OSError):
             if select.select([], [1], [], _COMES_S)[1]:

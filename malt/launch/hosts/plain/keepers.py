@@ -20,14 +20,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from dstorm.running_time import RunningTime
+from dstorm.stopwatch import LONGEST_STEP_S, Stopwatch
 from malt.launch.command import STARTER
+from malt.launch.hosts import sent
 from malt.launch.hosts.plain.keeper import PULSE_S
 from malt.launch.hosts.plain.starter import AWAY, ENDING, OVER
 from malt.launch.streams.display import say
 from malt.runner import reporting
 from malt.runner.program import PIPES
 
-_KEEPER = str(Path(__file__).with_name("keeper.py"))
 SILENT_S, SILENT_ALONE_S = 5.0, 30.0
 """A host that was not heard of for so long is cut off, or down, for the end of a job whose ranks here have left; and of
 one that never had ranks here. SILENT_S after the end of a host's ranks no report of them comes any more."""
@@ -47,13 +49,13 @@ may still print."""
 
 
 class Keeper:
-    """The keeper on `host`, which starts `ranks` there."""
+    """The keeper on `host`, which starts `ranks` there. `since(moment)`: the seconds from then on, as in `Keepers`."""
 
     def __init__(
         self, host: str, ranks: Sequence[int], size: int, program: Sequence[str], environ: Mapping[str, str],
-        folder: Path, shell: Sequence[str],
+        folder: Path, shell: Sequence[str], since: Callable[[float], float],
     ) -> None:  # fmt: skip
-        self.host, self.ranks, self._folder = host, tuple(ranks), folder
+        self.host, self.ranks, self._folder, self._since = host, tuple(ranks), folder, since
         self.place = str(folder)
         """The folder of the job there."""
         self._began = self._heard_at = time.monotonic()
@@ -69,7 +71,7 @@ class Keeper:
         """How often it was heard of since the last piece, when it had no more."""
         self._outputs: dict[tuple[int, int], int] = {}
         self._process = subprocess.Popen(
-            [*shell, host, f"exec {shlex.quote(sys.executable)} -I {shlex.quote(_KEEPER)}"],
+            [*shell, host, f"exec {shlex.quote(sys.executable)} -I -c {shlex.quote(sent.START)}"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         words = [sys.executable, STARTER, ",".join(map(str, ranks)), str(size), *program]
@@ -79,11 +81,13 @@ class Keeper:
         }  # fmt: skip
         assert self._process.stdin and self._process.stdout
         self._input = self._process.stdin
+        self._is_paused = False
         self._saying = threading.Lock()
         self._saying.acquire()  # until the first line is written: none comes before it
         self._listening = threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True)
         self._listening.start()
-        first = json.dumps(wanted).encode() + b"\n"  # may be longer than a pipe takes, where nobody reads it yet
+        text = sent.text("malt.launch.hosts.plain.keeper", sent.STOPWATCH)  # longer than a pipe takes
+        first = text + b"\0" + json.dumps(wanted).encode() + b"\n"
         threading.Thread(target=self._pulse, args=(first,), daemon=True).start()
 
     @property
@@ -95,21 +99,21 @@ class Keeper:
         """For how long it was not heard of; 0 before it has started ranks, and while what they print cannot be."""
         if self.starter is None or self.is_printing:
             return 0.0
-        return time.monotonic() - self._heard_at
+        return self._since(self._heard_at)
 
     def failure(self, heard: Collection[int]) -> str:
         """Why the ranks there cannot meet the others, or "". `heard`: the ranks that have reported anything."""
-        names, now = _named(self.ranks), time.monotonic()
+        names = _named(self.ranks)
         if self._why:
             return f"host {self.host}: {names} cannot start there: {self._why}"
         if self.starter is None and not self._listening.is_alive():
             status = self._process.poll()
             how = "" if status is None else f" with status {status}"
             return f"host {self.host}: the connection has ended{how} before {names} had started there"
-        if self.starter is None and now - self._began > START_S:
+        if self.starter is None and self._since(self._began) > START_S:
             return f"host {self.host}: nothing has come from it for {START_S:.0f} s, {names} cannot start there"
         unheard = sorted(set(self.ranks) - set(heard))
-        if unheard and self.is_done.is_set() and now - self._done_at > _UNHEARD_S:
+        if unheard and self.is_done.is_set() and self._since(self._done_at) > _UNHEARD_S:
             return f"host {self.host}: {_named(unheard)} ended there without a report, and could not start or connect"
         return ""
 
@@ -119,18 +123,12 @@ class Keeper:
 
     def has_been_done(self) -> bool:
         """Whether its ranks ended so long ago that what they have reported has come."""
-        return self.is_done.is_set() and time.monotonic() - self._done_at > SILENT_S
+        return self.is_done.is_set() and self._since(self._done_at) > SILENT_S
 
-    def pause(self) -> None:
-        """Tell it that nothing will be said until the next pulse: this process is about to be stopped."""
-        self._say(b"pause\n")
-
-    def resume(self) -> None:
-        """Take it as heard of now: this process was stopped."""
-        self._heard_at = time.monotonic()
-        if self.is_done.is_set():
-            self._done_at = self._heard_at
-        self._say(b"alive\n")
+    def pause(self, is_paused: bool) -> None:
+        """Tell it that this process is about to be stopped, with what runs there; or that it goes on."""
+        self._is_paused = is_paused  # no pulse follows the line: it would end the pause
+        self._say(b"pause\n" if is_paused else b"alive\n")
 
     def stop_starting(self) -> None:
         """Tell it that no failed rank is to be started again."""
@@ -154,9 +152,9 @@ class Keeper:
         with contextlib.suppress(OSError):
             self._input.close()
 
-    def _say(self, line: bytes) -> None:
+    def _say(self, line: bytes, is_pulse: bool = False) -> None:
         if self._saying.acquire(timeout=_SAYS_S):  # else the line before it is not taken
-            self._write(line)
+            self._write(b"" if is_pulse and self._is_paused else line)
 
     def _write(self, line: bytes) -> None:
         """Write a line, and let others write the next one."""
@@ -172,7 +170,7 @@ class Keeper:
         self._write(first)
         while self._process.poll() is None:
             time.sleep(PULSE_S)
-            self._say(b"alive\n")
+            self._say(b"alive\n", is_pulse=True)
 
     def _listen(self, pipe: IO[bytes]) -> None:
         with pipe:
@@ -226,7 +224,10 @@ class Keepers:
         self, away: Mapping[str, Sequence[int]], size: int, program: Sequence[str], environ: Mapping[str, str],
         folder: Path, shell: Sequence[str],
     ) -> None:  # fmt: skip
-        self._keepers = [Keeper(host, ranks, size, program, environ, folder, shell) for host, ranks in away.items()]
+        self._running = RunningTime(time.monotonic(), LONGEST_STEP_S)
+        self._keepers = [
+            Keeper(host, ranks, size, program, environ, folder, shell, self._since) for host, ranks in away.items()
+        ]
         self._folder = folder
         has_own = sum(len(one.ranks) for one in self._keepers) < size
         self._silent_s = SILENT_S if has_own else SILENT_ALONE_S
@@ -251,10 +252,10 @@ class Keepers:
 
         def pause_and_suspend(number: int) -> None:
             for one in self._keepers if number == signal.SIGSTOP else ():
-                one.pause()
+                one.pause(True)
             suspend(number)
             for one in self._keepers if number == signal.SIGCONT else ():
-                one.resume()
+                one.pause(False)
 
         return pause_and_suspend
 
@@ -263,8 +264,14 @@ class Keepers:
         lost = [one for one in self._keepers if self._is_silent(one) or one.has_been_done()]
         return {rank for one in lost for rank in one.ranks}
 
+    def _since(self, moment: float) -> float:
+        """The seconds from `moment` on in which this process ran: it looks often, and `have_failed` is a look, too."""
+        self._running.poll(time.monotonic())
+        return self._running.since(moment)
+
     def have_failed(self, heard: Collection[int]) -> bool:
         """Whether ranks of a host cannot meet the others. Prints why, once. `heard`: as in `Keeper.failure`."""
+        self._running.poll(time.monotonic())
         if not self._has_failed and (why := next(filter(None, (one.failure(heard) for one in self._keepers)), "")):
             self._has_failed = True
             say(f"malt run: {why}\n")
@@ -313,13 +320,13 @@ class Keepers:
 
         `status`: that of the job. is_hurried(): whether the user waits no more.
         """
-        end = time.monotonic() + (_REST_OF_FAILED_S if status else _REST_S)
+        waited, limit_s = Stopwatch(), _REST_OF_FAILED_S if status else _REST_S
         kept = [one for one in self._keepers if one.starter is not None and one not in self._left]
         for one in kept:
             one.pulses = 0
         for one in kept:
             while one.pulses <= _PULSES and not one.is_done.wait(_POLL_S):
-                if self._is_silent(one) or is_hurried() or time.monotonic() > end:
+                if self._is_silent(one) or is_hurried() or waited.seconds() > limit_s:
                     say(f"malt run: host {one.host}: the end of what {_named(one.ranks)} printed is left out\n")
                     break
 

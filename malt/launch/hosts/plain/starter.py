@@ -20,6 +20,7 @@ incarnation: so it counts as a rank that has not started yet.
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import signal
 import subprocess
@@ -232,6 +233,9 @@ def main() -> None:
     while ranks.tend(time.monotonic()) or _is_waiting(folder, elsewhere, rejoin):
         if ended_by:
             ranks.kill()
+            for path in glob.glob(f"/dev/shm/{os.path.basename(folder)}-*"):  # the launcher may have been killed
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
             os._exit(128 + ended_by)
         time.sleep(_POLL_S)
     if is_away and ranks.have_all_failed():

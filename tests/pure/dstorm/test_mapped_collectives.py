@@ -1,0 +1,117 @@
+"""Collectives in mapped memory, on ranks that are threads."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from dstorm.membership import mapped_collectives
+from dstorm.membership.mapped_collectives import NBYTES, MappedCollectives
+from dstorm.transports.mapped import fence
+
+pytestmark = pytest.mark.serial
+
+PIECE = 4096
+LONG = (np.arange(2 * PIECE) // 64).astype(np.uint8)
+
+
+@pytest.fixture(autouse=True)
+def _short_pieces(monkeypatch):
+    monkeypatch.setattr(mapped_collectives, "_PIECE_NBYTES", PIECE)
+    monkeypatch.setattr(mapped_collectives, "_ALONE_NBYTES", 100)
+
+
+class Barrier:
+    """The barrier of one rank; all count alike."""
+
+    def __init__(self, shared):
+        self.next_number, self._shared = 1, shared
+
+    def enter(self, what):
+        self.next_number += 1
+        self._shared.wait(10)
+
+
+def on_ranks(size, body):
+    """The results of body(collectives, rank) by rank."""
+    shared = threading.Barrier(size)
+    memory = {rank: np.zeros(NBYTES, np.uint8) for rank in range(size)}
+
+    def run(rank):
+        barrier = Barrier(shared)
+        try:
+            return body(MappedCollectives(rank, memory, fence, barrier, barrier.enter), rank)
+        except BaseException:
+            shared.abort()
+            raise
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(run, range(size)))
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_each_call_has_the_data_of_all_ranks_whatever_its_length(size):
+    lengths = [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + 5, 3]
+
+    def data(rank, call):
+        length = lengths[(rank + call) % len(lengths)]
+        return np.random.default_rng([rank, call]).integers(256, size=length, dtype=np.uint8)
+
+    def body(collectives, rank):
+        for call in range(len(lengths)):
+            assert collectives.allgather(data(rank, call).tobytes()) == [
+                data(other, call).tobytes() for other in range(size)
+            ]
+            found = collectives.alltoall({other: data(rank, call + other) for other in range(size)})
+            assert list(found) == list(range(size))
+            for other, part in found.items():
+                np.testing.assert_array_equal(part, data(other, call + rank))
+            array = data(rank, 0).copy() if rank == size - 1 else np.zeros(len(data(size - 1, 0)), np.uint8)
+            collectives.broadcast(array, size - 1)
+            np.testing.assert_array_equal(array, data(size - 1, 0))
+
+    on_ranks(size, body)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "i8", ">f8"])
+@pytest.mark.parametrize("length", [0, 1, 7, 600, 2500])
+def test_reductions_are_those_in_rank_order(dtype, length):
+    arrays = [np.random.default_rng(rank).standard_normal(length).astype("f4").astype(dtype) for rank in range(3)]
+    wide = [array.astype("f4") if dtype == "f2" else array for array in arrays]
+    expected = {"sum": (wide[0] + wide[1] + wide[2]).astype(dtype), "max": np.maximum.reduce(wide).astype(dtype)}
+    weighted = ((0.5 * wide[0] + 1.0 * wide[2]) / np.float32(1.5)).astype(dtype)
+
+    def body(collectives, rank):
+        for op, wanted in expected.items():
+            array = arrays[rank].copy()
+            collectives.allreduce(array, op)
+            assert array.tobytes() == wanted.tobytes(), op
+        if dtype != "i8":
+            array = arrays[rank].copy()
+            collectives.allreduce(array, "mean", {0: 1.0, 1: 0.0, 2: 2.0})
+            np.testing.assert_allclose(array.astype("f8"), weighted.astype("f8"), rtol=1e-3 if dtype == "f2" else 1e-6)
+
+    on_ranks(3, body)
+
+
+def test_a_piece_stays_until_all_have_read_it():
+    """Rank 1 has written its next piece before rank 0 reads the first ones."""
+    written = threading.Event()
+
+    def body(collectives, rank):
+        rounds = collectives._rounds(LONG + np.uint8(rank), "allgather")
+        _, pieces = next(rounds)
+        if rank == 0:
+            assert written.wait(10)
+        else:
+            collectives._enter = lambda what, enter=collectives._enter: (written.set(), enter(what))
+        first = {of: piece.copy() for of, piece in pieces.items()}
+        return [first, *[{of: piece.copy() for of, piece in later.items()} for _, later in rounds]]
+
+    for found in on_ranks(2, body):
+        for of in range(2):
+            whole = np.concatenate([pieces[of] for pieces in found])
+            np.testing.assert_array_equal(whole, LONG + np.uint8(of))
