@@ -1,8 +1,10 @@
 """The file of a checkpoint: an .npz with a checksum, without pickles. All calls are local.
 
     malt.about.npy   JSON: the version of this format, the program that wrote it, the description that must match, and
-                     the names of the arrays that are streamed, and the lengths of those that are sparse
-    NAME.npy         one array of the state, in C order
+                     the names of the arrays that are streamed, the lengths of those that are sparse, and the names of
+                     the values that are no arrays
+    NAME.npy         one array of the state, in C order; or JSON: a value that is none, as malt.files.values has it
+    malt.NAME.0.npy  the first array of such a value
     comment          the end of the archive: "sha256 ", and the SHA-256 of all bytes before the digits
 
 np.load reads it too.
@@ -21,8 +23,9 @@ from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
 
-from malt.files import atomic, heartbeats, npz
+from malt.files import atomic, heartbeats, npz, values
 from malt.files.npz import Member, Streamed
+from malt.files.values import Packed
 
 FORMAT: Final = 1
 RESERVED: Final = "malt."
@@ -43,7 +46,7 @@ class Content(NamedTuple):
 
     program: str
     description: dict[str, Any]
-    arrays: dict[str, Member]
+    arrays: dict[str, Member | Packed]
 
 
 def write(path: str, content: Content) -> None:
@@ -58,8 +61,13 @@ def write(path: str, content: Content) -> None:
             name: array.length for name, array in content.arrays.items()
             if isinstance(array, Streamed) and array.length is not None
         },
+        "values": [name for name, array in content.arrays.items() if isinstance(array, Packed)],
     }  # fmt: skip
-    members = {_ABOUT: np.array(json.dumps(about)), **content.arrays}
+    members: dict[str, Member] = {_ABOUT: np.array(json.dumps(about))}
+    for name, one in content.arrays.items():
+        members |= {name: one} if not isinstance(one, Packed) else {
+            name: np.array(one.text), **{_part(name, number): array for number, array in enumerate(one.arrays)}
+        }  # fmt: skip
     atomic.remove_unfinished(path)
     atomic.write(path, lambda file: _fill(file, members))
 
@@ -110,15 +118,35 @@ def read(path: str) -> Content:
                      "go on with the version that wrote it, or name another file")  # fmt: skip
 
 
-def _members(archive: zipfile.ZipFile, path: str, about: Mapping[str, Any]) -> dict[str, Member]:
-    """The arrays of the state. Raises one of npz.DAMAGES."""
+def _members(archive: zipfile.ZipFile, path: str, about: Mapping[str, Any]) -> dict[str, Member | Packed]:
+    """The state. Raises one of npz.DAMAGES."""
     streamed, lengths = frozenset(about.get("streamed", ())), dict(about.get("lengths", {}))
+    packed = frozenset(about.get("values", ()))
+
+    def member(name: str) -> Member | Packed:
+        """The array or value `name`. Local. Raises one of npz.DAMAGES."""
+        if name in streamed:
+            return _streamed(archive, name, path, lengths.get(name))
+        return _packed(archive, name) if name in packed else npz.read_array(archive, name)
+
     names = [name.removesuffix(".npy") for name in archive.namelist()]
-    return {
-        name: _streamed(archive, name, path, lengths.get(name)) if name in streamed else npz.read_array(archive, name)
-        for name in names
-        if name != _ABOUT
-    }
+    return {name: member(name) for name in names if not name.startswith(RESERVED)}
+
+
+def _packed(archive: zipfile.ZipFile, name: str) -> Packed:
+    """The value `name`. Raises one of npz.DAMAGES."""
+    text = str(npz.read_array(archive, name))
+    kinds = values.layout(text)
+    found = Packed(text, [npz.read_array(archive, _part(name, number)) for number in range(len(kinds))])
+    if [(array.dtype.str, list(array.shape)) for array in found.arrays] != [(dtype, shape) for dtype, shape in kinds]:
+        raise ValueError(f"the arrays of {name} are not as described")
+    values.unpack(found)
+    return found
+
+
+def _part(name: str, number: int) -> str:
+    """The name of an array of the value `name`."""
+    return f"{RESERVED}{name}.{number}"
 
 
 def _streamed(archive: zipfile.ZipFile, name: str, path: str, length: Any) -> Streamed:

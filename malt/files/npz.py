@@ -21,6 +21,7 @@ from numpy.lib import format as npy
 from numpy.typing import ArrayLike, NDArray
 
 from malt.files import atomic, heartbeats
+from malt.files.arrays import array_of
 
 
 class Streamed(NamedTuple):
@@ -37,8 +38,8 @@ class Streamed(NamedTuple):
 Member = NDArray[Any] | Streamed
 """An array of a file."""
 DAMAGES: Final = (
-    ValueError, KeyError, TypeError, OverflowError, EOFError, SyntaxError, NotImplementedError, RuntimeError,
-    tokenize.TokenError, struct.error, zlib.error, zipfile.BadZipFile,
+    ValueError, AttributeError, KeyError, TypeError, OverflowError, EOFError, SyntaxError, NotImplementedError,
+    RuntimeError, tokenize.TokenError, struct.error, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
 """The errors that reading a damaged .npz, or another file, may raise."""
 
@@ -46,10 +47,11 @@ DAMAGES: Final = (
 def save_npz(path: str | os.PathLike[str], /, **arrays: ArrayLike) -> None:
     """Write `arrays`, by name, to the .npz file `path`, complete or not at all. Local.
 
-    Numbers and strings become zero-dimensional arrays. ValueError: an array holds objects. OSError, with the name
-    `path`: the file cannot be written. After an error `path` is unchanged and no other file is left.
+    Numbers and strings become zero-dimensional arrays. Tensors of torch are arrays, too; those of bfloat16 become
+    float32. ValueError: an array holds objects, or is none. OSError, with the name `path`: the file cannot be written.
+    After an error `path` is unchanged and no other file is left.
     """
-    members = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    members = {name: _checked(name, array) for name, array in arrays.items()}
 
     def fill(file: Any) -> None:
         """Write the archive to an open file. Local. OSError."""
@@ -57,6 +59,16 @@ def save_npz(path: str | os.PathLike[str], /, **arrays: ArrayLike) -> None:
             write_arrays(archive, members)
 
     atomic.write(path, fill)
+
+
+def _checked(name: str, value: ArrayLike) -> NDArray[Any]:
+    try:
+        array = array_of(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} is no array: {error}") from error
+    if array.dtype.hasobject:
+        raise ValueError(f"{name} holds objects, such as {type(value).__name__}: a file holds numbers and text alone")
+    return np.asarray(array, order="C")
 
 
 def load_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:

@@ -64,7 +64,8 @@ def pack(value: Any) -> Packed:
     """`value`, ready to be sent.
 
     None, a truth value, a number, a string, an array of numbers, text or dates, a sparse matrix in CSR form, a
-    malt.Dataset or malt.Ratings, a slice; a list, a tuple, a Counter, or a dict with strings as keys of these.
+    malt.Dataset or malt.Ratings, a slice; a list, a tuple, a Counter, or a dict with strings and integers as keys of
+    these.
     TypeError: it is something else.
     """
     arrays: list[Array] = []
@@ -143,6 +144,8 @@ def _described(value: Any, arrays: list[Array]) -> Any:
         return {"counter": [_described(one, arrays) for one in value.items()]}
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {"dict": {key: _described(one, arrays) for key, one in value.items()}}
+    if isinstance(value, dict) and all(isinstance(key, (str, int)) for key in value):
+        return {"items": [[key, _described(one, arrays)] for key, one in value.items()]}
     if getattr(value, "format", None) == "csr":
         return {"csr": [value.shape, *(_noted(one, arrays) for one in (value.data, value.indices, value.indptr))]}
     if isinstance(value, slice):
@@ -181,6 +184,8 @@ def _made(described: Any, take: Take) -> Any:
         return np.dtype(inner[0]).type(inner[1])
     if kind == "tuple":
         return tuple(_made(one, take) for one in inner)
+    if kind == "items":
+        return {key: _made(one, take) for key, one in inner}
     if kind == "complex":
         return complex(*inner)
     if kind == "counter":

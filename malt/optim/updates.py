@@ -5,6 +5,11 @@
     step(w, mean, variance, gradient)  # arrays
 
 The state begins as zeros. Each call is a step: a function is made once, and used for one w.
+
+`warmup` is for the argument outer= of malt.Replica and malt.torch.Optimizer alone: so many exchanges add the mean of
+changes to the model as it is, before the first one that makes a step of it. A model that has just begun changes by many
+times what it changes by later: momentum would repeat that until the model is lost, and steps that are divided by the
+root of squares would all be as long. FTRL is no outer step: its w begins at 0.
 """
 
 from __future__ import annotations
@@ -19,10 +24,14 @@ from vol import arguments
 
 Array = NDArray[Any]
 Step = Callable[..., None]
+WARMUP = 5
+"""Where models begin at random, one exchange is sometimes too few, and more than ten cost exchanges of the step."""
 
 
-def momentum(rate: float = 0.01, decay: float = 0.9) -> Step:
+def momentum(rate: float = 0.01, decay: float = 0.9, warmup: int = WARMUP) -> Step:
     """step(w, velocity, gradient): v <- decay v - rate g, w <- w + v. Polyak, 1964.
+
+    `warmup`: exchanges before its first step where it is outer=.
 
     ValueError, TypeError: a number is wrong.
     """
@@ -33,11 +42,13 @@ def momentum(rate: float = 0.01, decay: float = 0.9) -> Step:
         velocity -= rate * gradient
         w += velocity
 
-    return step
+    return _after(warmup, step)
 
 
-def nesterov(rate: float = 0.01, decay: float = 0.9) -> Step:
+def nesterov(rate: float = 0.01, decay: float = 0.9, warmup: int = WARMUP) -> Step:
     """step(w, velocity, gradient): v <- decay v - rate g, w <- w + decay v - rate g. Sutskever et al., ICML 2013.
+
+    `warmup`: exchanges before its first step where it is outer=.
 
     ValueError, TypeError: a number is wrong.
     """
@@ -48,11 +59,13 @@ def nesterov(rate: float = 0.01, decay: float = 0.9) -> Step:
         velocity -= rate * gradient
         w += decay * velocity - rate * gradient
 
-    return step
+    return _after(warmup, step)
 
 
-def adagrad(rate: float = 0.01, epsilon: float = 1e-10) -> Step:
+def adagrad(rate: float = 0.01, epsilon: float = 1e-10, warmup: int = WARMUP) -> Step:
     """step(w, squares, gradient): n <- n + g^2, w <- w - rate g / (sqrt(n) + epsilon). Duchi et al., JMLR 2011.
+
+    `warmup`: exchanges before its first step where it is outer=.
 
     ValueError, TypeError: a number is wrong.
     """
@@ -62,18 +75,20 @@ def adagrad(rate: float = 0.01, epsilon: float = 1e-10) -> Step:
         squares += gradient * gradient
         w -= rate * gradient / (np.sqrt(squares) + epsilon)
 
-    return step
+    return _after(warmup, step)
 
 
 def adam(
-    rate: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, steps: int = 0
+    rate: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, steps: int = 0,
+    warmup: int = WARMUP,
 ) -> Step:  # fmt: skip
     """step(w, mean, variance, gradient), of number t. Kingma and Ba, ICLR 2015, algorithm 1.
 
         m <- beta1 m + (1 - beta1) g         v <- beta2 v + (1 - beta2) g^2
         w <- w - rate (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
 
-    `steps`: how many were made before with this state, as by a run that is resumed. t counts from there.
+    `steps`: how many were made before with this state, as by a run that is resumed. t counts from there. `warmup`:
+    exchanges before its first step where it is outer=.
 
     ValueError, TypeError: a number is wrong.
     """
@@ -90,7 +105,7 @@ def adam(
         variance += (1 - beta2) * gradient * gradient
         w -= rate / (1 - beta1**steps) * mean / (np.sqrt(variance / (1 - beta2**steps)) + epsilon)
 
-    return step
+    return _after(warmup, step)
 
 
 def ftrl(alpha: float = 0.1, beta: float = 1.0, l1: float = 0.0, l2: float = 0.0) -> Step:
@@ -111,6 +126,12 @@ def ftrl(alpha: float = 0.1, beta: float = 1.0, l1: float = 0.0, l2: float = 0.0
         z += gradient - (after - before) / alpha * w
         w[...] = np.where(np.abs(z) <= l1, 0, (np.sign(z) * l1 - z) / ((beta + after) / alpha + l2))
 
+    return _after(None, step)
+
+
+def _after(warmup: int | None, step: Step) -> Step:
+    """`step`, which says how long its warm-up is as an outer step. None: it is none."""
+    step.__dict__["warmup"] = warmup if warmup is None else arguments.whole("warmup", warmup, 0)
     return step
 
 

@@ -18,23 +18,31 @@ Step = Callable[..., None]
 
 
 class Outer:
-    """The step `step` and its state, for parameters as `like`. Without a step, changes are added as they are. Local."""
+    """The step `step` and its state, for parameters as `like`. Local.
+
+    Without a step, and while its warm-up lasts, changes are added as they are.
+    """
 
     def __init__(self, step: Step | None, like: Array) -> None:
-        self._step = step
-        self.state = [] if step is None else [np.zeros_like(like) for _ in range(n_states(step))]
-        """The arrays of the state, in the order of the step's arguments."""
+        self._step, self._warmup = step, warmup(step)
+        self._arrays = [] if step is None else [np.zeros_like(like) for _ in range(n_states(step))]
+        self._warmed = np.zeros(1, np.int64)  # an array: it goes where the state goes, to files and other ranks
+        self.state = [*self._arrays, self._warmed] if self._warmup else self._arrays
+        """The arrays of the state, in the order of the step's arguments; then the exchanges of the warm-up so far."""
 
     def apply(self, params: Array, change: Array) -> None:
         """Change `params` by `change`, in place, as the step has it."""
-        if self._step is None:
+        if self._step is None or self._warmed[0] < self._warmup:
             params += change
+            self._warmed += 1
         else:
-            self._step(params, *self.state, np.negative(change))
+            self._step(params, *self._arrays, np.negative(change))
 
 
 def n_states(step: Any) -> int:
-    """The number of arrays that a step keeps. TypeError: `step` is none."""
+    """The number of arrays that a step keeps. TypeError: `step` is none, or no outer one."""
+    if getattr(step, "warmup", 0) is None:
+        raise TypeError("outer must not be malt.optim.ftrl, whose w begins at 0: malt.optim.adagrad, say, keeps w")
     try:
         count = len(inspect.signature(step).parameters) - 2
     except (TypeError, ValueError):
@@ -44,6 +52,11 @@ def n_states(step: Any) -> int:
             f"outer must be a step(w, *state, gradient), as malt.optim.nesterov(0.7, 0.9) makes it, got {step!r}"
         )
     return count
+
+
+def warmup(step: Any) -> int:
+    """The exchanges before the first one that makes this step."""
+    return getattr(step, "warmup", 0)
 
 
 def counts_steps(step: Any) -> bool:
@@ -58,4 +71,4 @@ def described(step: Step | None) -> str | None:
         return None
     cells = [cell.cell_contents for cell in getattr(step, "__closure__", None) or ()]
     numbers = [value for value in cells if isinstance(value, (int, float))]
-    return f"{getattr(step, '__qualname__', type(step).__name__)} {numbers}"
+    return f"{getattr(step, '__qualname__', type(step).__name__)} {numbers}, warmup {warmup(step)}"

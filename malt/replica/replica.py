@@ -59,7 +59,8 @@ class Replica(Finishing):
     The rest goes with average="delta", but for `wire`:
 
     `outer`: a step of malt.optim, made for this Replica alone, as malt.optim.nesterov(0.7, 0.9). The mean of the
-    changes, negated, is its gradient, and its result the next base (DiLoCo, arXiv 2311.08105). Under "asp" and "ssp:S"
+    changes, negated, is its gradient, and its result the next base (DiLoCo, arXiv 2311.08105). The first exchanges, by
+    default five, are its warm-up: the mean is added as it is (malt.optim, `warmup`). Under "asp" and "ssp:S"
     each rank makes the step with its own change, and the results are averaged: for the linear steps momentum and
     nesterov the same, but for what is under way. A step that counts, as adam, is for parameters of one dtype.
     Along a graph that is not complete, as "pairs", no rank hears of all changes, and the step brings ranks together,

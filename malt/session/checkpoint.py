@@ -13,23 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import PeerLost
-from malt.files import checkpoint
+from malt.files import checkpoint, values
+from malt.files.arrays import array_of, checked
 from malt.files.checkpoint import RESERVED, Content
 from malt.files.npz import Member, Streamed
+from malt.files.values import Packed
 from malt.session import session
 from malt.session.collectives import allgather, lowest
 from malt.session.sharded_state import dealt, head, incomplete, open_places, rested, streamed
+from malt.session.state import AsArray, member
 from malt.world.agreement import exchange, succeed
 from malt.world.world import World
 from vol import OwnedVector, arguments
 
 State = dict[str, Any]
-"""Arrays and sharded vectors by name."""
-Members = dict[str, Member]
+"""Arrays, other values and sharded vectors by name."""
+Members = dict[str, Member | Packed]
 """They, as a file has them."""
 
-_KINDS: Final = "biufcSUmM"
-"""Kinds of dtypes that a checkpoint can hold: truth values, numbers, text, dates and durations."""
 _LONGEST_NAME: Final = 255
 
 
@@ -93,9 +94,10 @@ class Checkpoint:
     def save(self, state: Mapping[str, Any], force: bool = False) -> bool:
         """Write `state` to the file if a save is due, or at once with `force`. Return whether it was written. Local.
 
-        `state`: arrays, numbers and strings by name. Only the lowest rank writes. The others return False; their time
-        until the next save starts anew as well. Where the file cannot be written, as on a full disk, the training goes
-        on: one line on stderr gives the reason, the file is left unchanged, and the next save that is due tries again.
+        `state`: by name, arrays, tensors of torch, numbers, strings and None, and lists, tuples and dicts of these, as
+        the state of a generator. Only the lowest rank writes. The others return False; their time until the next save
+        starts anew as well. Where the file cannot be written, as on a full disk, the training goes on: one line on
+        stderr gives the reason, the file is left unchanged, and the next save that is due tries again.
 
         It is Collective where the session has sharded vectors. `state` may hold those, the same on all ranks, with all
         that was pushed before the call. The lowest rank says whether a save is due, or forced. It reads and writes the
@@ -109,17 +111,17 @@ class Checkpoint:
         if world.sharded:
             with world.transport.calling("Checkpoint.save"):
                 return self._save_together(world, state, force)
-        members = _members(state)
+        _check(state)
         if not (force or self.due()):
             return False
-        is_written = lowest() and self._write(members)
+        is_written = lowest() and self._write(_members(state))
         self._since_s = world.transport.clock()
         return is_written
 
     def _save_together(self, world: World, state: Mapping[str, Any], force: bool) -> bool:
         """Save a state that may hold sharded vectors. Collective."""
         transport = world.transport
-        succeed(transport, lambda: _members(state))
+        succeed(transport, lambda: _check(state))
         vectors = sorted(f"{name!r}: {value}" for name, value in state.items() if isinstance(value, OwnedVector))
         reports = exchange(transport, [vectors, force or self.due()])
         writer = min(reports)
@@ -141,9 +143,11 @@ class Checkpoint:
         """The state in the file, the same on all ranks, or None if there is no file. Collective.
 
         The lowest rank reads and checks the file, and sends the state to the others. A rank that has come back, and not
-        made a vector or Replica yet, reads it alone: Local. The arrays are copies of this
-        rank's own, C-contiguous and writable. A number or a string is an array of no dimensions: int(state["epoch"]).
-        Sharded vectors are new ones; open ones of which a rank has failed with its part are closed.
+        made a vector or Replica yet, reads it alone: Local. The arrays are copies of this rank's own, C-contiguous and
+        writable. Tensors are arrays, too; those of bfloat16 and of 8 bits have become float32, which has all their
+        numbers. A number or a string is an array of no dimensions: int(state["epoch"]). So is a list of numbers an
+        array. None, an integer of more than 64 bits, a dict and any other list or tuple are what they were. Sharded
+        vectors are new ones; open ones of which a rank has failed with its part are closed.
 
         Errors are the same on all ranks, and leave the file unchanged. ValueError: it is damaged, is no checkpoint of
         malt, has another format, or has another `program` or `match`. OSError: it cannot be read, or the folder does
@@ -153,7 +157,9 @@ class Checkpoint:
         world = session.world()
         if world.is_outside:  # it comes back, and the others are at work
             found = self._read()
-            return None if found is None else {name: one for name, one in found.items() if isinstance(one, np.ndarray)}
+            return None if found is None else {
+                name: values.unpack(_packed(one)) for name, one in found.items() if not isinstance(one, Streamed)
+            }  # fmt: skip
         root, state = None, None
         with world.transport.calling("Checkpoint.load"):
             while True:
@@ -181,14 +187,17 @@ class Checkpoint:
             return None
         for vector in partial:
             vector.leave()
-        empty = succeed(transport, lambda: {name: np.empty(*one) for name, is_whole, one in heads if is_whole})
+        whole = succeed(transport, lambda: {name: _room(one) for name, is_whole, one in heads if is_whole})
+        if found is not None:
+            whole = {name: _packed(one) for name, one in found.items() if not isinstance(one, Streamed)}
         state: State = {}
         with suppress(PeerLost):  # it has failed since: `load` finds that
             for name, is_whole, described in heads:
                 mine = None if found is None else found[name]
                 if is_whole:
-                    state[name] = empty[name] if mine is None else mine
-                    transport.broadcast(state[name])
+                    for array in whole[name].arrays:
+                        transport.broadcast(array)
+                    state[name] = values.unpack(whole[name])
                 else:
                     state[name] = dealt(world, name, described, mine if isinstance(mine, Streamed) else None)
         return state
@@ -232,25 +241,40 @@ def _seconds(every_s: Any) -> float:
     return number
 
 
-def _members(state: Mapping[str, Any], touched: Mapping[str, int] | None = None) -> Members:
-    """What a file holds of `state`. TypeError, ValueError: it cannot hold it. ClosedError.
+def _check(state: Mapping[str, Any]) -> None:
+    """Check, without copies, that a file can hold `state`. TypeError, ValueError: it cannot. ClosedError."""
+    _members(state, as_array=checked)
 
-    `touched`: the numbers of entries of its sparse vectors.
-    """
+
+def _members(
+    state: Mapping[str, Any], touched: Mapping[str, int] | None = None, as_array: AsArray = array_of
+) -> Members:  # fmt: skip
+    """What a file holds of `state`, which `_check` has checked. `touched`: the numbers of entries of sparse vectors."""
     return {
         _checked_name(name): (
-            streamed(value, (touched or {}).get(name, 0)) if isinstance(value, OwnedVector) else _checked(name, value)
+            streamed(value, (touched or {}).get(name, 0))
+            if isinstance(value, OwnedVector)
+            else member(name, value, as_array)
         )
         for name, value in state.items()
     }
 
 
 def _heads(members: Members) -> list[Any]:
-    """The name of each member, whether all ranks get it whole, and its dtype and shape, or the `head` of a vector."""
+    """The name of each member, whether all ranks get it whole, and its text, or the `head` of a vector."""
     return [
-        [name, False, head(one)] if isinstance(one, Streamed) else [name, True, (one.shape, one.dtype.str)]
+        [name, False, head(one)] if isinstance(one, Streamed) else [name, True, _packed(one).text]
         for name, one in members.items()
     ]
+
+
+def _packed(whole: NDArray[Any] | Packed) -> Packed:
+    return whole if isinstance(whole, Packed) else values.pack(whole)
+
+
+def _room(text: str) -> Packed:
+    """A value of this text, whose arrays are to be filled."""
+    return Packed(text, [np.empty(shape, dtype) for dtype, shape in values.layout(text)])
 
 
 def _checked_name(name: Any) -> str:
@@ -260,18 +284,6 @@ def _checked_name(name: Any) -> str:
         raise ValueError(f"state: a name must be 1 to {_LONGEST_NAME} characters that can be printed, and not begin "
                          f"with {RESERVED!r}, got {name!r}")  # fmt: skip
     return name
-
-
-def _checked(name: str, value: Any) -> NDArray[Any]:
-    """`value` as an array; not a copy if it is one. TypeError, ValueError: the file cannot hold it."""
-    array = np.asarray(value)
-    if array.dtype.kind not in _KINDS or isinstance(value, np.ma.MaskedArray):
-        kind = f"an array of {array.dtype}" if type(value) is np.ndarray else type(value).__name__
-        hint = ": give each of its entries a name in state" if isinstance(value, (Mapping, list, tuple)) else ""
-        raise TypeError(f"state[{name!r}] must be an array of numbers or text, a number or a string, got {kind}{hint}")
-    if isinstance(value, (str, bytes)) and array.item() != value:
-        raise ValueError(f"state[{name!r}] ends in NUL, which an array would lose")
-    return array
 
 
 def _check_same(path: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:

@@ -57,6 +57,16 @@ class Bucket:
             if one.grad is not None and one.grad.layout != torch.strided:
                 raise ValueError(f"{name} has a sparse gradient, which malt.torch does not average")
 
+    def is_finite(self) -> bool:
+        """Whether the gradients that there are hold finite numbers alone. Local."""
+        grads = [one.grad for one in self.parameters if one.grad is not None]
+        return all(bool(grad.sum(dtype=torch.float64).isfinite()) for grad in grads)
+
+    def drop(self) -> None:
+        """Let go of all gradients. Local."""
+        for one in self.parameters:
+            one.grad = None
+
     def add(self, number: int) -> bool:
         """Copy the gradient of the parameter `number`; return whether all are here now, at this step. Local."""
         grad = self.parameters[number].grad

@@ -14,6 +14,7 @@ they take turns in one thread, and cannot within a backward pass, below the fram
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -26,10 +27,16 @@ from vol import Vector
 
 
 class Gradients:
-    """The gradients of `parameters`, by name. Collective. `name`: for messages."""
+    """The gradients of `parameters`, by name. Collective. `name`: for messages.
 
-    def __init__(self, transport: Transport, parameters: Mapping[str, Tensor], name: str) -> None:
-        self._transport, self._name = transport, name
+    `check_finite`: a rank whose gradients of a step hold NaN or infinity counts as one that has none.
+    """
+
+    def __init__(
+        self, transport: Transport, parameters: Mapping[str, Tensor], name: str, check_finite: bool = False
+    ) -> None:  # fmt: skip
+        self._transport, self._name, self._check_finite = transport, name, check_finite
+        self._has_warned = False
         self._buckets = buckets(parameters, name)
         self._hooks: list[Callable[[], None]] = []
         self._sender = Sender()
@@ -50,6 +57,8 @@ class Gradients:
         """
         for bucket in self._buckets:
             bucket.check()
+        if self._check_finite and not all(bucket.is_finite() for bucket in self._buckets):
+            self._leave_out()
         *others, last = self._buckets
         last.notes[:] = [bucket.is_sent and not bucket.is_current() for bucket in others]
         for bucket in self._buckets:
@@ -74,6 +83,15 @@ class Gradients:
             bucket.vector.close()
 
     # -- private ----------------------------------------------------------------------------------------------
+
+    def _leave_out(self) -> None:
+        """Have no gradients at this step. What was sent of them is then stale."""
+        for bucket in self._buckets:
+            bucket.drop()
+        if not self._has_warned:
+            who = f"the gradients of rank {self._transport.rank}"
+            print(f"malt: {self._name}: {who} are not finite, and count as none", file=sys.stderr, flush=True)
+        self._has_warned = True
 
     def _watch(self, bucket: Bucket) -> None:
         """Send a bucket once a backward pass has computed all its gradients."""

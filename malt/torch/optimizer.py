@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,8 +14,10 @@ from malt.replica import consensus
 from malt.replica.finishing import Finishing
 from malt.replica.replica import Replica
 from malt.session import session
+from malt.torch.bypasses import Bypasses
+from malt.torch.contents import Contents
 from malt.torch.gradients import Gradients
-from malt.torch.tensors import Tensors
+from malt.torch.tensors import Tensors, broadcast, sum_of
 from malt.world import agreement
 from vol import Vector, arguments
 
@@ -32,14 +35,23 @@ class Optimizer(Finishing, torch.optim.Optimizer):
 
     All ranks start from the model of rank 0, with all its parameters and buffers. Parameters that `optimizer` trains
     are exchanged. A parameter that is shared by layers is one. Frozen parameters are not exchanged. Buffers of
-    floating-point numbers are averaged; those of integers stay each rank's own, and end as those of the lowest rank.
-    Contiguous tensors of float32 and float64 on the CPU are not copied; float16 and bfloat16 are exchanged as float32,
-    by way of copies, and tensors of CUDA by way of pinned memory. The state of `optimizer` is each rank's own.
+    floating-point numbers are averaged; those of whole or complex numbers, and sparse ones, stay each rank's own. The
+    module may assign buffers anew: they are looked up at each exchange. Buffers that are no part of a state dict may
+    change their shapes, too, and are then left alone. Contiguous tensors of float32 and float64 on the CPU are not
+    copied; those of fewer bits are exchanged as float32, by way of copies, and tensors of CUDA by way of pinned memory.
+    The state of `optimizer` is each rank's own.
 
     `average`: "model", "delta", with `every`, `graph`, `sync`, `outer`, `wire`, `top`, `fragments` as malt.Replica has
     them; `every` counts steps. "gradient": all ranks average their gradients before each step, and take the same steps.
     Gradients on the CPU travel during the backward pass. Where the loop changes them after it, all are sent at the step
     from then on. `sync`: by default "asp"; "bsp" for gradients, `wire` and `top`.
+
+    `check_finite`: what holds NaN or infinity stays on its rank, as by malt.Replica. A rank whose gradients do counts
+    as one without gradients at that step.
+
+    `step`: the name of another method of `optimizer` that ends a step, as "second_step" of sharpness-aware
+    minimization. It then does what `step` does. Without it a method that changes parameters is an error, as ranks would
+    train apart.
 
     It is an optimizer itself, with the parameter groups, state and attributes of `optimizer`, for schedulers of step
     sizes and checkpoints. Its `state_dict` can be loaded by `optimizer`, too.
@@ -54,8 +66,8 @@ class Optimizer(Finishing, torch.optim.Optimizer):
     def __init__(
         self, optimizer: torch.optim.Optimizer, model: torch.nn.Module, every: int = 1, average: str = "model",
         graph: Any = "auto", sync: str | None = None, *, outer: Callable[..., None] | None = None,
-        wire: str | None = None, top: float | None = None, fragments: int = 1,
-        name: str | None = None,
+        wire: str | None = None, top: float | None = None, fragments: int = 1, check_finite: bool = False,
+        step: str | None = None, name: str | None = None,
     ) -> None:  # fmt: skip
         self.optimizer = optimizer
         """The optimizer of torch."""
@@ -64,66 +76,72 @@ class Optimizer(Finishing, torch.optim.Optimizer):
         self._name = f"malt.torch.Optimizer {made + 1}" if name is None else name
         if sync is None:
             sync = "bsp" if average == "gradient" or wire is not None or top is not None else "asp"
-        self._options = dict(every=every, graph=graph, sync=sync)
+        self._options = dict(every=every, graph=graph, sync=sync, check_finite=check_finite)
         self._changed = dict(average=average, outer=outer, wire=wire, top=top, fragments=fragments)
         self._replicas: list[tuple[Replica, Tensors]] = []
         self._gradients: Gradients | None = None
+        self._step = step
+        self._bypasses = Bypasses(optimizer)
         self._has_stepped = self._open = False
         self.restart()
 
     def restart(self) -> None:
         """Begin anew with the model of rank 0, and with the parameters that are trained now. Collective.
 
-        To be called after parameters were frozen or set free. `add_param_group` and `load_state_dict` do so.
+        To be called after a change of the model: parameters that were set free, pruned or parametrized, a new buffer,
+        another dtype. To keep what all ranks have trained, call `finish` before the change. `add_param_group` and
+        `load_state_dict` call it themselves.
 
         ValueError, MemoryError: as the constructor.
         """
         self.close()
         transport = session.world().transport
 
-        def check() -> tuple[_Split, dict[str, Any]]:
-            split = _Split(self.optimizer, self._model)
+        def check() -> tuple[Contents, dict[str, Any]]:
+            if isinstance(self.optimizer, Optimizer):
+                raise TypeError("optimizer is a malt.torch.Optimizer already")
+            contents = Contents(self.optimizer, self._model)
             if self._average == "gradient":
                 _check_gradients(**self._options, **self._changed)
-            return split, {"name": self._name, "average": self._average, "tensors": split.described}
+            return contents, {"name": self._name, "average": self._average, "tensors": contents.described}
 
-        split, _ = agreement.agree(transport, "malt.torch.Optimizer", check)
-        self._split, self._open = split, True
-        self._broadcast(split.left)
+        contents, _ = agreement.agree(transport, "malt.torch.Optimizer", check)
+        self._contents, self._open = contents, True
+        if self._step is None:
+            self._bypasses.refuse_steps()
+        self._broadcast(contents.left)
         if self._average == "gradient":
-            self._broadcast({**split.trained, **split.buffers})
-            self._gradients = Gradients(transport, split.trained, self._name)
+            self._broadcast({**contents.trained, **contents.buffers})
+            self._gradients = Gradients(transport, contents.trained, self._name, self._options["check_finite"])
             return
-        self._add(split.trained, self._name, **self._changed)
-        if split.buffers:
-            self._add(split.buffers, f"{self._name}, buffers")
+
+        def trained() -> Mapping[str, Tensor]:
+            contents.look_up()  # before the buffers, which are exchanged next
+            return contents.trained
+
+        self._add(trained, self._name, **self._changed)
+        if contents.buffers:
+            self._add(lambda: contents.buffers, f"{self._name}, buffers")
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step of the optimizer of torch, and exchange if that is due. Return what its step returns. One-sided.
 
         Call it once for any number of backward passes, as without malt.
 
-        ValueError: parameters are not those of the start, or of other dtypes, or one that was frozen is trained; a
-        closure, with average="gradient". ClosedError: the call follows finish, close or malt.finalize.
+        ValueError: the model has changed in more than values and buffers; a closure, with average="gradient".
+        ClosedError: the call follows finish, close or malt.finalize.
         """
-        if not self._open:
-            raise ClosedError(f"{self._name}.step: it has left, by finish or close")
-        self._split.check()
+        if closure is None:
+            return self._take("step")
         if self._gradients is not None:
-            if closure is not None:
-                raise ValueError('a closure finds gradients within a step: it does not go with average="gradient"')
-            self._gradients.average()
-        self._has_stepped = True
-        result = self.optimizer.step() if closure is None else self.optimizer.step(closure)
-        for replica, tensors in self._replicas:
-            if replica.step():
-                tensors.write()
-        return result
+            raise ValueError('a closure finds gradients within a step: it does not go with average="gradient"')
+        return self._take("step", closure)
 
     def finish(self) -> None:
         """Replace parameters and buffers by the means of those of all ranks: the same bits on all. Collective.
 
-        Means are as by malt.Replica.finish; integers are those of the lowest rank. A second call does nothing.
+        Means are as by malt.Replica.finish. Whole and complex numbers are those of the lowest rank. Frozen parameters
+        are averaged where ranks have changed them. A second call does nothing.
 
         ClosedError, DeadlinePassed, ValueError: as malt.Replica.finish.
         """
@@ -134,9 +152,11 @@ class Optimizer(Finishing, torch.optim.Optimizer):
             tensors.write()
         if self._gradients is not None:
             self._gradients.close()
-            self._mean({**self._split.trained, **self._split.buffers})
-        self._broadcast({name: one for name, one in self._split.left.items() if not one.is_floating_point()})
+            agreement.succeed(session.world().transport, self._contents.look_up, f"{self._name}.finish")
+            self._mean({**self._contents.trained, **self._contents.buffers})
+        self._finish_left()
         self._open = False
+        self._bypasses.accept_steps()
 
     def close(self) -> None:
         """End the exchange without a common model: peers no longer wait for this rank. One-sided."""
@@ -145,6 +165,7 @@ class Optimizer(Finishing, torch.optim.Optimizer):
         if self._gradients is not None:
             self._gradients.close()
         self._replicas, self._gradients, self._open = [], None, False
+        self._bypasses.accept_steps()
 
     @property
     def vectors(self) -> list[Vector]:
@@ -176,7 +197,12 @@ class Optimizer(Finishing, torch.optim.Optimizer):
     def __getattr__(self, name: str) -> Any:
         if name == "optimizer":
             raise AttributeError(name)
-        return getattr(self.optimizer, name)
+        found = getattr(self.optimizer, name)
+        if name == self._step:
+            return partial(self._take, name)
+        if self._step is None and getattr(found, "__self__", None) is self.optimizer:
+            return self._bypasses.watched(found, self._contents.trained.values())
+        return found
 
     def __repr__(self) -> str:
         return f"malt.torch.{self.optimizer!r}"
@@ -184,9 +210,9 @@ class Optimizer(Finishing, torch.optim.Optimizer):
     def __getstate__(self) -> Any:
         raise TypeError("a malt.torch.Optimizer is not copied or pickled: state_dict() is what a checkpoint holds")
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
+    def zero_grad(self, *words: Any, **options: Any) -> None:
         """As the optimizer of torch. Local."""
-        self.optimizer.zero_grad(set_to_none)
+        self.optimizer.zero_grad(*words, **options)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a parameter group to the optimizer of torch, and `restart`. Collective."""
@@ -215,8 +241,24 @@ class Optimizer(Finishing, torch.optim.Optimizer):
 
     # -- private ----------------------------------------------------------------------------------------------
 
-    def _add(self, some: Mapping[str, Tensor], name: str, **options: Any) -> None:
-        tensors = Tensors(some)
+    def _take(self, method: str, *words: Any, **options: Any) -> Any:
+        """Take a step by this method of the optimizer of torch, and exchange if that is due."""
+        if not self._open:
+            raise ClosedError(f"{self._name}.{method}: it has left, by finish or close")
+        self._contents.check()
+        if self._gradients is not None:
+            self._contents.look_up()
+            self._gradients.average()
+        self._has_stepped = True
+        with self._bypasses.step():
+            result = getattr(self.optimizer, method)(*words, **options)
+        for replica, tensors in self._replicas:
+            if replica.step():
+                tensors.write()
+        return result
+
+    def _add(self, look_up: Callable[[], Mapping[str, Tensor]], name: str, **options: Any) -> None:
+        tensors = Tensors(look_up)
         replica = Replica(tensors.arrays, name=name, **self._options, **options)
         replica.trust()
         tensors.write()
@@ -226,86 +268,33 @@ class Optimizer(Finishing, torch.optim.Optimizer):
         return self._replicas[0][0].outer_state if self._replicas else []
 
     def _broadcast(self, some: Mapping[str, Tensor]) -> None:
-        tensors, transport = Tensors(some), session.world().transport
+        transport = session.world().transport
         with transport.calling(self._name):
-            for array in tensors.arrays().values():
-                transport.broadcast(array)
-        tensors.write()
+            for one in some.values():
+                broadcast(transport, one)
 
     def _mean(self, some: Mapping[str, Tensor]) -> None:
-        tensors, transport, call = Tensors(some), session.world().transport, f"{self._name}.finish"
+        tensors, transport, call = Tensors(lambda: some), session.world().transport, f"{self._name}.finish"
+        arrays, counts, finite = list(tensors.arrays().values()), self._has_stepped, self._options["check_finite"]
         with transport.calling(call):
             session.world().notes.agree(transport, call, lambda: (True, {}))  # of the rows of all epochs
-            consensus.mean(
-                transport, list(tensors.arrays().values()), counts=self._has_stepped, check_finite=False, else_all=True
-            )
+            consensus.mean(transport, arrays, counts=counts, check_finite=finite, else_all=True)
         tensors.write()
 
-
-class _Split:
-    """The tensors of a model by what becomes of them. TypeError, ValueError: arguments are wrong."""
-
-    def __init__(self, optimizer: Any, model: Any) -> None:
-        if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, Optimizer):
-            raise TypeError(f"optimizer must be one of torch.optim, got {type(optimizer).__name__}")
-        if not isinstance(model, torch.nn.Module):
-            raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-        self._optimizer, self._count = optimizer, _count(optimizer)
-        trained = {id(one) for group in optimizer.param_groups for one in group["params"]}
-        named = dict(model.named_parameters())
-        if strangers := len(trained - {id(one) for one in named.values()}):
-            raise ValueError(
-                f"the optimizer has {strangers} parameters that are not the model's: give a module that holds them, too"
-            )
-        self._frozen = {name: one for name, one in named.items() if id(one) in trained and not one.requires_grad}
-        self.trained = {name: one for name, one in named.items() if id(one) in trained and one.requires_grad}
-        """The parameters that are exchanged, by name, each once."""
-        buffers = dict(model.named_buffers())
-        self.buffers = {name: one for name, one in buffers.items() if one.is_floating_point()}
-        """The buffers that are averaged."""
-        self.left = {
-            name: one for name, one in {**named, **buffers}.items() if name not in {**self.trained, **self.buffers}
-        }
-        """All other tensors, which are those of rank 0 at the start."""
-        self._kinds = {name: _kind(one) for name, one in self.trained.items()}
-        if not self.trained:
-            raise ValueError("the optimizer has no parameter that is trained")
-        Tensors({**named, **buffers})
-
-    @property
-    def described(self) -> list[str]:
-        """Name, dtype and shape of each tensor, in words."""
-        every = {**self.trained, **self.buffers, **self.left}
-        return [f"{name}: {one.dtype}{list(one.shape)}" for name, one in every.items()]
-
-    def check(self) -> None:
-        """Check that what is trained is what is exchanged. ValueError: it is not."""
-        if (count := _count(self._optimizer)) != self._count:
-            raise ValueError(
-                f"the optimizer had {self._count} parameters at the start and has {count} now: call add_param_group "
-                "of malt.torch.Optimizer, or restart() on all ranks first"
-            )
-        for name, one in self.trained.items():
-            if _kind(one) != self._kinds[name]:
-                was, now = (" on ".join(map(str, kind)) for kind in (self._kinds[name], _kind(one)))
-                raise ValueError(f"{name} was {was} at the start and is {now}: call restart() on all ranks first")
-        for name, one in self._frozen.items():
-            if one.requires_grad:
-                raise ValueError(
-                    f"{name} was frozen at the start and is trained now: call restart() on all ranks first"
-                )
+    def _finish_left(self) -> None:
+        """Give all ranks the same tensors of those that were not exchanged."""
+        left = self._contents.left
+        self._broadcast({name: one for name, one in left.items() if not one.is_floating_point()})
+        frozen = {name: one for name, one in left.items() if one.is_floating_point()}
+        transport = session.world().transport
+        with transport.calling(f"{self._name}.finish"):
+            sums = list(agreement.exchange(transport, [sum_of(one) for one in frozen.values()]).values())
+        changed = [name for name, *those in zip(frozen, *sums, strict=True) if len(set(those)) > 1]
+        if changed:
+            self._mean({name: frozen[name] for name in changed})
 
 
-def _count(optimizer: torch.optim.Optimizer) -> int:
-    """The number of parameters of an optimizer."""
-    return sum(len(group["params"]) for group in optimizer.param_groups)
-
-
-def _kind(one: Tensor) -> tuple[torch.dtype, torch.device]:
-    return one.dtype, one.device
-
-
-def _check_gradients(every: Any, graph: Any, sync: Any, **changed: Any) -> None:
+def _check_gradients(every: Any, graph: Any, sync: Any, check_finite: Any, **changed: Any) -> None:
     """Check the arguments with average="gradient". ValueError: they do not go with it."""
     if arguments.whole("every", every, 1) != 1:
         raise ValueError('average="gradient" exchanges at every step: to exchange less often, call step less often')

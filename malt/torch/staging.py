@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -37,21 +37,27 @@ def finish(waits: Iterable[Wait]) -> None:
 
 
 class Staging:
-    """Tensors by name, and for each of a GPU one of the host that stands for it. Local."""
+    """Memory of the host that stands for tensors of a GPU, by name. Local."""
 
-    def __init__(self, tensors: dict[str, Tensor]) -> None:
+    def __init__(self) -> None:
+        self._far: dict[str, Tensor] = {}
+        self._stands: dict[str, Tensor] = {}
+
+    def fetch(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors in memory of the host, by name: themselves, or copies of what a GPU's hold. Complete on return.
+
+        The memory is the same at each call: shapes and dtypes are.
+        """
         self._far = {name: one.detach() for name, one in tensors.items() if is_far(one)}
-        self.near = tensors | {name: host_zeros(one.shape, one.dtype) for name, one in self._far.items()}
-        """All of them in memory of the host. A tensor that is there stands for itself."""
-
-    def fetch(self) -> None:
-        """Copy from the GPU. Complete on return."""
         for name, one in self._far.items():
-            self.near[name].copy_(one, non_blocking=True)
+            if name not in self._stands:
+                self._stands[name] = host_zeros(one.shape, one.dtype)
+            self._stands[name].copy_(one, non_blocking=True)
         finish(begun(self._far.values()))
+        return {name: self._stands[name] if name in self._far else one for name, one in tensors.items()}
 
     def push(self) -> None:
         """Copy to the GPU. Complete on return, as the memory of the host may change then."""
         for name, one in self._far.items():
-            one.copy_(self.near[name], non_blocking=True)
+            one.copy_(self._stands[name], non_blocking=True)
         finish(begun(self._far.values()))

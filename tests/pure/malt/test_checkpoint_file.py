@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.lib import format as npy
 
-from malt.files import checkpoint
+from malt.files import checkpoint, values
 from malt.files.checkpoint import Content
 
 pytestmark = pytest.mark.serial
@@ -52,6 +52,14 @@ def test_numpy_reads_it(path):
     checkpoint.write(path, Content("p", {}, {"w": np.arange(3.0)}))
     with np.load(path, allow_pickle=False) as file:
         assert file["w"].tolist() == [0, 1, 2]
+
+
+def test_values_around_arrays(path):
+    value = {"a": [np.arange(3), None, 2**100], "b": (np.array("c"),)}
+    checkpoint.write(path, Content("p", {}, {"v": values.pack(value), "w": np.arange(2)}))
+    back = checkpoint.read(path).arrays
+    assert list(back) == ["v", "w"]
+    np.testing.assert_equal(values.unpack(back["v"]), value)
 
 
 class TestDamage:
@@ -211,6 +219,16 @@ class TestForged:
     @pytest.mark.parametrize("about", ["", "{}", "[]", "1", '{"format": 1}', '{"format": 1, "program": 1}'])
     def test_without_a_description(self, forge, path, about):
         forge({"malt.about": np.array(about), "w": np.arange(2)})
+        with pytest.raises(ValueError, match="not a checkpoint of malt, but for its checksum"):
+            checkpoint.read(path)
+
+    @pytest.mark.parametrize("text", [
+        '{"array": ["<f8", [3]]}', '{"array": ["<f4", [2]]}', '{"array": ["|O", [2]]}', '{"array": 3}', '{"dict": []}',
+        '{"array": ["<f8", [2]], "b": 1}', "[",
+    ])  # fmt: skip
+    def test_a_value_whose_arrays_are_not_as_described(self, forge, path, text):
+        about = '{"format": 1, "program": "p", "description": {}, "values": ["v"]}'
+        forge({"malt.about": np.array(about), "v": np.array(text), "malt.v.0": np.zeros(2)})
         with pytest.raises(ValueError, match="not a checkpoint of malt, but for its checksum"):
             checkpoint.read(path)
 

@@ -75,8 +75,9 @@ def test_chunks_are_dealt_evenly_and_stay_where_they_are(ranks, count):
 
 
 VALUES = [
-    None, True, 3, 10**30, 0.1, float("inf"), "text\0", [], (), [1, (2.5, "x")], {"a": np.arange(3)}, np.float32(0.1),
-    np.zeros(()), np.zeros((0, 2), ">f4"), np.array(["ab", "c"]), np.arange(6).reshape(2, 3).T, slice(2, 5),
+    None, True, 3, 10**30, 0.1, float("inf"), "text\0", [], (), [1, (2.5, "x")], {"a": np.arange(3)},
+    {1: "b"}, np.float32(0.1), np.zeros(()), np.zeros((0, 2), ">f4"), np.array(["ab", "c"]),
+    np.arange(6).reshape(2, 3).T, slice(2, 5),
     3 + 4j, Counter({"a": 2, 3: 1, (1, None): 4}), Counter(),
 ]  # fmt: skip
 
@@ -89,7 +90,7 @@ def test_values_arrive_as_they_were():
     assert (matrix != other).nnz == 0 and other.shape == (9, 4)
 
 
-@pytest.mark.parametrize("value", [object(), {1: 2}, np.array([object()]), Counter({b"x": 1}), {3}, np.ma.zeros(3)])
+@pytest.mark.parametrize("value", [object(), {(1,): 2}, np.array([object()]), Counter({b"x": 1}), {3}, np.ma.zeros(3)])
 def test_other_values_are_refused(value):
     with pytest.raises(TypeError, match="cannot be exchanged"):
         pack(value)

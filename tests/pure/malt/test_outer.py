@@ -10,7 +10,7 @@ import malt
 pytestmark = pytest.mark.serial
 
 N = 200
-SMOOTH = dict(rate=0.7, decay=0.9)
+SMOOTH = dict(rate=0.7, decay=0.9, warmup=2)
 
 
 def changes(rank, step):
@@ -36,24 +36,28 @@ def trained(ranks, exchanges, start=1.0, **options):
     return malt.simulate(train, ranks, seed=1)
 
 
-def twin(ranks, exchanges, decay=0.9):
-    """DiLoCo with Nesterov momentum, as it is written: the parameters after each exchange, and the velocity."""
+def twin(ranks, exchanges, decay=0.9, warmup=2):
+    """DiLoCo with Nesterov momentum, as it is written, after the warm-up: parameters, and the velocity in the end."""
     base, velocity, seen = np.full(N, 1.0), np.zeros(N), []
     for step in range(1, exchanges + 1):
         gradient = -np.mean([changes(rank, step) for rank in range(ranks)], axis=0)
-        velocity = decay * velocity - 0.7 * gradient
-        base = base + decay * velocity - 0.7 * gradient
+        if step <= warmup:
+            base = base - gradient
+        else:
+            velocity = decay * velocity - 0.7 * gradient
+            base = base + decay * velocity - 0.7 * gradient
         seen.append(base)
     return seen, velocity
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_an_outer_step_is_one_by_the_mean_of_changes(ranks):
-    everyone = trained(ranks, 8, sync="bsp", outer=malt.optim.nesterov(**SMOOTH))
-    expected, velocity = twin(ranks, 8)
+@pytest.mark.parametrize(("ranks", "warmup", "given"), [(1, 2, [2]), (2, 0, [0]), (3, 3, [3]), (2, 5, [])])
+def test_an_outer_step_is_one_by_the_mean_of_changes(ranks, warmup, given):
+    everyone = trained(ranks, 8, sync="bsp", outer=malt.optim.nesterov(0.7, 0.9, *given))
+    expected, velocity = twin(ranks, 8, warmup=warmup)
     for seen, state, _ in everyone:
         np.testing.assert_allclose(seen, expected)
-        np.testing.assert_allclose(state, [velocity])
+        np.testing.assert_allclose(state[0], velocity)
+        assert [one.tolist() for one in state[1:]] == [[warmup]] * bool(warmup), "a state goes on in its warm-up"
         assert np.array(seen).tobytes() == np.array(everyone[0][0]).tobytes()
 
 
@@ -71,10 +75,10 @@ def test_under_asp_no_change_and_no_momentum_is_lost():
 @pytest.mark.parametrize("ranks", [4, 5, 8])
 def test_pairs_make_the_outer_step_together_and_come_together(ranks, fragments):
     """The mean over ranks moves as if all had heard of all changes."""
-    exchanges = 80
+    exchanges, warmup = 80, 2 if fragments == 1 else 0  # fragments that leave in turn divide what changes otherwise
     everyone = trained(ranks, exchanges * fragments, sync="bsp", graph="pairs", every=fragments, fragments=fragments,
-                       outer=malt.optim.nesterov(0.7, 0.5))  # fmt: skip
-    seen, expected = np.array([one[0] for one in everyone]), twin(ranks, exchanges, decay=0.5)[0]
+                       outer=malt.optim.nesterov(0.7, 0.5, warmup))  # fmt: skip
+    seen, expected = np.array([one[0] for one in everyone]), twin(ranks, exchanges, decay=0.5, warmup=warmup)[0]
     np.testing.assert_allclose(seen.mean(0)[-1], expected[-1], atol=1e-6)
     if fragments == 1:  # else ranks have also what they have changed since they sent
         np.testing.assert_allclose(seen.mean(0), expected)
@@ -143,7 +147,8 @@ EVERYTHING = sum(np.mean([changes(rank, step) for rank in range(3)], axis=0) for
     dict(sync="bsp"), dict(sync="notify-ack", wire="int8"), dict(sync="asp"), dict(sync="bsp", fragments=3, every=3),
 ], ids=str)  # fmt: skip
 def test_fragments_in_turn_lose_no_change(options):
-    everyone = trained(3, 400, **{"every": 2, "fragments": 2, **options}, outer=malt.optim.nesterov(**SMOOTH))
+    outer = malt.optim.nesterov(0.7, 0.9, warmup=0)
+    everyone = trained(3, 400, **{"every": 2, "fragments": 2, **options}, outer=outer)
     for seen, state, _ in everyone:
         np.testing.assert_allclose(seen[-1], 1 + 0.7 / 0.1 * EVERYTHING, atol=1e-4)
         assert [len(array) for array in state] == [50, 150]

@@ -46,7 +46,7 @@ def loss(model, rank, step):
 
 def tensors(model):
     """All values of a model, as bytes by name."""
-    return {name: one.detach().clone().contiguous().view(-1).float().numpy().tobytes()
+    return {name: one.detach().to_dense().clone().contiguous().view(-1).float().numpy().tobytes()
             for name, one in model.state_dict().items()}  # fmt: skip
 
 
@@ -91,12 +91,15 @@ def test_a_change_of_a_half_precision_tensor_counts_once_however_often_it_is_rea
     from malt.torch.tensors import Tensors
 
     tensor = torch.ones(2, dtype=torch.bfloat16)
-    seen = Tensors({"w": tensor})
+    seen = Tensors(lambda: {"w": tensor})
     seen.arrays()["w"][:] = 1.0035  # bfloat16 has 1.0
     seen.write()
     tensor -= 0.5  # where bfloat16 has numbers twice as close
     for _ in range(3):
         assert seen.arrays()["w"] == pytest.approx(0.5035)
+    for value in (float("nan"), 0.25):  # a model that diverged is set back to one that has not
+        tensor.fill_(value)
+        np.testing.assert_equal(seen.arrays()["w"], np.float32([value] * 2))
 
 
 @with_torch
@@ -111,7 +114,7 @@ def test_all_ranks_end_with_one_model(options, dtype):
     kind = None if dtype is None else getattr(torch, dtype)
 
     def train(rank):
-        outer = {"outer": malt.optim.nesterov(0.7, 0.9)} if "outer" in options else {}
+        outer = {"outer": malt.optim.nesterov(0.7, 0.9, warmup=1)} if "outer" in options else {}
         model, optimizer = trained(rank, dtype=kind, **{**options, **outer})
         memory = [one.data_ptr() for one in model.parameters()]
         with pytest.raises(TypeError, match="is not copied or pickled: state_dict"):
@@ -244,9 +247,9 @@ def test_a_state_dict_goes_on_where_it_was_taken(tmp_path):
 
     def train(rank):
         options = dict(average="delta", every=2, sync="bsp", kind="Adam")
-        model, optimizer = trained(rank, 4, outer=malt.optim.nesterov(0.7, 0.9), **options)
+        model, optimizer = trained(rank, 4, outer=malt.optim.nesterov(0.7, 0.9, warmup=2), **options)
         torch.save([model.state_dict(), optimizer.state_dict()], tmp_path / str(rank))
-        again, resumed = trained(rank, 0, outer=malt.optim.nesterov(0.7, 0.9), **options)
+        again, resumed = trained(rank, 0, outer=malt.optim.nesterov(0.7, 0.9, warmup=2), **options)
         saved = torch.load(tmp_path / str(rank), weights_only=True)
         again.load_state_dict(saved[0])
         torch.optim.Adam(network(0).parameters()).load_state_dict(saved[1])
@@ -291,8 +294,8 @@ def test_parameters_that_are_set_free():
 @with_torch
 @pytest.mark.parametrize(("change", "message"), [
     (lambda torch, model, plain: plain.add_param_group({"params": torch.nn.Linear(2, 2).parameters()}),
-     "had 7 parameters at the start and has 9 now: call add_param_group of malt.torch.Optimizer"),
-    (lambda torch, model, plain: model.double(), "was torch.float32 on cpu at the start and is torch.float64 on cpu: "),
+     r"other parameters \(9\) than at the start \(7\): call add_param_group of malt.torch.Optimizer"),
+    (lambda torch, model, plain: model.double(), r"was torch.float32\[6, 4\] on cpu at the start and is torch.float64"),
 ])  # fmt: skip
 def test_parameters_that_change_unseen_are_named(change, message):
     import torch
@@ -305,6 +308,245 @@ def test_parameters_that_change_unseen_are_named(change, message):
         optimizer.close()
 
     malt.simulate(train, 2)
+
+
+def made(kind, *words):
+    """An object of a class of this file that is of torch's: without torch these are not made."""
+    return kind()(*words)
+
+
+def counting():
+    """A module that assigns buffers anew: numbers of three kinds, of which one is a view of what it is shown."""
+    import torch
+
+    class Counting(torch.nn.Linear):
+        def __init__(self):
+            super().__init__(4, 1)
+            self.register_buffer("mean", torch.zeros(4, dtype=torch.bfloat16))
+            self.register_buffer("same", self.mean)
+            self.register_buffer("last", torch.zeros(4))
+            self.register_buffer("seen", torch.tensor(0))
+            self.register_buffer("phase", torch.ones(1, dtype=torch.complex64))
+            self.register_buffer("cache", torch.zeros(1), persistent=False)
+
+        def forward(self, x):
+            self.mean = self.same = (0.5 * self.mean + 0.5 * x.mean(0)).bfloat16()
+            self.last, self.seen, self.phase = x[0], self.seen + 1 + malt.rank(), self.phase * (1 + malt.rank()) * 1j
+            self.cache = torch.zeros(len(self.cache) + 1)
+            return super().forward(x)
+
+    return Counting
+
+
+@with_torch
+@pytest.mark.parametrize("options", [dict(every=2, sync="bsp"), dict(average="gradient")], ids=str)
+def test_buffers_that_are_assigned_anew(options):
+    import torch
+
+    def train(rank):
+        model, rows = made(counting), torch.arange(24.0).reshape(6, 4) * (1 + 2 * rank)
+        before = rows.clone()
+        optimizer = malt.torch.Optimizer(torch.optim.SGD(model.parameters(), lr=1e-4), model, **options)
+        for step in range(3):
+            optimizer.zero_grad()
+            model(rows[2 * step : 2 * step + 2]).sum().backward()
+            optimizer.step()
+        optimizer.finish()
+        assert torch.equal(rows, before), "what ranks exchange is written into no view of the rows"
+        assert model.same is model.mean and model.mean.dtype == torch.bfloat16 and len(model.cache) == 4
+        assert model.last.tolist() == [2 * value for value in range(16, 20)], "the mean of x and 3 x"
+        assert model.seen.item() == 3 and model.phase.item() == -1j, "those of the lowest rank"
+        return model.mean.tolist(), model.weight.tolist()
+
+    first, second = malt.simulate(train, 2)
+    assert first == second
+
+
+def prune(torch, model):
+    from torch.nn.utils import prune
+
+    prune.l1_unstructured(model[4], "weight", amount=0.5)
+
+
+def assign(torch, model):
+    model.load_state_dict({name: one.clone() for name, one in model.state_dict().items()}, assign=True)
+
+
+def untie(torch, model):
+    model[3].weight = torch.nn.Parameter(model[2].weight.detach().clone())
+
+
+@with_torch
+@pytest.mark.parametrize("average", ["model", "gradient"])
+@pytest.mark.parametrize(("change", "message"), [
+    (prune, r"4.weight was torch.float32\[2, 6\] on cpu at the start and is not there now: call restart\(\) on all"),
+    (lambda torch, model: model.register_buffer("late", torch.ones(1)), "late was not there at the start and is"),
+    (lambda torch, model: setattr(model[1], "num_batches_tracked", torch.zeros(2)), r"tracked was torch.int64\[\] on"),
+    (lambda torch, model: model.register_buffer("odd", torch.eye(3).to_sparse()), "odd was torch.sparse_coo of .* and"),
+    (lambda torch, model: torch.nn.utils.parametrizations.orthogonal(model[2]), "2.weight was .* and is not there now"),
+    (assign, "0.weight is another parameter now, as load_state_dict.assign=True. makes it, and the"),
+    (untie, "3.weight and 2.weight were one tensor at the start and are two now: call restart"),
+])  # fmt: skip
+def test_a_module_that_changes_otherwise_is_an_error_before_anything_is_sent(average, change, message):
+    import torch
+
+    def train(rank):
+        model = network(0)
+        model.register_buffer("odd", torch.eye(2).to_sparse())
+        plain = torch.optim.SGD(model.parameters(), lr=0.1)
+        with malt.torch.Optimizer(plain, model, average=average, sync="bsp") as optimizer:
+            loss(model, rank, 0).backward()
+            optimizer.step()
+            change(torch, model)
+            loss(model, rank, 1).backward()
+            sent = [one.statistics().sent for one in optimizer.vectors]
+            with pytest.raises(ValueError, match=message):
+                optimizer.step()
+            assert [one.statistics().sent for one in optimizer.vectors] == sent
+            if change is prune:
+                optimizer.restart()
+                for step in range(2, 4):
+                    loss(model, rank, step).backward()
+                    optimizer.step()
+            elif change is assign:
+                optimizer.close()
+            else:
+                with pytest.raises(ValueError, match=message):
+                    optimizer.finish()
+                optimizer.close()
+        return tensors(model)
+
+    first, second = malt.simulate(train, 2)
+    assert first == second or change is not prune
+
+
+@with_torch
+def test_frozen_parameters_that_the_loop_changes_are_averaged_in_the_end():
+    """As a teacher that follows what is trained."""
+    import torch
+
+    def train(rank):
+        model = torch.nn.ModuleDict({"pupil": torch.nn.Linear(2, 1), "teacher": torch.nn.Linear(2, 1)})
+        model["teacher"].requires_grad_(False)
+        optimizer = malt.torch.Optimizer(torch.optim.SGD(model["pupil"].parameters(), lr=0.1), model)
+        bias = model["teacher"].bias.item()
+        model["pupil"](torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        model["teacher"].weight.fill_(1.0 + 2 * rank)
+        optimizer.finish()
+        assert model["teacher"].weight.tolist() == [[2.0, 2.0]] and model["teacher"].bias.item() == bias
+
+    malt.simulate(train, 2)
+
+
+def sharp():
+    """An optimizer whose steps have two parts, of which the second one ends with the step of its base."""
+    import torch
+
+    class Sharp(torch.optim.SGD):
+        @torch.no_grad()
+        def first_step(self, zero_grad=False):
+            for one in self.param_groups[0]["params"]:
+                self.state[one]["old"] = one.clone()
+                one.data.add_(0.05 * one.grad)
+            if zero_grad:
+                self.zero_grad()
+
+        @torch.no_grad()
+        def second_step(self, zero_grad=False):
+            for one in self.param_groups[0]["params"]:
+                one.data = self.state[one]["old"]
+            super().step()
+            return "stepped"
+
+        def look(self):
+            return len(self.state)
+
+    return Sharp
+
+
+@with_torch
+def test_a_method_that_changes_parameters_is_an_error_that_names_the_way():
+    import torch
+
+    def train(rank):
+        model = torch.nn.Linear(3, 1)
+        plain = made(sharp, model.parameters(), 0.05)
+        optimizer = malt.torch.Optimizer(plain, model)
+        assert [optimizer.look() for _ in range(5)] == [0] * 5
+        model(torch.ones(1, 3)).sum().backward()
+        with pytest.raises(RuntimeError, match='Sharp.first_step changed parameters, .* step="second_step" for SAM'):
+            optimizer.first_step(zero_grad=True)
+        with pytest.raises(RuntimeError, match="step of Sharp was called itself, after which nothing"):
+            plain.step()
+        optimizer.finish()
+        plain.step()
+        with pytest.raises(malt.ClosedError, match="it has left"):
+            optimizer.step()
+
+    malt.simulate(train, 2)
+
+
+@with_torch
+@pytest.mark.parametrize("average", ["model", "gradient"])
+def test_a_step_of_two_parts_ends_with_an_exchange(average):
+    """Gradients of the second part are averaged; each rank makes the first part by its own."""
+    import torch
+
+    x = torch.tensor([[1.0, 2.0], [2.0, -1.0]])
+
+    def train(rank, ranks=2):
+        model = torch.nn.Linear(2, 1, bias=False)
+        torch.nn.init.ones_(model.weight)
+        optimizer = made(sharp, model.parameters(), 0.05)
+        optimizer = malt.torch.Optimizer(optimizer, model, average=average, sync="bsp", step="second_step")
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(x[rank]).pow(2).sum().backward()
+            optimizer.first_step(zero_grad=True)
+            model(x[rank]).pow(2).sum().backward()
+            assert optimizer.second_step() == "stepped"
+        assert optimizer.vectors[0].statistics().sent == 3
+        return model.weight.tolist()
+
+    w = np.ones(2)
+    for _ in range(3):  # both averages are the same here: the step is linear in the gradients
+        grads = []
+        for one in x.double().numpy():
+            at = w + 0.05 * 2 * (one @ w) * one
+            grads.append(2 * (one @ at) * one)
+        w = w - 0.05 * np.mean(grads, axis=0)
+    first, second = malt.simulate(train, 2)
+    assert first == second
+    np.testing.assert_allclose(first[0], w, rtol=1e-5)
+
+
+@with_torch
+@pytest.mark.parametrize("average", ["model", "gradient"])
+def test_what_is_not_finite_stays_on_its_rank(average, capsys):
+    import torch
+
+    def train(rank):
+        model = torch.nn.Linear(2, 1, bias=False)
+        torch.nn.init.ones_(model.weight)
+        plain = torch.optim.SGD(model.parameters(), lr=1.0)
+        optimizer = malt.torch.Optimizer(plain, model, average=average, sync="bsp", check_finite=True)
+        for step in range(3):
+            optimizer.zero_grad()
+            model(torch.full((1, 2), float("nan") if step and rank else 0.25)).sum().backward()
+            optimizer.step()
+        before = model.weight.tolist()
+        optimizer.finish()
+        return before, model.weight.tolist()
+
+    (first, common), (second, theirs) = malt.simulate(train, 2)
+    assert common == theirs
+    if average == "gradient":
+        assert first == second == common == [[1 - 0.25 - 2 * 0.125] * 2], "a rank without gradients counts as zeros"
+        assert capsys.readouterr().err.endswith(": the gradients of rank 1 are not finite, and count as none\n")
+    else:
+        assert first == common == [[0.25] * 2] and np.isnan(second).all()
+        assert "the model of rank 1 is not finite, and left out" in capsys.readouterr().err
 
 
 @with_torch
@@ -328,8 +570,13 @@ def test_a_scaler_of_gradients_scales_them_back_for_a_fused_optimizer(average):
     assert malt.simulate(train, 2) == malt.simulate(lambda rank: train(rank, 1.0), 2)
 
 
-def with_buffer(torch, model):
-    model.register_buffer("odd", torch.zeros(2, dtype=torch.complex64))
+def with_buffer(torch, model, odd):
+    model.register_buffer("odd", odd)
+    return torch.optim.SGD(model.parameters()), model
+
+
+def with_complex_numbers(torch, model):
+    model[0].weight = torch.nn.Parameter(torch.zeros(2, dtype=torch.complex64))
     return torch.optim.SGD(model.parameters()), model
 
 
@@ -340,7 +587,9 @@ def with_buffer(torch, model):
     (lambda torch, model: (torch.optim.SGD(model.parameters()), None), "model must be a torch.nn.Module, got NoneType"),
     (lambda torch, model: (torch.optim.SGD(model.requires_grad_(False).parameters()), model), "no parameter that is"),
     (lambda torch, model: (torch.optim.SGD(model.to("meta").parameters()), model), "0.weight is on the device meta: "),
-    (with_buffer, "odd is of torch.complex64, torch.strided: malt.torch exchanges dense tensors of real numbers"),
+    (with_complex_numbers, "0.weight is of torch.complex64, and malt.torch averages real numbers: make the parameter"),
+    (lambda torch, model: with_buffer(torch, model, torch.ones(2).to_mkldnn()), "odd is of torch.float32, torch._mkl"),
+    (lambda torch, model: with_buffer(torch, model, torch.ones(1).expand(3)), "odd has elements that share memory"),
 ])  # fmt: skip
 def test_wrong_models_are_refused_on_all_ranks(make, message):
     import torch
