@@ -34,7 +34,7 @@ class Scale(NamedTuple):
     most: int
     """Steps of SendGradient at most. Those of models take a tenth of it."""
     most_batches: int
-    """Steps of Petuum at most."""
+    """Steps of sums of batches at most."""
     every: int
     """Of the step sizes of a grid, every so many."""
     sizes: tuple[int, ...]
@@ -98,7 +98,7 @@ def counted(text: Task, scale: Scale, some: tuple[Way, ...], ranks: int) -> Iter
     """The best count of each way."""
     for way in some:
         say(f"{way.name}, {ranks} ranks")
-        most = {ways.MLLIB: scale.most, ways.PETUUM: scale.most_batches}.get(way, scale.most // 10)
+        most = {ways.MLLIB: scale.most, ways.BATCH_SUMS: scale.most_batches}.get(way, scale.most // 10)
         yield search(text, way._replace(steps=way.steps[:: scale.every]), most, ranks)
 
 

@@ -37,20 +37,23 @@ sends and receives. Counts are of a simulation: the same in each run. Seconds ar
 - SendModel takes {fewer:.0f} times fewer steps than SendGradient. Its ranks visit all their rows between two steps.
 - The hottest rank moves {hot_scatter:.1f} m a step by reduce-scatter, {hot_star:.1f} m through rank 0,
   {hot_tree:.1f} m along a tree. All ranks together send 14 m in each of these.
-- Ranks that own a part of the weights each, as servers do, move as much as in reduce-scatter.
+- Ranks that own a part of the weights each, as the servers of Petuum and Angel do, move as much as in reduce-scatter.
+  Their local steps are not here. With an L2 term Petuum makes one gradient step of a batch, and adds up those of all
+  workers: steps of SendGradient, sent in another way. Angel descends along the gradient of each batch, and sends after
+  an epoch. Here ranks visit their rows one by one between two exchanges, as those of MLlib\\* do.
 - Under asp nobody waits; a rank averages what has come. Each model goes whole to 7 peers on the graph "all", to 3 along
   "exponential". Where all ranks are as fast as here, nothing is gained by that, and reduce-scatter sends less.
 - The dual needs the fewest steps. It sends float64, and 8 bytes a row.
 
 Settings are those of the fewest steps in a grid of step sizes, powers of 2 divided by the mean |x|^2, and of epochs
 between two steps. SendGradient: 2^4 to 2^12, divided by the root of the number of the step; 1, 0.1 and 0.01 epochs.
-Models: 2^-6 to 2^6, which fall as by Bottou; 1, 0.1 and 0.01 epochs. Petuum: 2^-9 to 1; 0.1 and 0.01 epochs. Angel:
-an epoch. The dual has no step size; 1, 0.3 and 0.1 epochs. SendGradient and Petuum may take {most:,} steps, others a
-tenth of that.
+Models: 2^-6 to 2^6, which fall as by Bottou; 1, 0.1 and 0.01 epochs, means at owners an epoch. Sums of batches: 2^-9
+to 1; 0.1 and 0.01 epochs. The dual has no step size; 1, 0.3 and 0.1 epochs. SendGradient and sums of batches may take
+{most:,} steps, others a tenth of that.
 
 ## Sums and means
 
-Petuum adds the changes of all models; MLlib\\* averages the models. Steps to the objective with an exchange each
+Petuum adds up what all workers send; MLlib\\* averages the models. Steps to the objective with an exchange each
 epoch, by the step size: sums / means. The rows: a9a, where each row has a tenth of all features; those above; {rows:,}
 rows of {rare_features:,} features that are all alike, so that two rows have few in common.
 

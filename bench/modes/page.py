@@ -108,7 +108,7 @@ not {all_epochs:.1f}. It saves time where exchanges take long beside computation
 
 **Star.** Rank 0 moves {star_step:.0f} models an exchange, as much as each rank on all, and other ranks
 2. A rank averages its model with that of rank 0 alone, so models stay apart: apps.svm{star_svm}. A
-parameter server that owns the model does better: Petuum and Angel in [MLlib](mllib.md).
+parameter server that owns the model does better: ranks that own parts in [MLlib](mllib.md).
 
 **An average an epoch** moves fewest bytes, by reduce-scatter {average_step:.1f} models an exchange. With
 even ranks apps.mlp takes {average_mlp:.1f} times as long with it as under bsp on all:
@@ -119,8 +119,8 @@ DIFFERS = """\
 Two ranks have a core each, and are evenly fast. Four share two cores: while one waits another one runs,
 so a mode that waits loses little, and nobody is {slow:g} times as slow as the others. The seconds are
 those of whole epochs, with the merges, which take no time in the simulation. Beside a rank that sleeps
-as one {slow:g} times as slow would compute, asp with changes and rows dealt by speed is 1.9 times as
-fast as a blocking exchange ([Benchmarks](benchmarks.md))."""
+as one {slow:g} times as slow would compute, asp with changes and rows dealt by speed is measured beside a
+blocking exchange in [Benchmarks](benchmarks.md)."""
 
 
 def lanes(way: Way, one: Count) -> Lanes:
