@@ -118,6 +118,7 @@ papers: $(READY)
 	@$(VENV)/bin/python -m bench.angel --write docs/angel.md $(ARGS)
 	@$(VENV)/bin/python -m bench.qjam --write docs/qjam.md $(ARGS)
 	@$(VENV)/bin/python -m bench.modes --write docs/modes.md $(ARGS)
+	@$(VENV)/bin/python -m bench.pages.papers --write
 
 # For the tests of malt.torch, which are else skipped: the version that is measured against.
 $(TORCH_READY): $(READY)
