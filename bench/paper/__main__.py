@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from bench import document
 from bench.document import Measured, say
 from bench.pages import lines
-from bench.paper import failure, hosts, page, speedup, traffic, workloads
+from bench.paper import failure, hosts, page, rcv1, speedup, traffic, workloads
 from bench.paper.workloads import Workload
 from bench.rest import Others
 
-CHARTS = ("malt", "malt-hosts", "malt-bytes", "malt-graphs", "malt-failure")
+CHARTS = ("malt", "malt-hosts", "malt-rcv1", "malt-bytes", "malt-graphs", "malt-failure")
 
 
 class Scale(NamedTuple):
@@ -57,9 +57,15 @@ def spread(_: Scale, made: Made, __: Path) -> dict[str, Any]:
     found = []
     for one in made:
         if one.name in hosts.LINEAR:
-            say(f"{one.name}: up to {hosts.RANKS[-1]} simulated hosts")
             found.append(hosts.compared(one))
     return {"hosts": found}
+
+
+def scaled(scale: Scale, _: Made, folder: Path) -> dict[str, Any]:
+    """The same of many rows like those of RCV1."""
+    say("many rows like those of news")
+    made = workloads.many_news(scale.shapes, folder)
+    return {"rcv1": {**rcv1.measured(made), "shape": page.shape(made)}}
 
 
 def counted(scale: Scale, made: Made, _: Path) -> dict[str, Any]:
@@ -91,7 +97,7 @@ def changed(*_: Any) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[Scale, Made, Path], dict[str, Any]]] = {
-    "speedup": timed, "hosts": spread, "traffic": counted, "failure": killed, "lines": changed,
+    "speedup": timed, "hosts": spread, "rcv1": scaled, "traffic": counted, "failure": killed, "lines": changed,
 }  # fmt: skip
 """What can be measured by itself."""
 _ON_ROWS = {"speedup", "hosts", "traffic"}

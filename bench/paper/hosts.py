@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 import malt
-from bench import jobs, timing
-from bench.paper import simulated, speedup
+from bench import timing
+from bench.document import Measured, say
+from bench.paper import simulated
 from bench.paper.workloads import Workload
 from malt.commands.plan.losses import Charge
 from malt.session.session import world
@@ -29,31 +33,55 @@ _ADDED = 7
 
 
 def compared(workload: Workload) -> dict[str, Any]:
-    """Virtual seconds and epochs of 1 and of each number of RANKS to the end of one rank, nearly. Starts a job.
+    """Virtual seconds and epochs of 1 and of each number of RANKS to the end of one rank, nearly. Starts a job."""
+    return to_the_end(curves(workload, EPOCHS), workload.close)
+
+
+def curves(workload: Workload, epochs: int) -> dict[str, Any]:
+    """What 1 and each number of RANKS reach in `epochs` epochs, and when. Starts a job.
 
     A rank computes as long for a row as that job on one core of this machine, and merges a message as long as an
-    addition takes here. Infinity: the target was not reached.
+    addition takes here: the least of some.
     """
-    alone = workload.report(1, 0)
-    last = alone["epochs"][-1]
-    row_s, target = last["seconds"] / last["examples"], workload.close * last[workload.measure]
-    epochs = speedup.epochs_to(target, workload.measure, alone)
-    pace = row_s, addition_s(workload.weights)
-    graphs = {graph: [_several(workload, graph, ranks, target, *pace) for ranks in RANKS] for graph in GRAPHS}
-    seconds = epochs * last["examples"] / len(alone["epochs"]) * row_s
-    return {"name": workload.name, "row_s": row_s, "merge_s": pace[1], "one": [seconds, epochs], "graphs": graphs}
+    alone = workload.report(1, 0)["epochs"]
+    totals = [(0.0, 0), *((epoch["seconds"], epoch["examples"]) for epoch in alone)]
+    row_s = min((after[0] - before[0]) / (after[1] - before[1]) for before, after in pairwise(totals))
+    merge_s = addition_s(workload.weights)
+    graphs: dict[str, list[Any]] = {}
+    for graph in GRAPHS:
+        say(f"{workload.name}: up to {RANKS[-1]} simulated hosts, graph {graph}")
+        graphs[graph] = [several(workload, graph, ranks, (row_s, merge_s), epochs) for ranks in RANKS]
+    one = [[epoch["examples"] * row_s, epoch[workload.measure]] for epoch in alone]
+    return {"name": workload.name, "row_s": row_s, "merge_s": merge_s, "one": one, "graphs": graphs}
 
 
-def _several(
-    workload: Workload, graph: str, ranks: int, target: float, row_s: float, merge_s: float
-) -> list[float]:  # fmt: skip
-    """Virtual seconds and epochs of several ranks to the target."""
-    taken = EVERY * row_s + len(malt.graph(graph, ranks).sources(0)) * merge_s
-    words = ("--graph", graph, "--sync", "asp", "--exchange-every", EVERY, "--epochs", EPOCHS)
-    network = malt.Network(LATENCY_S, BANDWIDTH)
-    made = simulated.report(workload, ranks, words, network, lambda: charge(taken))
-    measure = workload.measure
-    return [jobs.seconds_to(target, measure, made), speedup.epochs_to(target, measure, made)]
+def several(
+    workload: Workload, graph: str, ranks: int, pace: tuple[float, float], epochs: int,
+    link: tuple[float, float] = (LATENCY_S, BANDWIDTH),
+) -> dict[str, Any]:  # fmt: skip
+    """What so many ranks reach, and when. `pace`: seconds of a row and of a merge. `link`: as of `malt.Network`. Local.
+
+    "epochs": virtual seconds and the measure at the end of each. "left": the share of the models handed over that have
+    left, and were not superseded before.
+    """
+    taken = EVERY * pace[0] + len(malt.graph(graph, ranks).sources(0)) * pace[1]
+    words = ("--graph", graph, "--sync", "asp", "--exchange-every", EVERY, "--epochs", epochs)
+    made = simulated.report(workload, ranks, words, malt.Network(*link), lambda: charge(taken))["epochs"]
+    left = made[-1]["bytes_sent"] / made[-1]["bytes_dense"]
+    return {"epochs": [[epoch["seconds"], epoch[workload.measure]] for epoch in made], "left": left}
+
+
+def to_the_end(found: Measured, close: float) -> dict[str, Any]:
+    """`curves` as seconds and epochs until the measure is that of one rank in the end, times `close`. Pure."""
+    target = close * found["one"][-1][1]
+    graphs = {graph: [reached(one["epochs"], target) for one in many] for graph, many in found["graphs"].items()}
+    return {**found, "one": reached(found["one"], target), "graphs": graphs}
+
+
+def reached(curve: Sequence[Sequence[float]], target: float) -> list[float]:
+    """Seconds and epochs until the measure is `target` or less; infinity: it never is. Pure."""
+    epochs = ([seconds, epoch] for epoch, (seconds, measured) in enumerate(curve, 1) if measured <= target)
+    return next(epochs, [math.inf, math.inf])
 
 
 def charge(seconds: float) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 from bench.document import Measured, table
-from bench.paper import failure, hosts, speedup
+from bench.paper import failure, hosts, rcv1, speedup
 from bench.paper.workloads import Workload
 
 _LAST = 5
@@ -62,10 +63,12 @@ are the same rows at the same pace. -: not reached in {hosts_epochs} epochs.
   are many, its messages short, and the mean of models that have seen few rows each is good: few epochs are added.
 - RCV1 is small here, {news_rows:,} rows: 20 ranks have {news_each:,} each, which is an exchange an epoch. What more
   ranks gain in an epoch they lose in epochs. And it is sent whole: {peers} messages of 189 KB take {sent_ms:.1f} ms,
-  the {hosts_every:,} rows before them {rows_ms:.1f} ms. Under asp most of them are superseded before they leave.
+  the {hosts_every:,} rows before them {rows_ms:.1f} ms. Under asp most of them are superseded before they leave. Below
+  there are more rows.
 - So the paper's gain on 10 ranks, which two cores cannot show, is there where rows are many. `malt plan` shows for a
   program of yours how many epochs are added, and how long an exchange takes beside its rows.
 
+{rcv1}
 ## Bytes: rows of weights, or all of them
 
 What all ranks send in an epoch, on simulated ranks, bsp, graph "all". A sparse vector sends the rows of weights that
@@ -143,7 +146,8 @@ def text(measured: Measured) -> str:
         shapes=_shapes(measured), news=_news(measured), ranks=speedup.RANKS, rounds=measured["rounds"],
         others=measured["others"], speedup=_speedup(measured), traffic=_traffic(measured), graphs=_graphs(measured),
         failing_rows=measured["failure"]["rows"], failing=failure.RANKS, every=failure.EVERY, pace=1 / failure.PACE_S,
-        killed_in=failure.KILLED_IN, failure=_failure(measured), lines=_lines(measured), hosts=_hosts(measured),
+        killed_in=failure.KILLED_IN, failure=_failure(measured), lines=_lines(measured),
+        hosts=_hosts("like", measured["hosts"]), rcv1=_rcv1(measured["rcv1"]),
         **_host_numbers(measured), **_speed_numbers(measured), **_byte_numbers(measured), **_failure_numbers(measured),
     )  # fmt: skip
 
@@ -186,17 +190,21 @@ def _speed_numbers(measured: Measured) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _hosts(measured: Measured) -> str:
-    heads = ["like", "1 rank, ms", *(f"{ranks} ranks" for ranks in hosts.RANKS), "epochs, 1 rank",
+def _hosts(first: str, found: Sequence[Measured]) -> str:
+    heads = [first, "1 rank, ms", *(f"{ranks} ranks" for ranks in hosts.RANKS), "epochs, 1 rank",
              *(f"{ranks} ranks" for ranks in hosts.RANKS)]  # fmt: skip
     rows = []
-    for one in measured["hosts"]:
+    for one in found:
         alone, epochs = one["one"]
-        for graph, found in one["graphs"].items():
-            gains = (_number(alone / seconds, ".1f") if seconds < math.inf else "-" for seconds, _ in found)
-            later = (f"{count:.0f}" if count < math.inf else "-" for _, count in found)
+        for graph, several in one["graphs"].items():
+            gains = (f"{alone / seconds:.1f}" if seconds < math.inf else "-" for seconds, _ in several)
+            later = (f"{count:.0f}" if count < math.inf else "-" for _, count in several)
             rows.append([f"{one['name']}, {graph}", f"{1e3 * alone:.1f}", *gains, _number(epochs), *later])
     return table(heads, rows)
+
+
+def _rcv1(found: Measured) -> str:
+    return rcv1.section(found, _hosts("above the end", rcv1.to_the_ends(found)))
 
 
 def _host_numbers(measured: Measured) -> dict[str, Any]:

@@ -74,10 +74,12 @@ class Scale(NamedTuple):
     """Features of a page, drawn with replacement."""
     is_film: bool
     """Whether ratings are as many as a film site's."""
+    news: tuple[int, int]
+    """Rows of `many_news`, and epochs of several ranks."""
 
 
-WHOLE = Scale(80_000, 150_000, 8000, 10**7, 680_000, 3700, True)
-QUICK = Scale(4000, 6000, 1000, 10**6, 68_000, 370, False)
+WHOLE = Scale(80_000, 150_000, 8000, 10**7, 680_000, 3700, True, (planted.ROWS, 20))
+QUICK = Scale(4000, 6000, 1000, 10**6, 68_000, 370, False, (4000, 3))
 
 
 def made(scale: Scale, folder: Path, say: Callable[[str], None]) -> Iterator[Workload]:
@@ -129,6 +131,12 @@ def _clicks(_: Scale, folder: Path) -> Workload:
         "KDD12", "network, one hidden layer", planted_clicks.TRAINED, weights, planted_clicks.VALUES, words, (),
         "test_logloss", 1.02, (2, 2),
     )  # fmt: skip
+
+
+def many_news(scale: Scale, folder: Path) -> Workload:
+    """Rows like those of RCV1, made of a seed: more than there are at hand."""
+    rows, epochs = scale.news
+    return svm("RCV1, many rows", planted.made(count=rows), folder, 1000)._replace(epochs=(10, epochs))
 
 
 def svm(name: str, data: malt.Dataset, folder: Path, every: int, simulated: int = 8) -> Workload:

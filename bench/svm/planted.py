@@ -30,29 +30,30 @@ _FLIPPED = 0.03
 """The share of the labels that are wrong."""
 
 
-def made(seed: int = 0) -> malt.Dataset:
-    """The rows, which the seed alone determines. Local.
+def made(seed: int = 0, count: int | None = None) -> malt.Dataset:
+    """`count` rows, by default ROWS, which the seed determines. Local.
 
     Half of the topics are of class +1. Each topic has its own order of columns, by popularity; the rest of a row comes
     from an order that all share.
     """
     generator = np.random.default_rng(seed)
-    topics = generator.integers(TOPICS, size=ROWS)
-    uniform = generator.random((ROWS, _DRAWN), np.float32)
+    count = count or ROWS
+    topics = generator.integers(TOPICS, size=count)
+    uniform = generator.random((count, _DRAWN), np.float32)
     places = (_HEAD * np.expm1(uniform * np.float32(np.log1p(COLUMNS / _HEAD)))).astype(np.int32)
-    is_on_topic = generator.random((ROWS, _DRAWN), np.float32) < generator.beta(*_ON_TOPIC, (ROWS, 1))
+    is_on_topic = generator.random((count, _DRAWN), np.float32) < generator.beta(*_ON_TOPIC, (count, 1))
     first = np.where(is_on_topic, (1 + topics[:, np.newaxis]) * (COLUMNS // (TOPICS + 1)), 0)
     X = _counted(((places + first) % COLUMNS).astype(np.int32))
     X.data = 1 + np.log(X.data)
     X.data /= np.repeat(np.sqrt(np.add.reduceat(X.data**2, X.indptr[:-1])), np.diff(X.indptr))
-    labels = np.where((topics % 2 == 0) ^ (generator.random(ROWS) < _FLIPPED), 1, -1)
+    labels = np.where((topics % 2 == 0) ^ (generator.random(count) < _FLIPPED), 1, -1)
     return dataset(X, labels.astype(np.float32))
 
 
 def _counted(columns: np.ndarray[Any, Any]) -> csr_array:
     """How often each row has each column."""
-    ends = np.arange(ROWS + 1, dtype=np.int32) * _DRAWN  # scikit-learn takes no other
-    X = csr_array((np.ones(columns.size, np.float32), columns.ravel(), ends), shape=(ROWS, COLUMNS))
+    ends = np.arange(len(columns) + 1, dtype=np.int32) * _DRAWN  # scikit-learn takes no other
+    X = csr_array((np.ones(columns.size, np.float32), columns.ravel(), ends), shape=(len(columns), COLUMNS))
     X.sum_duplicates()
     return X
 

@@ -15,7 +15,7 @@ from programs import ROOT
 
 from bench import curves
 from bench.paper import __main__ as program
-from bench.paper import failure, hosts, page, speedup, traffic, workloads
+from bench.paper import failure, hosts, page, rcv1, speedup, traffic, workloads
 from bench.svm import planted
 
 pytestmark = pytest.mark.serial
@@ -122,6 +122,22 @@ def test_ranks_on_hosts_of_their_own_compute_and_merge_in_virtual_time(posed, mo
         assert seconds == pytest.approx(epochs * one.rows / ranks / EVERY * merged, rel=0.01)
 
 
+def test_a_link_that_is_too_slow_for_all_peers_is_fast_enough_for_few(posed, monkeypatch):
+    monkeypatch.setattr(hosts, "EVERY", 20)
+    one, pace = posed(workloads.dense(EVERY * 8, 500)), (1e-6, 0.0)  # a model of 2 KB every 20 us
+    links = (("all", (0.0, 5e8)), ("halton", (0.0, 5e8)), ("all", rcv1.FREE))
+    slow, few, free = (hosts.several(one, graph, 8, pace, 2, link)["left"] for graph, link in links)
+    assert slow < 0.8 and few > 0.9 < free
+
+
+def test_a_curve_reaches_the_end_of_one_at_the_first_epoch_that_is_as_good():
+    found = {"one": [[1.0, 3.0], [2.0, 2.0]], "graphs": {"all": [{"epochs": [[0.5, 2.1], [0.75, 1.9]]}]}}
+    whole, near = (hosts.to_the_end(found, close) for close in (1.0, 1.1))
+    assert whole["one"] == near["one"] == [2.0, 2]
+    assert whole["graphs"]["all"] == [[0.75, 2]] and near["graphs"]["all"] == [[0.5, 1]]
+    assert hosts.to_the_end(found, 0.9)["graphs"]["all"] == [[math.inf, math.inf]]
+
+
 def test_lines_are_drawn_by_their_names():
     drawn = curves.picture({"a < b": [(0.0, 1.0), (1.0, 0.5)], "c": [(0.0, 1.0), (2.0, 0.0)]}, "seconds", "loss")
     svg = ElementTree.fromstring(drawn)
@@ -143,6 +159,18 @@ def test_the_page_is_that_of_its_figures():
             assert shares == {name: count / MESSAGES["all"] for name, count in MESSAGES.items()}
         if one["name"] in ("RCV1", "webspam", "KDD12"):
             assert graphs["all"]["sent"] < graphs["all"]["dense"] / 2
+
+
+def test_the_page_names_what_keeps_all_back_among_many_hosts():
+    found = json.loads(PAGE.with_suffix(".json").read_text(encoding="utf-8"))["rcv1"]
+    many = hosts.RANKS.index(rcv1.RANKS)
+    for end in rcv1.to_the_ends(found):
+        whole, few = (end["graphs"][graph] for graph in hosts.GRAPHS)
+        assert few[many] < whole[many] and few[-1] < whole[-1] and few[many][0] < end["one"][0]
+    whole, few = (found["graphs"][graph][many]["left"] for graph in hosts.GRAPHS)
+    assert whole < 0.9 and few > 0.95
+    ends = [found["free"][graph]["epochs"][-1][1] for graph in hosts.GRAPHS]
+    assert ends[0] == pytest.approx(ends[1], rel=1e-3)
 
 
 @pytest.mark.thorough
