@@ -91,7 +91,9 @@ class Blend(NamedTuple):
 
         `before`: keeps the values of each block before it changes.
         """
-        is_in_place = not self.weighted and target.dtype.char != _HALF and self._may_begin_in(target)
+        # Into the first of two lone elements NumPy adds the other way round, which shows where both are NaN.
+        is_plain = not self.weighted and target.dtype.char != _HALF and target.size > 1
+        is_in_place = is_plain and self._may_begin_in(target)
         total = None if is_in_place else np.empty(min(_BLOCK, target.size), wide_dtype(target.dtype))
         for start in range(0, target.size, _BLOCK):
             block = slice(start, start + _BLOCK) if target.size > _BLOCK else _ALL

@@ -405,9 +405,11 @@ def _blend(table: Any, lockstep: bool, count: int, divisor: Any) -> None:
     It works block by block. Unless in lockstep it keeps the values of a block before it changes them.
     """
     nbytes, block_nbytes = _load(table, NBYTES), _load(table, BLOCK_SIZE) * _load(table, ITEM_NBYTES)
-    other = _0  # the payload, where there is one
+    other, before = _0, _0  # the payload, where there is one; the same where it comes before the array
     for k in range(_load(table, EDGES)):
         other |= _payload(table, k)
+        if k < _load(table, PLACE):
+            before |= _payload(table, k)
     for start in range(_0, nbytes, block_nbytes):
         some, own = min(block_nbytes, nbytes - start), _load(table, ARRAY) + start
         if not lockstep:
@@ -416,25 +418,35 @@ def _blend(table: Any, lockstep: bool, count: int, divisor: Any) -> None:
             else:
                 _copy_past_caches(_load(table, BEFORE) + start, own, some)
         if count == 1:
-            _add_one(own, other + start, some // _load(table, ITEM_NBYTES), divisor)
+            _add_one(own, other + start, before == _0, some // _load(table, ITEM_NBYTES), divisor)
         else:
             _add_all(table, start, some // _load(table, ITEM_NBYTES), divisor)
 
 
 @_inlined
-def _add_one(own: Any, other: Any, size: Any, divisor: Any) -> None:
-    """Blend two terms, in any order, into the first: 1 / divisor is exact."""
+def _sum(first: Any, second: Any) -> Any:
+    """The sum of two numbers. Of two NaNs it is the first, on all ranks: the compiler lets the processor add either."""
+    return first if first != first else first + second
+
+
+@_inlined
+def _add_one(own: Any, other: Any, is_first: bool, size: Any, divisor: Any) -> None:
+    """Blend two terms into `own`: 1 / divisor is exact. `is_first`: whether it is the first of them."""
     # By one pointer: of two that are equal the compiler must expect any overlap, so no SIMD.
     result, values = _pointer(own, divisor), _pointer(other, divisor)
     factor = divisor / divisor / divisor
-    for j in range(size):
-        result[j] = (result[j] + values[j]) * factor
+    if is_first:
+        for j in range(size):
+            result[j] = _sum(result[j], values[j]) * factor
+    else:
+        for j in range(size):
+            result[j] = _sum(values[j], result[j]) * factor
 
 
 @_inlined
 def _add_all(table: Any, start: Any, size: Any, divisor: Any) -> None:
     """Blend a block of all terms, from byte `start` on, into the array."""
-    total = _pointer(_load(table, BLOCK), divisor)
+    total, zero = _pointer(_load(table, BLOCK), divisor), divisor - divisor
     for j in range(size):
         total[j] = -0.0  # plus x it is x, also where x is -0.0
     for k in range(_load(table, EDGES) + _1):
@@ -443,7 +455,7 @@ def _add_all(table: Any, start: Any, size: Any, divisor: Any) -> None:
         if term != _0:
             values = _pointer(term + start, divisor)
             for j in range(size):
-                total[j] += values[j]
+                total[j] += values[j] if total[j] == total[j] else zero  # as _sum, but always a store, hence SIMD
     result = _pointer(_load(table, ARRAY) + start, divisor)
     for j in range(size):
         result[j] = total[j] / divisor

@@ -148,6 +148,24 @@ def test_they_do_what_the_calls_in_python_do(seed, monkeypatch):
         assert sum(is_done for call, is_done in done if call == name) > 20
 
 
+@pytest.mark.parametrize("kernels", [compiled.load, lambda kind: None], ids=["compiled", "plain"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_of_nans_of_two_signs_all_ranks_keep_the_same(size, dtype, kernels, monkeypatch):
+    """In blocks of the processor and in what is left of them."""
+    monkeypatch.setattr(compiled, "kernels", kernels)
+    for length in (1, 2, 7, 37, 1001):
+        _, vectors = group(size, length, dtype, "bsp")
+        for v in vectors:
+            signs = np.random.default_rng(v._rank).choice([-1, 1], length)
+            v.array[:] = np.copysign(np.nan, signs)
+            v.scatter()
+        for v in vectors:
+            v.gather()
+        assert len({v.array.tobytes() for v in vectors}) == 1, length
+        assert np.isnan(vectors[0].array).all()
+
+
 def test_they_are_used_where_the_program_has_imported_numba(monkeypatch):
     monkeypatch.undo()
     assert compiled.kernels("f") is compiled.load("f")
