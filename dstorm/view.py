@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
+from dstorm import interruption
 from dstorm.errors import PeerLost
 
 
@@ -183,6 +184,7 @@ class FaultTolerantView(View):
         for change in self.reported:
             callback(change)
 
+    @interruption.whole
     def report(self, ranks: Collection[int] | None = None) -> None:
         """As `View.report`. Changes of other ranks stay unreported."""
         kept: list[Change] = []

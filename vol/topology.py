@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dstorm import interruption
 from dstorm.view import View
 from vol import arguments
 from vol.graphs.graph import Graph
@@ -81,9 +82,9 @@ class Topology:
     def follow(self) -> None:
         """Follow the present view, as `now` does; one comparison where it has not changed."""
         if self.seen.version != self._view.version:
-            before, self.seen = self.seen, self._made()
-            self._mended(before)
+            self.renew()
 
+    @interruption.whole
     def renew(self) -> None:
         """Compute the neighbours again, whatever has changed. Calls `mended`."""
         before, self.seen = self.seen, self._made()

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dstorm import EdgeStatistics, Statistics
+from dstorm import EdgeStatistics, Statistics, interruption
 from dstorm.trace import EdgeTotals, Trace
 from dstorm.transport import Transport
 from vol.blocks.blocks import Blocks
@@ -58,6 +58,7 @@ class TracedVector(Traced, Vector):
         """The overwritten messages that were noted, by sender."""
         self._rings = [(edge.peer, edge.ring) for edge in self._queues.inbox.edges.values()]
 
+    @interruption.whole
     def scatter(self, rows: Any = None, *, to: int | Iterable[int] | None = None, weight: float = 1.0) -> int:
         """As `Vector.scatter`. One-sided."""
         start = self._clock()
@@ -65,6 +66,7 @@ class TracedVector(Traced, Vector):
         self._trace.sent(self._number, self._step, start, self._clock(), self._messages_of())
         return nbytes
 
+    @interruption.whole
     def gather(self, function: GatherFunction | UserFunction = AVG, *, timeout_s: float | None = None) -> Gathered:
         """As `Vector.gather`. Local."""
         start = self._clock()
@@ -119,6 +121,7 @@ class TracedDense(TracedVector, DenseVector):
         self._scatters_to_all = 0
         """Those that `_noted` lacks."""
 
+    @interruption.whole
     def scatter(self, rows: Any = None, *, to: int | Iterable[int] | None = None, weight: float = 1.0) -> int:
         """As `Vector.scatter`. One-sided."""
         start = self._clock()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dstorm import Layout, Message, PeerLost, Queues, Statistics, Transport
+from dstorm import Layout, Message, PeerLost, Queues, Statistics, Transport, interruption
 from dstorm.queues.calls import direct
 from dstorm.queues.calls.compiled import CompiledCalls
 from dstorm.queues.calls.direct import DirectCalls
@@ -126,6 +126,15 @@ class Vector(ComesBack, Shared):
         RuntimeError: another thread is in a scatter or gather of this vector. After each of these errors nothing has
         been sent, the step is unchanged, and no row counts as sent.
         """
+        try:
+            return self._scatter(rows, to, weight)
+        finally:
+            if interruption.pending is not None:
+                interruption.raise_pending()
+
+    @interruption.undivided
+    def _scatter(self, rows: Any, to: int | Iterable[int] | None, weight: float) -> int:
+        """As `scatter`. One-sided."""
         if not self._turn.acquire(False):
             self._queues.turn.insist(f"{self.name}.scatter")
         try:
@@ -185,6 +194,15 @@ class Vector(ComesBack, Shared):
         been gathered. If f raises, or returns no such array (TypeError, ValueError), `array` is unchanged, and the
         updates count as gathered.
         """
+        try:
+            return self._gather(function, timeout_s)
+        finally:
+            if interruption.pending is not None:
+                interruption.raise_pending()
+
+    @interruption.undivided
+    def _gather(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Gathered:
+        """As `gather`. Local."""
         if not self._turn.acquire(False):
             self._queues.turn.insist(f"{self.name}.gather")
         try:
@@ -215,7 +233,7 @@ class Vector(ComesBack, Shared):
                     self._mass = 1.0
                     senders, steps, lag = found
                     return Gathered(senders, steps, lag)
-            return self._gather(function, timeout_s)
+            return self._gather_messages(function, timeout_s)
         finally:
             if self._returning is not None and self._returning.is_awaited and self._returning.is_steady:
                 self._returning.merged(self._gathered_at)
@@ -299,7 +317,7 @@ class Vector(ComesBack, Shared):
     def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:
         """Send to `peers` what a scatter sends; return the payload bytes."""
 
-    def _gather(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Gathered:
+    def _gather_messages(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Gathered:
         """As `gather`, after its checks."""
         step = self._step  # `function` may scatter
         messages = self._collect(function, timeout_s)

@@ -22,6 +22,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dstorm import interruption
 from dstorm.errors import WithoutMpi
 from dstorm.membership import collectives
 from dstorm.membership.arena.allocator import Allocator
@@ -269,9 +270,23 @@ class SurvivingTransport(BarrierTransport):
         self._report()
         self.attend()
         if self._calls and not quietly:
-            with self._reporting:  # another thread may be about to make the same calls
-                calls, self._calls = self._calls, []
-            _make_all(calls)
+            self._make_calls()
+
+    @interruption.whole
+    def _make_calls(self) -> None:
+        """Make all calls that wait, then raise the first error; print the others."""
+        with self._reporting:  # another thread may be about to make the same calls
+            calls, self._calls = self._calls, []
+        errors = []
+        for call in calls:
+            try:
+                interruption.exposed(call)
+            except BaseException as error:
+                errors.append(error)
+        for later in errors[1:]:
+            traceback.print_exception(later)
+        if errors:
+            raise errors[0]
 
     def settle(self) -> None:
         """Return once it is decided who goes on, where ranks have lost each other; here none can. Local."""
@@ -302,17 +317,3 @@ class SurvivingTransport(BarrierTransport):
 
     def close(self) -> None:
         """Nothing: freeing the arena would need all ranks. Local."""
-
-
-def _make_all(calls: Sequence[Callable[[], object]]) -> None:
-    """Make all calls, then raise the first error; print the others."""
-    errors = []
-    for call in calls:
-        try:
-            call()
-        except BaseException as error:
-            errors.append(error)
-    for later in errors[1:]:
-        traceback.print_exception(later)
-    if errors:
-        raise errors[0]

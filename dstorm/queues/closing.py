@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 
+from dstorm import interruption
 from dstorm.errors import ClosedError
 from dstorm.turn import Turn
 
@@ -34,6 +35,7 @@ class Closing(ABC):
         if self._is_closing:
             raise ClosedError("it was closed, by another thread, while this call waited")
 
+    @interruption.whole
     def close(self) -> None:
         """Publish to all neighbours that this rank has closed: no rank waits for it or sends to it. One-sided.
 

@@ -152,7 +152,7 @@ class Deferred:
         self._acknowledged = True
         self.started(peers, sent=False)
 
-    @interruption.message
+    @interruption.whole
     def put_postponed_now(self) -> None:
         """As `put_postponed`, by a call that has not taken it. One-sided."""
         self.take()
@@ -160,8 +160,6 @@ class Deferred:
             self.put_postponed()
         finally:
             self.give()
-            if interruption.pending is not None:
-                interruption.raise_pending()
 
     def close(self) -> None:
         """Return when all that has started is complete. No acknowledgement is put any more. One-sided.
@@ -214,7 +212,7 @@ class Deferred:
         self.due_at = self._clock()
         self._using.release()
 
-    @interruption.message
+    @interruption.whole
     def drain(self, what: str, timeout_s: float | None = None) -> None:
         """As `Load.drain`. One-sided. TransferFailed."""
         if not self._left:
@@ -224,8 +222,6 @@ class Deferred:
             self.settle()
         finally:
             self.give()
-            if interruption.pending is not None:
-                interruption.raise_pending()
 
 
 def deferred(window: Window, transport: Transport, layout: Layout, consistency: Consistency) -> Deferred | None:

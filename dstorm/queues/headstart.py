@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Generic
 
+from dstorm import interruption
 from dstorm.queues.patience import Patience
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Transport
@@ -56,6 +57,7 @@ class HeadStart(Generic[Edge]):
         patience.arrive(start, step)
         while behind and (is_first or patience.is_left):
             patience.pause(self._transport.pause, clock)
+            interruption.raise_in_wait()
             self._waiting.notice()
             is_first = False
             behind = [edge for edge in self._view.to_living(behind) if not self._has_reached(edge, step)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from dstorm import interruption
 from dstorm.errors import ClosedError
 from dstorm.queues.closing import Closing
 from dstorm.queues.consistency import Consistency
@@ -73,7 +72,6 @@ class Queues(Closing):
         if self.outbox.outgoing is not None:
             self.outbox.outgoing.shortening = shortening
 
-    @interruption.message
     def send_each(
         self, outgoing: Iterable[OutgoingMessage], step: int, weight: float = 1.0, mass: float = 1.0, *,
         what: str = "scatter", join: Join = supersede,
@@ -91,13 +89,9 @@ class Queues(Closing):
         DeadlinePassed; PeerLost: an awaited rank has failed; ClosedError. Nothing was sent then.
         """
         self.check_open(what)
-        try:
-            sent = self.outbox.send(outgoing, step, weight, mass, what, join)
-            self.step = step
-            return sent
-        finally:
-            if interruption.pending is not None:
-                interruption.raise_pending()
+        sent = self.outbox.send(outgoing, step, weight, mass, what, join)
+        self.step = step
+        return sent
 
     def has_arrived(self) -> bool:
         """Whether `receive` may find a message; not where it is closed. Local. It is cheap, and any thread may call

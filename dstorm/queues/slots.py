@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dstorm import header, interruption
+from dstorm import header
 from dstorm.header import DONE, WHOLE, Header
 from dstorm.queues.closing import Closing
 from dstorm.queues.statistics import EdgeStatistics, Statistics, located, total
@@ -73,27 +73,22 @@ class Slots(Closing):
         self._prepared: dict[tuple[int, int, int, int], tuple[Put, Put, Put]] = {}
         """The Puts of header and payload and the flush, by block, peer, lane and length of the payload."""
 
-    @interruption.message
     def put(self, what: Pass, payload: Bytes) -> None:
         """Write `payload`, the rows of a block, into the peer's slot. One-sided.
 
         `payload` is the same memory in each call for a block. It may change on return.
         """
-        try:
-            key = (what.block, what.peer, what.lane, payload.nbytes)
-            put_header, put_payload, flush = self._prepared.get(key) or self._prepare(key, payload)
-            put_payload()
-            flush()
-            header.write(self._cell.data, 0, what.number, 0, WHOLE, nbytes=payload.nbytes)
-            put_header()
-            flush()
-            edge = self._edges[what.peer]
-            edge.sent += 1
-            edge.bytes_sent += payload.nbytes
-            self._transport.count_step()
-        finally:
-            if interruption.pending is not None:
-                interruption.raise_pending()
+        key = (what.block, what.peer, what.lane, payload.nbytes)
+        put_header, put_payload, flush = self._prepared.get(key) or self._prepare(key, payload)
+        put_payload()
+        flush()
+        header.write(self._cell.data, 0, what.number, 0, WHOLE, nbytes=payload.nbytes)
+        put_header()
+        flush()
+        edge = self._edges[what.peer]
+        edge.sent += 1
+        edge.bytes_sent += payload.nbytes
+        self._transport.count_step()
 
     def _prepare(self, key: tuple[int, int, int, int], payload: Bytes) -> tuple[Put, Put, Put]:
         block, peer, lane, _ = key

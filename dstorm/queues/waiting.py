@@ -82,7 +82,6 @@ class Waiting:
         if self._transport.trace is not None:
             self._transport.trace.waited(what, start, now, [(edge.peer, now - start)])
 
-    @interruption.wait
     def until_none(
         self, what: str, missing: Callable[[], Sequence[Awaited]], timeout_s: float | None = None,
         moved_at: Callable[[], float] | None = None,
@@ -123,6 +122,7 @@ class Waiting:
                 for edge in edges:
                     edge.waited_s += now - before
                 edges = self._view.to_living(missing())
+                interruption.raise_in_wait()
         finally:
             self.total_s += now - start
             transport.end_wait()

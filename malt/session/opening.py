@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from dstorm import ClosedError, SoloTransport
+from dstorm import ClosedError, SoloTransport, interruption
 from dstorm.membership import children
 from malt.launch.machine import network
 from malt.resilience import start
@@ -50,6 +50,7 @@ def opened(
     comm = MPI.COMM_WORLD if comm is None else checked(comm)
     if MPI.COMM_WORLD.size > 1:
         children.claim(os.environ, MPI.COMM_WORLD.rank)
+        interruption.take_interrupts()  # under plain mpiexec; under `malt run` it has taken them
         exits.end_job_on_failure(start.until_begun(survive, MPI.COMM_WORLD.Abort), MPI.COMM_WORLD.rank)
         before_finalize(close)
     if comm.size == 1:

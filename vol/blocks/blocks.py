@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dstorm import Slots, Statistics, Transport
+from dstorm import Slots, Statistics, Transport, interruption
 from dstorm.header import WHOLE
 from dstorm.queues.slots import Pass
 from dstorm.view import Change
@@ -97,13 +97,11 @@ class Blocks(Shared):
         heartbeat. RuntimeError: the loop of the last round was left before its end; another thread is in a call of the
         blocks.
         """
-        with self._slots.turn.taken(f"{self.name}.round"):
-            self._check_between_rounds()
-            self._in_round = True
-            self._find_due()
+        self._begin_round()
         while (visit := self._next()) is not None:
             yield visit
 
+    @interruption.whole
     def barrier(self) -> None:
         """Return once all ranks have ended the same rounds. Collective.
 
@@ -125,6 +123,7 @@ class Blocks(Shared):
             mask[rows] |= self._owners[rows] < 0
         return mask
 
+    @interruption.whole
     def common(self) -> Array:
         """A copy of the array with the newest rows of all blocks: the same bits on all ranks. Collective.
 
@@ -158,6 +157,14 @@ class Blocks(Shared):
     def _statistics(self) -> Statistics:
         return self._slots.statistics()
 
+    @interruption.whole
+    def _begin_round(self) -> None:
+        with self._slots.turn.taken(f"{self.name}.round"):
+            self._check_between_rounds()
+            self._in_round = True
+            self._find_due()
+
+    @interruption.whole
     def _next(self) -> Visit | None:
         """The next visit of this round, once the last one's block is passed on; None: the round has ended."""
         with self._slots.turn.taken(f"{self.name}.round"):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dstorm import interruption
 from vol.update import Array, Update
 
 _BLOCK = 65_536
@@ -326,7 +327,7 @@ def apply_user_function(function: UserFunction, own: Array, updates: list[Update
     and if the function raises, `own` is unchanged.
     """
     trial: Any = own.copy()
-    result = function(trial, updates)
+    result = interruption.exposed(function, trial, updates)
     name = getattr(function, "__name__", repr(function))
     try:
         merged = np.asarray(trial if result is None else result)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from dstorm import interruption
 from vol.sharded import numpy_functions
 from vol.sharded.changes import InPlace, is_number
 from vol.sharded.operand import Operand
@@ -41,6 +42,7 @@ class Arithmetic(InPlace):
         """The rows of the vector that this rank owns: s.local is s.pull()[s.range]. Local."""
         return self._layout.rows(self._scalars.transport.rank)
 
+    @interruption.whole
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
         """A function of NumPy, as `numpy_functions` has it. Collective where it returns a scalar, else Local.
 
@@ -48,6 +50,7 @@ class Arithmetic(InPlace):
         """
         return numpy_functions.call(function, arguments, keywords)
 
+    @interruption.whole
     def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
         """np.sqrt(s) and its kin: a temporary, or what is made of it in `out`, a vector of this layout. Local."""
         if function is np.matmul:
@@ -72,6 +75,7 @@ class Arithmetic(InPlace):
         self._take(other)
         return None
 
+    @interruption.whole
     def matvec(self, x: Any) -> Temporary:
         """The product of this matrix of shape (n, k) and the vector `x`, of shape (k,), the same on all ranks. Local.
 
@@ -189,6 +193,7 @@ class Arithmetic(InPlace):
         self._update("in-place operator", function, operand)
         return self
 
+    @interruption.whole
     def _made(self, function: Function, other: Any) -> Temporary:
         return self._elementwise(function, (self, other))
 

@@ -44,6 +44,7 @@ class InPlace(Operand):
         constant = number("value", value)
         self._change("fill", lambda mine, _: mine.fill(constant))
 
+    @interruption.whole
     def zip(self, function: Callable[..., Any], *others: InPlace) -> None:
         """Change the parts by function(s.local, *[other.local for other in others]). Local.
 
@@ -67,7 +68,7 @@ class InPlace(Operand):
                 calls.enter_context(vector._begin("zip", holds=True))
             rows = self._rows_of(vectors)
             parts = [vector._copied(rows) for vector in vectors]
-            returned = function(*parts)
+            returned = interruption.exposed(function, *parts)
             for vector in vectors:
                 calls.enter_context(vector._begin("zip"))  # it may have closed them
             results = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
@@ -97,22 +98,19 @@ class InPlace(Operand):
         """Take the values of `other`. Errors: as `axpy`."""
         self._update("copy", lambda _, theirs, **into: np.positive(theirs, **into), self._checked("copy", other))
 
+    @interruption.whole
     def _change(self, call: str, change: Callable[[Array, slice], object]) -> None:
         """Call change(values, rows) for each block of this rank: a view, and where it lies in the part."""
         with self._begin(call):
             self._check_not_held(call)
             self._change_blocks(change)
 
-    @interruption.message
     def _change_blocks(self, change: Callable[[Array, slice], object]) -> None:
-        try:
-            for rows in self._blocks():
-                with self._changing(rows):
-                    change(self._values[rows], rows)
-        finally:
-            if interruption.pending is not None:
-                interruption.raise_pending()
+        for rows in self._blocks():
+            with self._changing(rows):
+                change(self._values[rows], rows)
 
+    @interruption.whole
     def _update(self, call: str, function: Callable[..., Any], other: Any) -> None:
         """Take function(values, theirs), a ufunc, for the values. `other`: a vector of this layout, or a number."""
         with self._begin(call):

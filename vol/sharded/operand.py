@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dstorm import interruption
 from vol.sharded.layout import ShardLayout
 from vol.sharded.scalars import Scalars
 from vol.update import Array
@@ -128,11 +129,13 @@ class Operand(ABC):
     def _numbers_of_all(self, call: str, find: Callable[[], Sequence[float]]) -> list[tuple[float, ...]]:
         """The same of several numbers, in one exchange."""
 
-        def found() -> Sequence[float]:
-            with self._begin(call), np.errstate(all="ignore"):  # a warning may be an error, on one rank alone
-                return find()
+        return self._scalars.of_all(f"{self.name}.{call}", lambda: self._found(call, find))
 
-        return self._scalars.of_all(f"{self.name}.{call}", found)
+    @interruption.whole
+    def _found(self, call: str, find: Callable[[], Sequence[float]]) -> Sequence[float]:
+        """What find() returns."""
+        with self._begin(call), np.errstate(all="ignore"):  # a warning may be an error, on one rank alone
+            return find()
 
 
 def dots(pairs: Sequence[tuple[Operand, Operand]]) -> list[float]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dstorm import EdgeStatistics, Queues, Statistics, Transport
+from dstorm import EdgeStatistics, Queues, Statistics, Transport, interruption
 from dstorm.queues.consistency import ASP, FLOW, Consistency
 from dstorm.queues.statistics import located, total
 from dstorm.queues.waiting import Waiting
@@ -54,6 +54,7 @@ class OwnedVector(Operand, Shared):
         """Add what others push from now on: the parts are there. Local."""
         self._transport.duties.append(self._absorb)
 
+    @interruption.whole
     def pull(self, index: Any = None, out: Array | None = None) -> Array:
         """Read rows of any ranks, without their help; return them as an array of this rank's own. One-sided.
 
@@ -77,6 +78,7 @@ class OwnedVector(Operand, Shared):
             self._read(f"{self.name}.pull", rows, as_bytes)
             return result
 
+    @interruption.whole
     def push(self, values: Any, index: Any = None) -> None:
         """Add `values` to rows of any ranks. One-sided.
 
@@ -181,8 +183,9 @@ class OwnedVector(Operand, Shared):
     @contextlib.contextmanager
     def _hold(self) -> Iterator[None]:
         """Add what others push after the code block."""
-        was_held, self._is_held = self._is_held, True
+        was_held = self._is_held
         try:
+            self._is_held = True
             yield
         finally:
             self._is_held = was_held
@@ -192,6 +195,7 @@ class OwnedVector(Operand, Shared):
         if not self._is_held and self._queues.has_arrived():
             self._absorb_in_turn()
 
+    @interruption.whole
     def _absorb_in_turn(self) -> bool:
         """Do as `_absorb`. Return whether no other thread is at work here."""
         with self._queues.turn.lent() as is_free:

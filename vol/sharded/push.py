@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dstorm import Layout, Message, OutgoingMessage, PeerLost, Queues, Transport, interruption
+from dstorm import Layout, Message, OutgoingMessage, PeerLost, Queues, Transport
 from dstorm.transport import Bytes
 from vol.sharded.layout import Numbers, ShardLayout
 from vol.update import Array
@@ -112,18 +112,13 @@ class PushQueues:
             return ranges(owner, rows.start, values, self._capacity)
         return listed(owner, rows, values, self._capacity)
 
-    @interruption.message
     def absorb(self) -> None:
         """Add what has come, each value once, and acknowledge it. One-sided."""
-        try:
-            messages = self._queues.receive(tuple, newest=False)
-            for message in messages:
-                if (found := read(message, self._layout, self._rank)) is None:
-                    self._queues.refuse(message)
-                else:
-                    self._add(*found)
-            if messages:
-                self._queues.acknowledge()
-        finally:
-            if interruption.pending is not None:
-                interruption.raise_pending()
+        messages = self._queues.receive(tuple, newest=False)
+        for message in messages:
+            if (found := read(message, self._layout, self._rank)) is None:
+                self._queues.refuse(message)
+            else:
+                self._add(*found)
+        if messages:
+            self._queues.acknowledge()

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
-from dstorm import Transport, interruption
+from dstorm import Transport
 from dstorm.algorithms import PIECE_NBYTES, Traffic, reduce_blocks
 from dstorm.queues.consistency import ASP, Consistency
 from dstorm.transport import Bytes
@@ -85,16 +85,11 @@ class ShardedVector(Arithmetic, OwnedVector):
     def _read(self, call: str, rows: Numbers | slice, result: Bytes) -> None:
         self._puller.read(call, rows, result)
 
-    @interruption.message
     def _add(self, rows: slice | Numbers, values: Array) -> None:
         """Add values to rows of this rank."""
         span = rows if isinstance(rows, slice) else slice(int(rows.min()), int(rows.max()) + 1)
-        try:
-            with self._changing(span), np.errstate(all="ignore"):  # an error would be the owner's, not the pusher's
-                if isinstance(rows, slice):
-                    self.local[rows] += values
-                else:
-                    np.add.at(self.local, rows, values)
-        finally:
-            if interruption.pending is not None:
-                interruption.raise_pending()
+        with self._changing(span), np.errstate(all="ignore"):  # an error would be the owner's, not the pusher's
+            if isinstance(rows, slice):
+                self.local[rows] += values
+            else:
+                np.add.at(self.local, rows, values)

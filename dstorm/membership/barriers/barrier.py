@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from dstorm import interruption
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
 from dstorm.membership.barriers.calls import Calls
 from dstorm.membership.barriers.wait_monitor import WaitMonitor
@@ -124,6 +125,7 @@ class Barrier(WaitMonitor):
     def check_now_and_then(self) -> None:
         """Check for failed ranks where the last time was a while ago; here nothing, as none can fail. One-sided."""
 
+    @interruption.whole
     def enter(
         self, what: str, patience_s: float | None = None, final: bool = False, mark: bool = False
     ) -> frozenset[int]:  # fmt: skip
@@ -224,6 +226,7 @@ class Barrier(WaitMonitor):
                     if self.poll_wait(wait):
                         raise self._passed(generation, wait)
                 self._transport.pause(polls)
+                interruption.raise_in_wait()
                 self.check_now_and_then()
                 polls += 1
             return decision

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from dstorm import interruption
 from dstorm.membership.barriers.barrier import Barrier
 from dstorm.trace import Trace
 from dstorm.transport import Carrier
 from dstorm.wait import Wait
+
+
+@interruption.whole
+def call_all(duties: Iterable[Callable[[], object]]) -> None:
+    """Call functions, which may change what they go through."""
+    for duty in tuple(duties):
+        duty()
 
 
 class BarrierTransport:
@@ -23,8 +31,8 @@ class BarrierTransport:
 
     def attend(self) -> None:
         """As `Transport.attend`. One-sided."""
-        for duty in tuple(self.duties):
-            duty()
+        if self.duties:
+            call_all(self.duties)
 
     def calling(self, what: str) -> AbstractContextManager[None]:
         """As `Transport.calling`. Local."""

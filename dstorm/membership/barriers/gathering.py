@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from dstorm import interruption
 from dstorm.membership import letters
 from dstorm.membership.barriers.barrier import Barrier
 from dstorm.membership.decision import Word
@@ -55,6 +56,7 @@ class GatheringBarrier(Barrier):
         self._letters: dict[int, Letter] = {}
         """Those of the other ranks at that barrier."""
 
+    @interruption.whole
     def gather(self, what: str, data: bytes) -> tuple[list[Letter], bytes]:
         """Return when all ranks have entered the barrier, as `enter`: the letters of all, by rank. Collective.
 

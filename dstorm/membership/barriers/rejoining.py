@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from dstorm import interruption
 from dstorm.errors import DeadlinePassed, MismatchedCalls
 from dstorm.membership.barriers.tolerant import TolerantBarrier
 from dstorm.membership.decision import DESERTED, FINAL, JOINING, Word, knowledge, mask, ranks
@@ -61,6 +62,7 @@ class RejoiningBarrier(TolerantBarrier):
         self._admitted: dict[int, int] = {}
         """Stamps that were read and not followed yet, by rank."""
 
+    @interruption.whole
     def check(self) -> None:
         """As `TolerantBarrier.check`; also admit ranks, and read what they tell. One-sided."""
         if self._returns.is_outside:

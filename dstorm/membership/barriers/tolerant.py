@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dstorm import interruption
 from dstorm.membership.barriers.barrier import Barrier
 from dstorm.membership.decision import DESERTED, FINAL, mask, ranks
 from dstorm.transport import Transport, Window
@@ -48,6 +49,7 @@ class TolerantBarrier(Barrier):
         if now - self._checked_at > self._check_s:
             self.check()
 
+    @interruption.whole
     def check(self) -> None:
         """Find the ranks that have failed, mark them failed, and publish that. One-sided."""
         self._checked_at = self._clock()
@@ -59,6 +61,7 @@ class TolerantBarrier(Barrier):
         if self._clock() - self._checked_at > self._check_s:
             self.check()
 
+    @interruption.whole
     def _decision(self, generation: int, what: str) -> int | None:
         self._window.sync()
         found = self._read_all()
@@ -103,6 +106,7 @@ class TolerantBarrier(Barrier):
         """Mark the ranks failed that had failed at barrier `generation`, by the mask `decision`."""
         self._mark_failed(decision)
 
+    @interruption.whole
     def _evict_all(self, silent: frozenset[int], now: float) -> bool:
         fresh = silent - self._evicted_at.keys()
         if self._evict is None or not fresh:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dstorm import interruption
 from dstorm.queues import headstart
 from dstorm.queues.queues import Queues
 from dstorm.queues.receiving.inedge import InEdge
@@ -134,68 +133,57 @@ class CompiledCalls:
         self._out[self._places.ARRAY] = self._in[self._places.ARRAY] = _address(array)
         return self if array.flags.aligned else None
 
-    @interruption.message
     def send(self, step: int, weight: float, mass: float) -> tuple[int, float] | None:
         """As `Queues.send_each`, of the array to all out-neighbours; None: it must be sent so. One-sided."""
-        try:
-            words, edges, nbytes = self._out_words, self._outs, self._nbytes
-            for place, _, ring in edges:
-                words[place] = ring.sent
-            share = mass / (len(edges) + 1)
-            if not self._scatter(self._out_address, step, weight, share):
-                return None
-            for _, edge, ring in edges:
-                ring.sent += 1
-                edge.bytes_sent += nbytes
-            self._queues.step = step
-            self._count_step()
-            return nbytes * len(edges), share
-        finally:
-            if interruption.pending is not None:
-                interruption.raise_pending()
+        words, edges, nbytes = self._out_words, self._outs, self._nbytes
+        for place, _, ring in edges:
+            words[place] = ring.sent
+        share = mass / (len(edges) + 1)
+        if not self._scatter(self._out_address, step, weight, share):
+            return None
+        for _, edge, ring in edges:
+            ring.sent += 1
+            edge.bytes_sent += nbytes
+        self._queues.step = step
+        self._count_step()
+        return nbytes * len(edges), share
 
-    @interruption.message
     def merge(self, is_mean: bool) -> Merged | InEdge | None:
         """Merge the newest message of each sender into the array: the mean or, in lockstep, the sum. One-sided.
 
         Where nothing was merged: the edge whose peer is behind, or None. `merge_later` goes on then.
         """
-        try:
-            words, edges, step = self._in_words, self._ins, self._queues.step
-            for place, _, ring in edges:
-                words[place] = ring.taken
-            found = self._gather(self._in_address, step, is_mean)
-            if found != _DONE:
-                return self._unmerged(found)
-            senders: tuple[int, ...] = ()
-            steps: tuple[int, ...] = ()
-            most, now, lockstep = 0, self._clock(), self._lockstep
-            for place, edge, ring in edges:
-                if number := words[place + 1]:
-                    its_step = words[place + 2]
-                    lag = step - its_step
-                    ring.take(number)
-                    edge.lag.note(lag)
-                    if its_step > edge.step:
-                        edge.step, edge.heard_at = its_step, now
-                    if lockstep:
-                        edge.acknowledged = number
-                    most = lag if not senders or lag > most else most
-                    senders += (edge.peer,)
-                    steps += (its_step,)
-            if lockstep:
-                self._queues.inbox.over = step
-            return senders, steps, most
-        finally:
-            if interruption.pending is not None:
-                interruption.raise_pending()
+        words, edges, step = self._in_words, self._ins, self._queues.step
+        for place, _, ring in edges:
+            words[place] = ring.taken
+        found = self._gather(self._in_address, step, is_mean)
+        if found != _DONE:
+            return self._unmerged(found)
+        senders: tuple[int, ...] = ()
+        steps: tuple[int, ...] = ()
+        most, now, lockstep = 0, self._clock(), self._lockstep
+        for place, edge, ring in edges:
+            if number := words[place + 1]:
+                its_step = words[place + 2]
+                lag = step - its_step
+                ring.take(number)
+                edge.lag.note(lag)
+                if its_step > edge.step:
+                    edge.step, edge.heard_at = its_step, now
+                if lockstep:
+                    edge.acknowledged = number
+                most = lag if not senders or lag > most else most
+                senders += (edge.peer,)
+                steps += (its_step,)
+        if lockstep:
+            self._queues.inbox.over = step
+        return senders, steps, most
 
     def _unmerged(self, found: int) -> InEdge | None:
         if found >= self._places.OVERWRITTEN:
             self._ins[found - self._places.OVERWRITTEN][1].ring.torn_retries += 1
         return self._ins[-1 - found][1] if found < 0 else None
 
-    @interruption.message
     def merge_later(
         self, behind: InEdge | None, sources: Callable[[], Iterable[int]], is_mean: bool
     ) -> Merged | None:  # fmt: skip
@@ -215,8 +203,6 @@ class CompiledCalls:
             return merged if isinstance(merged, tuple) else None
         finally:
             self._in_words[self._places.AHEAD] = self._ahead
-            if interruption.pending is not None:
-                interruption.raise_pending()
 
     def _merged_briefly(self, behind: InEdge, is_mean: bool) -> Merged | InEdge | None:
         """As `merge`, after a few more looks for messages."""

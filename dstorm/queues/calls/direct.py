@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dstorm import header, interruption
+from dstorm import header
 from dstorm.header import COMPACT_NBYTES, DONE, WHOLE, Header
 from dstorm.queues.calls.compiled import Merged, Phases
 from dstorm.queues.consistency import Consistency
@@ -116,35 +116,30 @@ class DirectCalls:
         self._bytes = array.view(np.uint8)
         return self if array.flags.aligned else None
 
-    @interruption.message
     def send(self, step: int, weight: float, mass: float) -> tuple[int, float] | None:
         """As `Queues.send_each`, of the array to all out-neighbours; None: it must be sent so. One-sided."""
+        if not self._may_send() or not self._deferred.try_take():
+            return None
+        share = mass / (len(self._outs) + 1)
         try:
-            if not self._may_send() or not self._deferred.try_take():
-                return None
-            share = mass / (len(self._outs) + 1)
-            try:
-                self._deferred.settle()  # a message starts when all before it is complete
-                body, at = self._bytes, self._queues.step
-                for edge, back, writers in self._far:
-                    sent, taken = edge.ring.sent, 0 if back is None else back.acknowledged
-                    writers[sent % self._depth].write(body, sent + 1, step, weight, share, taken, at)
-                self._deferred.carried(self._far_peers)
-                if self._near:
-                    self._send_near(step, weight, share)
-                for edge in self._outs:
-                    edge.ring.sent += 1
-                    edge.bytes_sent += self._nbytes
-                self._deferred.started(self._far_peers)
-                self._deferred.put_postponed()
-            finally:
-                self._deferred.give()
-            self._queues.step = step
-            self._count_step()
-            return self._nbytes * len(self._outs), share
+            self._deferred.settle()  # a message starts when all before it is complete
+            body, at = self._bytes, self._queues.step
+            for edge, back, writers in self._far:
+                sent, taken = edge.ring.sent, 0 if back is None else back.acknowledged
+                writers[sent % self._depth].write(body, sent + 1, step, weight, share, taken, at)
+            self._deferred.carried(self._far_peers)
+            if self._near:
+                self._send_near(step, weight, share)
+            for edge in self._outs:
+                edge.ring.sent += 1
+                edge.bytes_sent += self._nbytes
+            self._deferred.started(self._far_peers)
+            self._deferred.put_postponed()
         finally:
-            if interruption.pending is not None:
-                interruption.raise_pending()
+            self._deferred.give()
+        self._queues.step = step
+        self._count_step()
+        return self._nbytes * len(self._outs), share
 
     def _may_send(self) -> bool:
         """Whether all peers have acknowledged enough, after some looks. One-sided."""
@@ -172,34 +167,29 @@ class DirectCalls:
             edge.headers[ring.next_slot](ring.sent + 1, step, WHOLE, 0, self._nbytes, weight, share)
         self._flush_near()
 
-    @interruption.message
     def merge(self, is_mean: bool) -> Merged | InEdge | None:
         """Merge the message of this step of each sender into the array: the mean or the sum. One-sided.
 
         Where nothing was merged: the edge whose peer is behind, or None. `merge_later` goes on then.
         """
+        step, nbytes, terms = self._queues.step, self._nbytes, self._terms
+        for place, edge, views in self._ins:
+            taken = edge.ring.taken
+            slot = taken % self._depth
+            seen = edge.headers[slot].read()
+            if seen is None or seen[0] <= taken:
+                return edge
+            number, its_step, state, encoding, length = seen[:5]
+            if number != taken + 1 or its_step != step or state != WHOLE or encoding or length != nbytes:
+                return None
+            terms[place] = views[slot]
+        if self._near_ins:
+            self._sync()  # the headers were read before the payloads
         try:
-            step, nbytes, terms = self._queues.step, self._nbytes, self._terms
-            for place, edge, views in self._ins:
-                taken = edge.ring.taken
-                slot = taken % self._depth
-                seen = edge.headers[slot].read()
-                if seen is None or seen[0] <= taken:
-                    return edge
-                number, its_step, state, encoding, length = seen[:5]
-                if number != taken + 1 or its_step != step or state != WHOLE or encoding or length != nbytes:
-                    return None
-                terms[place] = views[slot]
-            if self._near_ins:
-                self._sync()  # the headers were read before the payloads
-            try:
-                self._add(is_mean)
-            finally:  # numpy.seterr may have it raise
-                self._take(step)
-            return self._senders, (step,) * len(self._senders), 0
-        finally:
-            if interruption.pending is not None:
-                interruption.raise_pending()
+            self._add(is_mean)
+        finally:  # numpy.seterr may have it raise
+            self._take(step)
+        return self._senders, (step,) * len(self._senders), 0
 
     def _add(self, is_mean: bool) -> None:
         """Replace the array by the mean or the sum of the terms, in their order."""
@@ -231,7 +221,6 @@ class DirectCalls:
         self._deferred.acknowledge([edge for _, edge, _ in self._ins], step)
         self._queues.inbox.over = step
 
-    @interruption.message
     def merge_later(
         self, behind: InEdge | None, sources: Callable[[], Iterable[int]], is_mean: bool
     ) -> Merged | None:  # fmt: skip
@@ -239,17 +228,13 @@ class DirectCalls:
 
         It waits as `Queues.receive`. None: nothing was merged, and it must be merged so. DeadlinePassed: as there.
         """
-        try:
-            if behind is None or not self._queues.step:
-                return None
-            merged = self._merged_briefly(behind, is_mean)
-            if isinstance(merged, InEdge):
-                self._queues.inbox.wait(sources, self._queues.step, None)
-                merged = self.merge(is_mean)
-            return merged if isinstance(merged, tuple) else None
-        finally:
-            if interruption.pending is not None:
-                interruption.raise_pending()
+        if behind is None or not self._queues.step:
+            return None
+        merged = self._merged_briefly(behind, is_mean)
+        if isinstance(merged, InEdge):
+            self._queues.inbox.wait(sources, self._queues.step, None)
+            merged = self.merge(is_mean)
+        return merged if isinstance(merged, tuple) else None
 
     def _merged_briefly(self, behind: InEdge, is_mean: bool) -> Merged | InEdge | None:
         """As `merge`, after some more looks, while no peer has said that no message comes."""

@@ -63,8 +63,8 @@ class InEdge(Awaited):
             return
         self.done = self.done or seen.state == DONE
         if seen.step > self.step:
-            self.step = seen.step
             self.heard_at = clock()
+            self.step = seen.step
 
     def holds_newer(self, seen: Header) -> bool:
         """Whether a slot holds the header of a newer message, whose sender had then flushed the message of `seen`."""

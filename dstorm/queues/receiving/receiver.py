@@ -113,10 +113,14 @@ class Inbox:
         """As `Queues.receive`, after `wait`."""
         if self._consistency.lockstep:
             # Only edges of this step can hold a message of this step. But a message of another step that was not
-            # gathered then blocks its sender, so all queues are read.
+            # gathered then blocks its sender, so all queues are read. None is taken before all have been read: a read
+            # may wait, and fail.
+            edges = self.edges.values() if self._step else ()
+            found = [(edge, seen) for edge in edges if (seen := self._find_step(edge)) is not None]
             self.over = -1
-            found = [self._take_step(edge) for edge in self.edges.values()] if self._step else []
-            taken = [message for message in found if message is not None]
+            # Payloads are used in place: their senders do not write to the slots before they are acknowledged.
+            held = [(edge, seen, edge.payload(edge.ring.next_slot, seen)) for edge, seen in found]
+            taken = [message for one in held if (message := self._taken(*one)) is not None]
         else:
             taken, deferred = [], self._deferred if self._consistency.in_flight else None
             if deferred is not None:
@@ -244,8 +248,8 @@ class Inbox:
             number = seen.number
             edge.ring.skip(number)
 
-    def _take_step(self, edge: InEdge) -> Message | None:
-        """The peer's message of this rank's step; None where it sent none. Older messages are skipped."""
+    def _find_step(self, edge: InEdge) -> Header | None:
+        """The header of the peer's message of this rank's step; None where it sent none. Older messages are skipped."""
         while True:
             slot = edge.ring.next_slot
             seen = edge.headers[slot].read()
@@ -257,13 +261,9 @@ class Inbox:
                 if state is SlotState.TORN and not self._becomes_whole(edge, slot):
                     return None
                 continue
-            if seen.step > self._step:
-                return None
-            if seen.step < self._step:
-                edge.ring.skip(seen.number)
-                continue
-            # The payload is used in place: its sender does not write to the slot before it is acknowledged.
-            return self._taken(edge, seen, edge.payload(slot, seen))
+            if seen.step >= self._step:
+                return seen if seen.step == self._step else None
+            edge.ring.skip(seen.number)
 
     def _becomes_whole(self, edge: InEdge, slot: int) -> bool:
         """Wait for what is being written; return whether all has come. DeadlinePassed.

@@ -259,12 +259,12 @@ class Outbox:
                 self._note(edge, seen)
         seen = edge.acknowledgement.read()
         if seen is not None and seen is not edge.heard and not edge.ring.is_former(seen):
-            edge.heard = seen
             edge.done = edge.done or seen.state == DONE
             self._note(edge, seen)
+            edge.heard = seen  # last: what is not noted is looked at again
 
     def _note(self, edge: OutEdge, seen: Header) -> None:
         edge.ring.acknowledged(seen.number)
         if seen.step > edge.step or edge.done:
-            edge.step = seen.step
             edge.heard_at = self._transport.clock()
+            edge.step = seen.step

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dstorm import reduction
 from dstorm.errors import WithoutMpi
+from dstorm.membership.barriers.barrier_transport import call_all
 from dstorm.membership.barriers.calls import Calls
 from dstorm.trace import Trace
 from dstorm.transport import Bytes, Carrier, Places, Put
@@ -187,8 +188,8 @@ class SimulatedTransport:
 
     def attend(self) -> None:
         """As `Transport.attend`. Local."""
-        for duty in tuple(self.duties):
-            duty()
+        if self.duties:
+            call_all(self.duties)
 
     def poll_failures(self, quietly: bool = False) -> None:
         """As `Transport.poll_failures`. Local: no failure is found here."""

@@ -1,7 +1,9 @@
-"""A signal that comes while a message is under way: its exception comes out after the message, never within."""
+"""A signal that comes while something must be whole: its exception comes out after it, never within."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 import pytest
@@ -24,8 +26,12 @@ def handle():
         raise error
 
 
+sent = interruption.whole(send)
+"""A scatter: it sends a message as a whole."""
+
+
 @pytest.mark.parametrize("moment", range(3))
-def test_a_message_is_whole_before_the_exception_comes_out(moment, monkeypatch):
+def test_a_message_is_whole_before_the_exception_comes_out(moment):
     """Between any two stages: mark, payload, publish."""
 
     def live(rank, queues, transport):
@@ -40,7 +46,7 @@ def test_a_message_is_whole_before_the_exception_comes_out(moment, monkeypatch):
 
             queues.outbox._flush_all = interrupted
             with pytest.raises(Signal):
-                send(queues, [1], 1, payload(0, 1))
+                sent(queues, [1], 1, payload(0, 1))
             assert len(flushes) == 3 and interruption.pending is None
         transport.barrier()
         messages = queues.receive(lambda: [0] if rank else [], newest=True)
@@ -55,10 +61,10 @@ def test_a_wait_ends_at_once():
 
     def live(rank, queues, transport):
         if rank == 0:
-            send(queues, [1], 1, payload(0, 1))
+            sent(queues, [1], 1, payload(0, 1))
             pause, transport.pause = transport.pause, lambda *_: handle()
             with pytest.raises(Signal):
-                send(queues, [1], 2, payload(0, 2))
+                sent(queues, [1], 2, payload(0, 2))
             transport.pause = pause
         transport.barrier()
         return len(queues.receive(lambda: [0] if rank else [], newest=False))
@@ -67,11 +73,85 @@ def test_a_wait_ends_at_once():
     assert interruption.pending is None
 
 
+@pytest.mark.parametrize("raises", [False, True])
+def test_it_comes_out_of_the_outermost(raises):
+    done = []
+
+    @interruption.whole
+    def inner():
+        handle()
+        done.append("inner")
+
+    @interruption.whole
+    def outer():
+        inner()
+        done.append("outer")
+        if raises:
+            raise ZeroDivisionError
+
+    with pytest.raises(Signal) as caught:
+        outer()
+    assert done == ["inner", "outer"] and interruption.pending is None
+    assert isinstance(caught.value.__context__, ZeroDivisionError) == raises
+
+
+def test_code_of_users_is_interrupted_at_once():
+    """What it calls of malt is whole again."""
+    done = []
+
+    @interruption.whole
+    def act():
+        handle()
+        done.append("act")
+
+    def function(name):
+        with pytest.raises(Signal):
+            act()
+        handle()
+        done.append(name)
+
+    @interruption.whole
+    def outer():
+        try:
+            interruption.exposed(function, "function")
+        finally:
+            done.append("outer")
+
+    with pytest.raises(Signal):
+        outer()
+    assert done == ["act", "outer"] and interruption.pending is None
+
+
 def test_what_is_for_one_thread_is_not_raised_in_another():
     main = Signal()
     interruption.pending, interruption._thread = main, -1
     try:
         assert Group(1, 0).run(lambda rank: interruption.raise_pending()) == [None]
+        assert Group(1, 0).run(lambda rank: interruption.raise_in_wait()) == [None]
         assert interruption.pending is main
     finally:
         interruption.pending = None
+
+
+def test_an_interrupt_that_python_would_raise_at_once_is_deferred():
+    """Where no launcher of malt has taken it; not where the program has."""
+    done = []
+
+    @interruption.whole
+    def act():
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("act")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        interruption.take_interrupts()
+        with pytest.raises(KeyboardInterrupt):
+            act()
+        assert done == ["act"]
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        interruption.take_interrupts()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -56,6 +56,7 @@ class SparseShardedVector(InPlace, OwnedVector):
         """Take the values of `other`. Local. Errors: as `axpy`. What this vector alone has touched becomes 0."""
         self._take(other)
 
+    @interruption.whole
     def fill(self, value: Any) -> None:
         """Set all elements to 0: no entry is kept. Local. TypeError: it is no number. ValueError: it is another one."""
         if number("value", value) != 0:
@@ -154,62 +155,42 @@ class SparseShardedVector(InPlace, OwnedVector):
         places = self._table.find(rows)
         return np.where(places >= 0, self._table.values[places], self.dtype.type(0))
 
-    @interruption.message
     def _set(self, values: Array, rows: Any) -> None:
-        try:
-            is_set = (values != 0) | (self._table.find(rows) >= 0)
-            places = self._touch(rows[is_set])
-            with self._changing_all():
-                self._table.values[places] = values[is_set]
-        finally:
-            if interruption.pending is not None:
-                interruption.raise_pending()
+        is_set = (values != 0) | (self._table.find(rows) >= 0)
+        places = self._touch(rows[is_set])
+        with self._changing_all():
+            self._table.values[places] = values[is_set]
 
-    @interruption.message
     def _add(self, rows: slice | Numbers, values: Array) -> None:
         """Add values to entries of this rank, by key."""
-        try:
-            assert not isinstance(rows, slice)
-            keys, which = np.unique(rows, return_inverse=True)
-            sums = np.full(len(keys), -0.0, self.dtype)
-            with np.errstate(all="ignore"):  # an error would be the owner's, not the pusher's
-                np.add.at(sums, which, values)
-                places = self._touch(keys)
-                with self._changing_all():
-                    self._table.values[places] += sums
-        finally:
-            if interruption.pending is not None:
-                interruption.raise_pending()
+        assert not isinstance(rows, slice)
+        keys, which = np.unique(rows, return_inverse=True)
+        sums = np.full(len(keys), -0.0, self.dtype)
+        with np.errstate(all="ignore"):  # an error would be the owner's, not the pusher's
+            np.add.at(sums, which, values)
+            places = self._touch(keys)
+            with self._changing_all():
+                self._table.values[places] += sums
 
-    @interruption.message
     def _touch(self, keys: Numbers) -> Numbers:
         """The rows of the table with these keys, each given once, which it has from now on."""
-        try:
+        places = self._table.find(keys)
+        missing = places < 0
+        more = int(np.count_nonzero(missing))
+        if not self._table.has_room(more):
+            larger = np.zeros(capacity_for(self._table.count + more), self._layout.entry)
+            self._table = self._table.copied(larger)
             places = self._table.find(keys)
-            missing = places < 0
-            more = int(np.count_nonzero(missing))
-            if not self._table.has_room(more):
-                larger = np.zeros(capacity_for(self._table.count + more), self._layout.entry)
-                self._table = self._table.copied(larger)
-                places = self._table.find(keys)
-            if more:
-                with self._changing_all():
-                    places[missing] = self._table.insert(keys[missing])
-            return places
-        finally:
-            if interruption.pending is not None:
-                interruption.raise_pending()
+        if more:
+            with self._changing_all():
+                places[missing] = self._table.insert(keys[missing])
+        return places
 
-    @interruption.message
     def _empty(self) -> None:
-        try:
-            for rows in self._parts.layout.blocks(self._rank):
-                with self._parts.changing(rows):
-                    self._parts.local[rows].view(np.uint8)[:] = 0
-            self._table = Table(self._parts.local)  # also where it had outgrown the window
-        finally:
-            if interruption.pending is not None:
-                interruption.raise_pending()
+        for rows in self._parts.layout.blocks(self._rank):
+            with self._parts.changing(rows):
+                self._parts.local[rows].view(np.uint8)[:] = 0
+        self._table = Table(self._parts.local)  # also where it had outgrown the window
 
     def _rows(self, call: str, index: Any) -> tuple[Numbers | slice, tuple[int, ...]]:
         if index is None or isinstance(index, slice):
@@ -232,6 +213,7 @@ class SparseShardedVector(InPlace, OwnedVector):
             goes_on = ~is_it & (found[MARK] != 0)
             left, at = left[goes_on], (at[goes_on] + 1) % capacity
 
+    @interruption.whole
     def _piece(self, rows: slice) -> tuple[Numbers, Array]:
         with self._begin("pieces"):
             found = self._read_rows(f"{self.name}.pieces", rows, rows.stop - rows.start)
