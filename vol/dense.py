@@ -12,9 +12,9 @@ from dstorm.queues.calls import compiled, direct
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.sending.unsent import Join, Shortening, supersede
 from vol.graphs.graph import Graph
+from vol.merging.before import Before
 from vol.merging.joining import join_of
 from vol.merging.merge import (
-    Before,
     BeginMerge,
     GatherFunction,
     Own,
@@ -160,7 +160,7 @@ class DenseVector(Vector):
             if blend is not None:
                 blend.store(self._flat, before)
             is_whole = self._are_finite(contents if blend is None else [self._flat]) and self._queues.look_again()
-        finally:  # also where a signal handler raises within
+        finally:  # also where an operation raises
             if not is_whole:
                 before.restore(self._flat)
         return messages if is_whole else None

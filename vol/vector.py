@@ -192,7 +192,7 @@ class Vector(ComesBack, Shared):
         TypeError, ValueError: a bad argument. ClosedError: the vector is closed. DeadlinePassed: a sender is missing.
         RuntimeError: another thread is in a scatter or gather of this vector. After each of these errors nothing has
         been gathered. If f raises, or returns no such array (TypeError, ValueError), `array` is unchanged, and the
-        updates count as gathered.
+        updates count as gathered. It is unchanged, too, where NumPy raises, as numpy.seterr has it.
         """
         try:
             return self._gather(function, timeout_s)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dstorm import interruption
+from vol.merging.before import Before, is_kept
 from vol.update import Array, Update
 
 _BLOCK = 65_536
@@ -53,30 +54,6 @@ class Term(NamedTuple):
 Updates = Sequence["Term | Update"]
 
 
-class Before:
-    """The values of a flat array from before a merge in place that may not count, block by block. Local."""
-
-    def __init__(self, values: Array) -> None:
-        self._values = values
-        """Memory for them: as long as the array, of its dtype."""
-        self._count = 0
-        """How many of them are kept."""
-
-    def clear(self) -> None:
-        """Drop the values."""
-        self._count = 0
-
-    def keep(self, block: Array) -> None:
-        """Keep the values of the next block of the array."""
-        end = self._count + block.size
-        self._values[self._count : end] = block
-        self._count = end
-
-    def restore(self, array: Array) -> None:
-        """Write the values that are kept back into the array."""
-        array[: self._count] = self._values[: self._count]
-
-
 class Blend(NamedTuple):
     """A weighted sum of arrays, divided by a number. Local."""
 
@@ -90,15 +67,26 @@ class Blend(NamedTuple):
     def store(self, target: Array, before: Before | None = None) -> None:
         """Write the result into `target`, flat, which may be one of the terms. It works block by block.
 
-        `before`: keeps the values of each block before it changes.
+        `before`: keeps the values of each block before it changes. Where an operation raises, `target` is unchanged.
         """
+        kept = target.copy() if before is None and is_kept(target.size) else None
+        try:
+            self._store(target, before)
+        except BaseException:
+            if before is not None:
+                before.restore(target)
+            elif kept is not None:
+                target[:] = kept
+            raise
+
+    def _store(self, target: Array, before: Before | None) -> None:
         # Into the first of two lone elements NumPy adds the other way round, which shows where both are NaN.
         is_plain = not self.weighted and target.dtype.char != _HALF and target.size > 1
         is_in_place = is_plain and self._may_begin_in(target)
         total = None if is_in_place else np.empty(min(_BLOCK, target.size), wide_dtype(target.dtype))
         for start in range(0, target.size, _BLOCK):
             block = slice(start, start + _BLOCK) if target.size > _BLOCK else _ALL
-            part = target[block]
+            part = target if block is _ALL else target[block]
             if before is not None:
                 before.keep(part)
             result = part if total is None else total[: part.size]
@@ -110,7 +98,8 @@ class Blend(NamedTuple):
 
         Two views of one array are two objects, so their memory is compared.
         """
-        return not any(np.may_share_memory(values, target) for _, values in self.terms[2:])
+        others = self.terms[2:]
+        return not others or not any(np.may_share_memory(values, target) for _, values in others)
 
     def _add(self, block: slice, into: Array) -> None:
         if self.weighted:
@@ -337,4 +326,4 @@ def apply_user_function(function: UserFunction, own: Array, updates: list[Update
         raise ValueError(f"gather function {name} returned shape {merged.shape}, the vector's is {own.shape}")
     if not np.can_cast(merged.dtype, own.dtype, "same_kind"):
         raise TypeError(f"gather function {name} returned dtype {merged.dtype}, the vector's is {own.dtype}")
-    np.copyto(own, merged, casting="same_kind")
+    np.copyto(own, merged.astype(own.dtype, copy=False))  # a value that does not fit may raise, in the first step

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dstorm import interruption
+from vol.merging.before import is_kept
 from vol.sharded.operand import Operand
 from vol.update import Array
 
@@ -76,7 +77,8 @@ class InPlace(Operand):
                 raise ValueError(f"{self.name}.zip: {len(results)} arrays were returned for {len(vectors)} vectors")
             for result, part, vector in zip(results, parts, vectors, strict=False):
                 self._check_result(result, part, vector)
-            for vector, part in zip(vectors, (*results, *parts[len(results) :]), strict=True):
+            new = [one.astype(vector.dtype, copy=False) for one, vector in zip(results, vectors, strict=False)]
+            for vector, part in zip(vectors, (*new, *parts[len(new) :]), strict=True):
                 vector._set(part, rows)
 
     # -- private -------------------------------------------------------------------------------------------------
@@ -106,6 +108,15 @@ class InPlace(Operand):
             self._change_blocks(change)
 
     def _change_blocks(self, change: Callable[[Array, slice], object]) -> None:
+        before = self._values.copy() if is_kept(self._values.size) else None
+        try:
+            self._set_blocks(change)
+        except BaseException:
+            if before is not None:
+                self._set_blocks(lambda mine, rows: np.copyto(mine, before[rows]))
+            raise
+
+    def _set_blocks(self, change: Callable[[Array, slice], object]) -> None:
         for rows in self._blocks():
             with self._changing(rows):
                 change(self._values[rows], rows)

@@ -35,9 +35,10 @@ class Residual:
 
     def give(self, rows: Rows, source: Array) -> None:
         """Add the given rows of `source`, an array of the same shape."""
-        for some in self._blocks(rows):
-            self.values[some] += source[some]
-            self._measure(some)
+        with np.errstate(all="ignore"):  # an error would leave some of them given
+            for some in self._blocks(rows):
+                self.values[some] += source[some]
+                self._measure(some)
 
     def take_back(self, rows: Rows, values: Array) -> None:
         """Add `values`, a row for each of `rows`, which were sent and have not left."""

@@ -11,6 +11,7 @@ from dstorm import Message, OutgoingMessage, Transport
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.sending.unsent import Join, supersede
 from vol.graphs.graph import Graph
+from vol.merging.before import all_or_nothing
 from vol.merging.merge import MEAN, REPLACE, GatherFunction, Own, UserFunction, apply_user_function
 from vol.returns.packing import Values
 from vol.sparse.dirty import DirtyRows, as_words
@@ -206,6 +207,13 @@ class SparseVector(Vector):
             apply_user_function(function, merged, list(contents))
             every_row, result = np.arange(self._format.n), merged.reshape(self._table.shape)
             return self._change(every_row, lambda table: np.copyto(table, result))
+        with all_or_nothing(*[self._table] * (function is MEAN)):
+            self._merge_rows(function, messages, contents)
+        self.sent = None
+
+    def _merge_rows(
+        self, function: GatherFunction, messages: Sequence[Message], contents: Sequence[RowValues]
+    ) -> None:  # fmt: skip
         parts, rows_of_all = _by_step(messages, contents), [content.rows for content in contents]
         counted = self._counted(function, messages)
         if function is MEAN:
@@ -220,7 +228,8 @@ class SparseVector(Vector):
     def _change(self, rows: Rows, merge: Callable[[Array], object], function: GatherFunction | None = None) -> None:
         """Have `merge` change `rows` of a table that holds those of the array, and the array then."""
         if self._dirty is None:
-            merge(self._table)
+            with all_or_nothing(self._table, rows=rows):
+                merge(self._table)
             return
         self._dirty.check(rows)
         try:
@@ -244,7 +253,6 @@ class SparseVector(Vector):
             sent = np.zeros_like(self._table)
             sent[self.sent.rows] = self.sent.values
             self._table[:] = sent
-            self.sent = None
         elif self._format.dtype != self._table.dtype:
             rows = self._used()
             self._table[rows] = as_read(self._format, self._table[rows])

@@ -192,17 +192,15 @@ class DirectCalls:
         return self._senders, (step,) * len(self._senders), 0
 
     def _add(self, is_mean: bool) -> None:
-        """Replace the array by the mean or the sum of the terms, in their order."""
+        """Replace the array by the mean or the sum of the terms, in their order; or not at all."""
         first, second, *others = self._terms
-        array = self._array
-        total = self._total if others else array
+        total = self._total
         np.add(first, second, total)
         for term in others:
             np.add(total, term, total)
         if is_mean:
-            self._divide(total, self._divisor, array)
-        elif others:
-            array[:] = total
+            self._divide(total, self._divisor, total)
+        self._array[:] = total  # once it is whole: each of these may raise
 
     def _take(self, step: int) -> None:
         """Count the messages as merged, and acknowledge them. One-sided."""

@@ -83,7 +83,8 @@ class Outgoing:
         """Let a message wait; return whether it does: not where one that it was joined with has begun to leave."""
         before, is_added = track.waiting, False
         try:
-            after = tuple(join.function(track.edge.peer, before, new))
+            with np.errstate(all="ignore"):  # an error would come out when other peers have got theirs
+                after = tuple(join.function(track.edge.peer, before, new))
             superseded = track.superseded + len(before) + 1 - len(after)
             with self._lock:
                 if track.waiting is before:

@@ -501,6 +501,27 @@ def test_what_the_numbers_of_a_push_raise_does_not_reach_the_owner():
     assert everywhere(program, 2) == (math.inf, 0)
 
 
+@pytest.mark.parametrize("call", [
+    lambda s, x: s.axpy(2.0, x), lambda s, x: operator.iadd(s, x),
+    lambda s, x: s.zip(lambda a, b: (a + 1, np.where(b > 2, np.float64(1e300), b)), x),
+], ids=["axpy", "operator", "zip"])  # fmt: skip
+def test_a_change_in_which_numpy_raises_changes_no_block(call):
+    """Nor the other vector of a zip."""
+
+    def program():
+        s, x = (malt.sharded(40) for _ in range(2))
+        for vector in (s, x):
+            vector.local[:] = 1
+            vector.local[-1] = np.finfo(np.float32).max
+        with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+            call(s, x)
+        for vector in (s, x):
+            assert (vector.local[:-1] == 1).all() and vector.local[-1] == np.finfo(np.float32).max
+        assert (s._parts._versions % 2 == 0).all()
+
+    everywhere(program, 2)
+
+
 def test_a_rank_that_has_left_a_vector_alone_still_meets_the_others_in_barriers():
     def program():
         s = malt.sharded(8)
