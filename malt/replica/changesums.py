@@ -73,20 +73,19 @@ class ChangeSums:
         if self._sources != self._vector.sources or len(self._merged) != 1 + len(self._received):
             self._begin_again()
         self._add_changes(arrays)
+        is_merged = False
         try:
             self._vector.scatter()
-            senders = self._vector.gather(self._function).senders
-        except BaseException:
-            self._note(arrays)
-            raise
-        for sender in senders:
-            before, self._received[sender] = self._received.get(sender), self._arriving.pop(sender)
-            if before is not None:
-                self._arriving[sender] = before
-        if self._received:
-            self._take_mean()
-        else:
-            self._note(arrays)
+            for sender in self._vector.gather(self._function).senders:
+                before, self._received[sender] = self._received.get(sender), self._arriving.pop(sender)
+                if before is not None:
+                    self._arriving[sender] = before
+            if self._received:
+                self._take_mean()
+                is_merged = True
+        finally:
+            if not is_merged:
+                self._note(arrays)
 
     def _note(self, arrays: Sequence[Array]) -> None:
         """Note what `arrays` hold, all of which is in the sum."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dstorm import interruption
 from malt.replica.changes import CHECKS, checksum
 from vol.update import Array
 
@@ -87,11 +88,11 @@ class Parameters:
         if self._set is None:
             return False
         if not self._checks_left:
-            self._set(self._in_structure())
+            interruption.exposed(self._set, self._in_structure())
             return False
         self._checks_left -= 1
         before, new = self._sums(), [checksum(array) for array in self.arrays]
-        self._set(self._in_structure())
+        interruption.exposed(self._set, self._in_structure())
         if new == before:
             return False
         self._checks_left = 0
@@ -100,7 +101,7 @@ class Parameters:
     # -- private ----------------------------------------------------------------------------------------------
 
     def _get(self) -> Any:
-        return self._source() if callable(self._source) else self._source
+        return interruption.exposed(self._source) if callable(self._source) else self._source
 
     def _in_structure(self) -> Any:
         """`arrays` in the structure of `params`."""

@@ -11,6 +11,7 @@ What is sent depends on `average` and `sync`:
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,13 +79,18 @@ class Part:
         self.fragment = fragment
         """The number of the fragment that it belongs to."""
         self._in_place = not (way.delta or way.overlaps) and len(places) == 1
-        self._as_sums = way.delta and not way.gossips and not parse(options["sync"]).acknowledges
+        acknowledges = parse(options["sync"]).acknowledges
+        self._as_sums = way.delta and not way.gossips and not acknowledges
+        self._repeats, self._is_due = acknowledges and not way.overlaps, False
+        """Whether a merge that has failed is made by the next `send`; whether there is one."""
         mine = self._mine(arrays)
         self._size = sum(array.size for array in mine)
         self.vector = self._narrow(mine[0].dtype, **options) if way.is_narrow else self._whole(mine, **options)
         self._mean = ROOT_TRAINED if way.by_host else AVG
         self._flat = self.vector.array.reshape(-1)[: self._size]
         """The vector's array, flat; without what a block has beyond the parameters."""
+        self._sent: Array | None = None
+        """The parameters when they, or their change, were sent, where the loop may have gone on before the merge."""
         self.further: Callable[[], list[Array]] = list
         """Further arrays that a rank gets which comes back."""
         if (returning := self.vector.returning) is not None:
@@ -156,20 +162,23 @@ class Part:
 
     def send(self, arrays: Sequence[Array], count: int) -> None:
         """Send the parameters, or what has changed, to the peers. `count`: what the loop has counted. One-sided."""
-        if self.vector.returning is not None:
-            self.vector.returning.before_exchange()
-        self._set_steady(False)
         mine = self._mine(arrays)
         if self._in_place:
             assert isinstance(self.vector, DenseVector)
             if mine[0] is not self.vector.array:
                 self.vector.adopt(mine[0])
-        elif not self._as_sums:
+        if self._is_due:
+            self.merge(arrays)
+        if self.vector.returning is not None:
+            self.vector.returning.before_exchange()
+        self._set_steady(False)
+        if not (self._in_place or self._as_sums):
             self._copy_in(mine)
         if self._way.overlaps:
             self._sent = self._flat.copy()
         if self._way.delta and not (self._as_sums or self._way.gossips):
-            np.subtract(self._flat, self._base, out=self._flat)
+            with np.errstate(all="ignore"):
+                np.subtract(self._flat, self._base, out=self._flat)
         if not self._as_sums:
             self.vector.scatter(weight=float(count))
         if isinstance(self.vector, SparseVector):
@@ -178,23 +187,22 @@ class Part:
     def merge(self, arrays: Sequence[Array]) -> None:
         """Merge what has come from the peers since `send`, and write the result. Local.
 
-        What the loop has changed meanwhile is kept.
+        What the loop has changed meanwhile is kept. Values overflow in silence where changes are exchanged: an error
+        would leave one on its way, and that would be sent once more.
         """
         mine = self._mine(arrays)
-        if self._as_sums:
-            self._sums.exchange(mine)
-            self._store(self._sums.params, mine)
-        elif self._way.gossips:
-            self.vector.gather(AVG)
-            self._outer.apply(self._base, self._flat - self._base)
-            self._store(self._base, mine)
-        elif self._way.delta:
-            self._outer.apply(self._base, self._mean_change())
-            self._store(self._base, mine)
-        else:
-            self.vector.gather(self._mean)
-            if not self._in_place:
-                self._store(self._flat, mine)
+        try:
+            with np.errstate(all="ignore") if self._way.delta else contextlib.nullcontext():
+                merged = self._merged(mine)
+        except BaseException:
+            if self._repeats:  # peers have what was sent, or wait until it is merged
+                self._is_due = True
+                if self._sent is None and not self._in_place:
+                    self._sent = np.concatenate([one.reshape(-1) for one in mine])
+            raise
+        self._is_due = False
+        if merged is not None:
+            self._store(merged, mine)
         self._set_steady(True)
 
     # -- private ----------------------------------------------------------------------------------------------
@@ -205,6 +213,19 @@ class Part:
             returning.is_steady = is_steady
             if is_steady and returning.is_awaited:
                 returning.merged(self.vector.step)
+
+    def _merged(self, mine: Sequence[Array]) -> Array | None:
+        """What the parameters become; None: they are the vector's array, and have become it."""
+        if self._as_sums:
+            self._sums.exchange(mine)
+            return self._sums.params
+        if not self._way.delta:
+            self.vector.gather(self._mean)
+            return None if self._in_place else self._flat
+        if self._way.gossips:
+            self.vector.gather(AVG)
+        self._outer.apply(self._base, self._flat - self._base if self._way.gossips else self._mean_change())
+        return self._base
 
     def _mean_change(self) -> Array:
         if self.vector.is_weighted:
@@ -240,11 +261,8 @@ class Part:
             start += array.size
 
     def _store(self, source: Array, mine: Sequence[Array]) -> None:
-        start = 0
-        for array in mine:
-            place = slice(start, start + array.size)
-            if self._way.overlaps:
-                array += (source[place] - self._sent[place]).reshape(array.shape)
-            else:
-                array[...] = source[place].reshape(array.shape)
-            start += array.size
+        if self._sent is not None:
+            with np.errstate(all="ignore"):  # an error would leave some arrays behind
+                source = np.concatenate([one.reshape(-1) for one in mine]) + (source - self._sent)
+        self._put_into(mine, source)
+        self._sent = None

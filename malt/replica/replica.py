@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from dstorm import ClosedError, parse
+from dstorm import ClosedError, interruption, parse
 from dstorm.membership import children
 from dstorm.turn import Turn
 from malt.replica import changes, consensus
@@ -149,8 +149,6 @@ class Replica(Finishing):
         self._count += n
         if self._count < self._due_at:
             return False
-        turns = self._count * self._fragments // self._every + 1
-        self._due_at = -(-turns * self._every // self._fragments)
         self._exchange()
         return True
 
@@ -271,7 +269,10 @@ class Replica(Finishing):
         counts, finite = self.has_stepped, self._check_finite
         consensus.mean(self._transport, exchanged, counts=counts, check_finite=finite, else_all=True)
 
+    @interruption.whole
     def _exchange(self) -> None:
+        turns = self._count * self._fragments // self._every + 1
+        self._due_at = -(-turns * self._every // self._fragments)
         if not self._turn.lock.acquire(False):
             self._turn.insist(f"{self.name}.step")
         is_within, self._is_exchanging = self._is_exchanging, True
@@ -298,10 +299,10 @@ class Replica(Finishing):
 
     def _exchange_parts(self, arrays: Sequence[Array]) -> None:
         """Merge the fragment that is under way, and send the next one; or do both with one."""
-        for part in self._under_way:
-            part.merge(arrays)
+        while self._under_way:
+            self._under_way[0].merge(arrays)
+            del self._under_way[0]  # only now: where its merge has failed, the next exchange makes it
         due = [part for part in self._parts if part.fragment == self._turns % self._fragments]
-        self._under_way = []
         self._turns += 1
         if self._world.meter is not None:
             self._world.meter.begin(sum(part.vector.array.nbytes for part in due))
