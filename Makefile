@@ -96,7 +96,9 @@ check: $(READY)
 
 faults: $(READY)
 	@MALT_FAULTS=long MALT_TEST_KILLS=20 $(VENV)/bin/python -m pytest -q -rs --all \
-		tests/faults/test_random_failures.py tests/jobs/test_checkpoints.py::test_kills_of_all_ranks \
+		tests/faults/test_random_failures.py tests/faults/test_interrupted_merges.py \
+		tests/hosts/test_interrupts_across_hosts.py tests/pure/vol/test_interrupted_exchanges.py \
+		tests/pure/malt/test_interrupted_replicas.py tests/jobs/test_checkpoints.py::test_kills_of_all_ranks \
 		tests/jobs/test_checkpoints.py::test_a_job_whose_ranks_are_all_killed_is_resumed $(ARGS)
 
 docs: $(DOCS_READY)

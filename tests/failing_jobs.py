@@ -18,7 +18,7 @@ from programs import ROOT
 from malt.launch.mpi_library import bound_library
 
 LONG = os.environ.get("MALT_FAULTS") == "long"
-LIMIT_S = 200
+LIMIT_S = 600 if LONG else 200
 NAMED = "MALT_TEST_JOB"
 SURVIVES = bound_library().family == "openmpi"
 
