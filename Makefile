@@ -84,7 +84,7 @@ test-plain: export OMPI_ALLOW_RUN_AS_ROOT := 1
 test-plain: export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 test-plain: export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 test-plain: $(PLAIN)/ready
-	@$(PLAIN)/bin/python -m pytest -q tests/jobs/test_plain.py
+	@$(PLAIN)/bin/python -m pytest -q tests/jobs/test_plain_environment.py
 	@PATH="$(CURDIR)/$(PLAIN)/bin:$$PATH" mpiexec -n 4 python -m pytest -q -p tests.skips tests/mpi
 
 test-%: $(READY)

@@ -32,7 +32,8 @@ def test_thorough(): MPI.COMM_WORLD.Barrier()
 def suite(job_environment, tmp_path):
     """suite(*words, ranks, **files): run pytest over `files` on `ranks` ranks; its status and its output."""
     (tmp_path / "tests").mkdir()
-    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests")
+    for name in ("conftest.py", "drawn.py"):
+        shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
 
     def run(*words, ranks=2, **files):
         for name, text in {**FILES, **{f"{kind}/test_more_{kind}.py": text for kind, text in files.items()}}.items():

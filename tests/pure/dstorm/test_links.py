@@ -370,7 +370,7 @@ def joins(make):
 
 
 def test_a_rank_that_was_started_again_is_heard_once_the_former_one_is_parted(joins, monkeypatch):
-    monkeypatch.setattr(links, "HEARTBEAT_S", 0.5)  # none comes before the answer
+    monkeypatch.setattr(links, "HEARTBEAT_S", 2.0)  # none comes before the answer
     pair, to, from_, ours = joins
     to.sendall(channels.HEAD.pack(channels.PUT, 8, 4) + b"\1\2\3\4" + channels.HEAD.pack(channels.FLUSH, 0, 0))
     pair.first.join(1, 1, *ours)
@@ -411,7 +411,7 @@ def test_the_end_of_one_that_came_back_is_a_failure_again(joins):
 
 
 def test_one_that_ends_before_it_takes_part_leaves_its_place_to_the_next(joins, monkeypatch):
-    monkeypatch.setattr(links, "HEARTBEAT_S", 0.5)  # none comes before the answer
+    monkeypatch.setattr(links, "HEARTBEAT_S", 2.0)  # none comes before the answer
     pair, former, _, ours = joins
     pair.known.clear()
     pair.first.part({1: 0})

@@ -128,7 +128,7 @@ MUTANTS = {
         ACKNOWLEDGED,  # the other modes merge copies
         (Vector, "_collect", (MERGING, MERGING + "    self._queues.acknowledge()\n")),
         # A user's function is given copies: let it see the window, as built-in functions do.
-        (DenseVector, "_update", ("content.copy()", "content")),
+        (DenseVector, "_updates", ("content.copy()", "content")),
     ),
     "waits_for_the_done": (
         (*SSP, *BSP),
@@ -136,8 +136,12 @@ MUTANTS = {
          ("return self.step >= step or self.done", "return self.step >= step")),
     ),
     "sends_to_the_done": (ACKNOWLEDGED, (Outbox, "_may_send", ("return edge.done or ", "return "))),
-    "accepts_the_next_step": (BSP, (Inbox, "_take_step", ("seen.step > self._step", "seen.step > self._step + 1"))),
-    "accepts_the_last_step": (BSP, (Inbox, "_take_step", ("seen.step < self._step", "seen.step < self._step - 1"))),
+    "accepts_the_next_step": (
+        BSP, (Inbox, "_find_step", ("seen.step == self._step", "seen.step <= self._step + 1"))
+    ),
+    "accepts_the_last_step": (
+        BSP, (Inbox, "_find_step", (">= self._step", ">= self._step - 1"), ("== self._step", "<= self._step"))
+    ),
     "ssp_lets_one_more_behind": (
         SSP, (Consistency, "awaited_step", ("step - self.staleness", "step - self.staleness - 1"))
     ),

@@ -307,7 +307,8 @@ def test_a_callback_is_called_once_though_another_thread_polls():
             returns=None, _barrier=quiet, settle=int, _report=int, attend=int,
             _calls=[partial(calls[-1].append, 1)], _reporting=threading.RLock(),
         )  # fmt: skip
+        transport._make_calls = partial(SurvivingTransport._make_calls, transport)
         return (partial(SurvivingTransport.poll_failures, transport),) * 2
 
-    places = list(interleaved(SurvivingTransport.poll_failures.__code__, prepare))
+    places = list(interleaved(SurvivingTransport._make_calls.__wrapped__.__code__, prepare))
     assert len(places) > 10 and calls == [[1]] * len(calls)

@@ -227,6 +227,7 @@ def test_no_rank_waits_for_one_that_fails_at_any_moment(sync, graph, seed):
         for _ in range(15):
             vector.scatter()
             vector.gather()
+        vector.close()  # what comes from now on is acknowledged by nobody
         return vector.step
 
     lists, failed = run(3, seed, {2: 44 + 6 * seed}, live)
