@@ -45,6 +45,7 @@ def whole(function: _Function) -> _Function:
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
+        """The function; the deferred error comes outside of it."""
         try:
             return function(*arguments, **options)
         finally:

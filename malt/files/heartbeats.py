@@ -39,14 +39,17 @@ class _File(io.FileIO):
     _unsynced = 0
 
     def readinto(self, buffer: Any) -> int:
+        """As FileIO.readinto, of one piece."""
         nbytes = super().readinto(memoryview(buffer)[:_PIECE_NBYTES])
         give()
         return nbytes
 
     def readall(self) -> bytes:
+        """As FileIO.readall, piece by piece."""
         return b"".join(iter(lambda: self.read(_PIECE_NBYTES), b""))
 
     def read(self, nbytes: int | None = -1) -> bytes:
+        """As FileIO.read, of at most one piece where `nbytes` is given."""
         if nbytes is None or nbytes < 0:
             return self.readall()
         found = super().read(min(nbytes, _PIECE_NBYTES))
@@ -54,6 +57,7 @@ class _File(io.FileIO):
         return found
 
     def write(self, data: Any) -> int:
+        """As FileIO.write, of one piece; the file is synced now and then."""
         nbytes = super().write(memoryview(data)[:_PIECE_NBYTES])
         self._unsynced += nbytes
         if self._unsynced >= _SYNC_NBYTES:

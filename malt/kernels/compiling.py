@@ -65,6 +65,7 @@ class Kernels:
         """
 
         def decorated(function: Function) -> Function:
+            """The compiled kernel, or what stands in for it where there is no compiler."""
             if self._compiler.TROUBLE:
                 return cast(Function, _as_compiled(interpreted or function) if signature else interpreted or function)
             dispatcher = self._compiler.numba.njit(nogil=True, error_model="numpy", fastmath=self._flags)(function)
@@ -97,6 +98,7 @@ def _as_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def kernel(*arguments: Any) -> Any:
+        """The function, on floats of NumPy."""
         with np.errstate(all="ignore"):
             return function(*(np.float64(one) if isinstance(one, float) else one for one in arguments))
 

@@ -186,6 +186,7 @@ def _train_kernel(rank: int) -> Any:
         data: Shard, order: Numbers, users: Rows, items: Rows, keep_users: Rows, keep_items: Rows, step: Any,
         biases: bool, touched: Any,
     ) -> bool:  # fmt: skip
+        """Train on the ratings of the users in `order`; return whether all is finite."""
         mine = np.empty(rank + 1, np.float32)
         check, last = np.float32(0), data.items.size - 1
         bias_step = step if biases else np.float32(0)
