@@ -18,6 +18,7 @@ class Way(NamedTuple):
     """A way to exchange. All but `blocking` are options of apps.svm and of malt.Replica."""
 
     graph: str = "all"
+    degree: int | None = None
     sync: str = "asp"
     average: str = "model"
     vector: str = "dense"

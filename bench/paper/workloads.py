@@ -79,7 +79,7 @@ class Scale(NamedTuple):
 
 
 WHOLE = Scale(80_000, 150_000, 8000, 10**7, 680_000, 3700, True, (planted.ROWS, 20))
-QUICK = Scale(4000, 6000, 1000, 10**6, 68_000, 370, False, (4000, 3))
+QUICK = Scale(4000, 6000, 1000, 10**6, 68_000, 370, False, (6000, 4))
 
 
 def made(scale: Scale, folder: Path, say: Callable[[str], None]) -> Iterator[Workload]:

@@ -79,8 +79,10 @@ Please see the FAQ page for debugging suggestions""",
 _NOISE: Final = (
     # Open MPI 5, now and then: its daemon answers a rank that has ended before or in MPI_Init
     r"\[\S+:\d+\] PMIX ERROR: PMIX_ERR_UNREACH in file \S+ at line \d+",
+    # Open MPI 5, now and then: a daemon on another host has set its group before the process that starts it does
+    r"\[\S+:\d+\] plm:ssh: Warning: setpgid\(\d+,\d+\) failed in parent with errno=Permission denied\(\d+\)",
 )
-"""Lines that follow from the end of a rank and name no reason."""
+"""Lines that name no reason why a job has ended."""
 
 _BANNERS: Final = tuple([re.compile(line.encode()) for line in text.split("\n")] for text in (*_TEXTS, *_NOISE))
 _NOISES: Final = _BANNERS[len(_TEXTS) :]
