@@ -16,6 +16,7 @@ from malt.session.blocks import blocks
 from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, reduce_rows, together
 from malt.session.graphs import graph
 from malt.session.losses import LostRank, lost_ranks
+from malt.session.seeds import seed
 from malt.session.session import alive, finalize, heartbeat, hosts, init, on_death, on_join, rank, rejoined, size
 from malt.session.sharded import reduce_scatter, sharded
 from malt.session.simulation import clock, compute, simulate
@@ -91,6 +92,7 @@ __all__ = [
     "rejoined",
     "report",
     "run",
+    "seed",
     "shard",
     "sharded",
     "simulate",
