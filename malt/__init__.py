@@ -13,7 +13,7 @@ from dstorm import ClosedError, DeadlinePassed, Network, PeerLost, Statistics
 from malt.data.shards import shard
 from malt.replica.replica import Replica
 from malt.session.blocks import blocks
-from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, reduce_rows, together
+from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, mean, reduce_rows, together
 from malt.session.graphs import graph
 from malt.session.losses import LostRank, lost_ranks
 from malt.session.seeds import seed
@@ -79,6 +79,7 @@ __all__ = [
     "lost_ranks",
     "lowest",
     "map_reduce",
+    "mean",
     "on_death",
     "on_join",
     "on_report",

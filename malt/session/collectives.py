@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from operator import index
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,8 +58,24 @@ def barrier() -> None:
         current.notes.compare(current.transport)
 
 
-def allreduce(array: Array, op: str = "mean", weight: float = 1.0, algorithm: str = "auto") -> None:
+Number = int | float | np.integer[Any] | np.floating[Any]
+
+
+@overload
+def allreduce(array: Array, op: str = "mean", weight: float = 1.0, algorithm: str = "auto") -> None: ...
+
+
+@overload
+def allreduce(array: Number, op: str = "mean", weight: float = 1.0, algorithm: str = "auto") -> float: ...
+
+
+def allreduce(
+    array: Array | Number, op: str = "mean", weight: float = 1.0, algorithm: str = "auto"
+) -> float | None:  # fmt: skip
     """Replace `array`, in place, by the mean, sum, max or min of the arrays of all ranks. Collective.
+
+    Of numbers, of Python or NumPy, it returns the mean, sum, max or min, as a float: malt.allreduce(loss). They are
+    combined as arrays of float64 without dimensions. Several numbers at once are for malt.mean.
 
     The arrays have the same shape and dtype on all ranks. They may have no dimensions or no elements. They are combined
     in rank order: the result has the same bits on all ranks, and in every run with that many ranks. float16 is combined
@@ -80,6 +96,16 @@ def allreduce(array: Array, op: str = "mean", weight: float = 1.0, algorithm: st
     TypeError, on all: a mean of integers or truth values. `array` is left unchanged. DeadlinePassed, PeerLost,
     MismatchedCalls, RuntimeError: as malt.barrier.
     """
+    if not isinstance(array, bool) and isinstance(array, (int, float, np.integer, np.floating)):
+        number = np.array(arguments.real("array", array))
+        _allreduce(number, op, weight, algorithm)
+        return float(number)
+    _allreduce(cast("Array", array), op, weight, algorithm)
+    return None
+
+
+def _allreduce(array: Array, op: str, weight: float, algorithm: str) -> None:
+    """As `allreduce`, of an array. Collective."""
     call, world = "malt.allreduce", session.world()
     transport = world.transport
 
@@ -119,6 +145,48 @@ def _reduce(own: Array, sent: Mapping[int, bytes], op: str, weights: Mapping[int
     ranks = reduction.counting(weights, sent)
     parts = {rank: np.frombuffer(sent[rank], own.dtype).astype(wide) for rank in ranks}
     reduction.reduce_into(own.reshape(-1), parts, op, weights)
+
+
+def mean(*, weight: float = 1.0, **values: Any) -> dict[str, float]:
+    """The means of `values`, numbers, over all ranks, by name: floats, the same bits on all ranks. Collective.
+
+        scores = malt.mean(loss=loss, accuracy=hits / len(rows), weight=len(rows))
+
+    `weight`: the weight of this rank, as in malt.allreduce: the number of its rows, where a value is a mean over them.
+    The values of a rank of weight 0 are ignored, NaN too. A value is anything that float() takes, as a tensor of torch
+    without dimensions. The means have the order of the values.
+
+    ValueError, on all ranks: a value or the weight is wrong on one of them; a name is given on some and not on others;
+    all weights are zero. DeadlinePassed, PeerLost, MismatchedCalls, RuntimeError: as malt.barrier.
+    """
+    call, world = "malt.mean", session.world()
+    transport = world.transport
+
+    def check() -> tuple[Array, Mapping[str, Any]]:
+        numbers = {name: arguments.real(name, values[name]) for name in sorted(values)}
+        if not numbers:
+            raise TypeError("it takes values by name, as in malt.mean(loss=loss)")
+        return np.array([*numbers.values()]), {"_names": list(numbers), "_weight": _weight(weight, "mean")}
+
+    with transport.calling(call):
+        own, reports, sent = world.notes.agree_and_send(transport, call, check, lambda own: own.tobytes())
+        _check_names(call, {rank: theirs["_names"] for rank, theirs in reports.items()})
+        try:
+            _reduce(own, sent, "mean", {rank: theirs["_weight"] for rank, theirs in reports.items()})
+        except ValueError as error:  # on all ranks: all weights are zero
+            raise ValueError(f"{call}: {error}") from None
+    means = dict(zip(sorted(values), own.tolist(), strict=True))
+    return {name: means[name] for name in values}
+
+
+def _check_names(call: str, names: Mapping[int, Sequence[str]]) -> None:
+    """Check that all ranks have given the same names. ValueError: they have not."""
+    lowest = min(names)
+    for rank, theirs in names.items():
+        for name in sorted({*names[lowest], *theirs}):
+            if (name in theirs) != (name in names[lowest]):
+                has, lacks = (rank, lowest) if name in theirs else (lowest, rank)
+                raise ValueError(f"{call}: {name} is given on rank {has}, and not on rank {lacks}")
 
 
 def reduce_rows(array: Array, op: str = "mean") -> Array:

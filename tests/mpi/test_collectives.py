@@ -183,7 +183,8 @@ class TestAllreduce:
         assert (array == 1).all()
 
     @pytest.mark.parametrize("array", [
-        [1.0, 2.0], np.float64(3), None, np.array(["a"]), np.array([None]), np.ma.ones(3), np.zeros(3, "f4,f4"),
+        [1.0, 2.0], 3j, True, "3", np.bool_(True), None, np.array(["a"]),
+        np.array([None]), np.ma.ones(3), np.zeros(3, "f4,f4"),
     ])  # fmt: skip
     def test_what_is_not_an_array_of_numbers(self, array):
         assert type(error_everywhere(lambda: malt.allreduce(array))) is ValueError
@@ -217,6 +218,55 @@ class TestAllreduce:
     def test_arguments_that_differ(self, differing):
         error = error_everywhere(lambda: differing(malt.rank() == 1))
         assert type(error) is ValueError and "rank 1" in str(error)
+
+
+class TestNumbers:
+    @pytest.mark.parametrize("kind", [float, int, np.float32, np.float64, np.int8])
+    @pytest.mark.parametrize("algorithm", ["auto", "star"])
+    def test_a_number_is_returned_as_a_float(self, kind, algorithm):
+        ranks = range(1, malt.size() + 1)
+        for op, expected in (("mean", sum(ranks) / len(ranks)), ("sum", sum(ranks)), ("max", len(ranks)), ("min", 1)):
+            found = malt.allreduce(kind(malt.rank() + 1), op, algorithm=algorithm)
+            assert type(found) is float and found == expected
+        found = malt.allreduce(kind(malt.rank() + 1), weight=malt.rank() + 1)
+        assert found == pytest.approx(sum(rank * rank for rank in ranks) / sum(ranks))
+
+    def test_means_by_name(self):
+        rank, size = malt.rank(), malt.size()
+        values = dict(loss=0.1 * (rank + 1), accuracy=np.float32(rank), rows=np.array(rank))
+        means = malt.mean(**(values if rank % 2 else dict(reversed(values.items()))), weight=rank + 1)
+        weights = np.arange(1, size + 1)
+        assert means == pytest.approx(
+            dict(
+                loss=np.average(0.1 * weights, weights=weights),
+                **dict.fromkeys(("accuracy", "rows"), np.average(weights - 1, weights=weights)),
+            )
+        )
+        assert {type(one) for one in means.values()} == {float}
+        assert list(means) == (list(values) if rank % 2 else list(reversed(values)))
+        assert len({one["loss"] for one in malt.allgather(means)}) == 1, "the same bits"
+        assert malt.mean(loss=math.nan if rank else 0.5, weight=float(rank == 0)) == {"loss": 0.5}
+
+    @pytest.mark.parametrize("values, text", [
+        (dict(loss="low"), "loss must be a number, got 'low'"),
+        (dict(loss=np.ones(2)), "loss must be a number, got array"),
+        (dict(loss=1.0, weight=-1), "weight must be a number from 0 up, got -1"),
+        (dict(loss=1.0, weight=0), "all weights are zero"),
+        (dict(), "it takes values by name, as in malt.mean(loss=loss)"),
+    ])  # fmt: skip
+    def test_bad_values(self, values, text):
+        error = error_everywhere(lambda: malt.mean(**values))
+        assert type(error) is ValueError and str(error).startswith(f"malt.mean: {text}")
+
+    @pytest.mark.parallel
+    @pytest.mark.parametrize("odd, text", [
+        (dict(loss=1.0, hits=2), "hits is given on rank 1, and not on rank 0"),
+        (dict(accuracy=1.0), "accuracy is given on rank 1, and not on rank 0"),
+        (dict(loss=None), "on rank 1: loss must be a number, got None"),
+    ])  # fmt: skip
+    def test_values_that_differ(self, odd, text):
+        error = error_everywhere(lambda: malt.mean(**(odd if malt.rank() == 1 else dict(loss=1.0))))
+        assert type(error) is ValueError and str(error) == f"malt.mean: {text}"
 
 
 class TestBroadcast:
