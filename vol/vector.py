@@ -251,6 +251,21 @@ class Vector(ComesBack, Shared):
             self._check_open()
             self._array.fill(0)
 
+    @interruption.whole
+    def discard(self, counts: Mapping[int, float]) -> None:
+        """Drop the messages that have come and were not gathered, as all ranks have a common array now. One-sided.
+
+        They count as overwritten. No rank scatters meanwhile. `counts`: the examples, by rank, that the common array
+        was trained on, for malt.TRAINED.
+
+        ClosedError: the vector is closed. RuntimeError: another thread is in a scatter or gather of this vector.
+        """
+        with self._queues.turn.taken(f"{self.name}.discard"):
+            self._check_open()
+            self._queues.discard()
+            self._gathered_at = self._step
+            self._trained.merged(counts.items())
+
     def barrier(self) -> None:
         """Return once all ranks have called it. Collective.
 

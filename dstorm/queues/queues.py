@@ -153,6 +153,14 @@ class Queues(Closing):
         if self.consistency.acknowledges and not self.closed:
             self.inbox.acknowledge()
 
+    def discard(self) -> None:
+        """Count all messages that have come and were not received as overwritten. One-sided.
+
+        No peer sends meanwhile. ClosedError.
+        """
+        self.check_open("discard")
+        self.inbox.discard(self.step)
+
     def have_closed(self, peers: Iterable[int]) -> list[int]:
         """Those of `peers` to which nothing is sent any more, as they have closed. Local."""
         return [peer for peer in peers if self.outbox.edges[peer].done]

@@ -55,7 +55,8 @@ class EdgeStatistics:
     gathered: int = 0
     """Messages from the peer that were merged."""
     overwritten: int = 0
-    """Messages from the peer that were never merged, because a newer one of the peer took their place."""
+    """Messages from the peer that were never merged, because a newer one of the peer took their place, or all ranks had
+    agreed on a model since."""
     pending: int = 0
     """Messages from the peer that wait in this rank's memory."""
     torn_retries: int = 0

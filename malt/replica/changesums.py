@@ -39,14 +39,26 @@ class ChangeSums:
         self._own = vector.array if wide == vector.array.dtype else vector.array.astype(wide)
         self.outer = Outer(outer, self._own)
         self._has_step = outer is not None
+        self._begin()
+        self._function = GatherFunction("sums of changes", newest=True, merge=self._copy, blend=self._copy)
+
+    def _begin(self) -> None:
+        """Begin at the parameters that all ranks have, as `params` and the vector's array hold them."""
+        vector = self._vector
         self._received = {source: vector.array.copy() for source in vector.sources}
         self._arriving = {source: vector.array.copy() for source in vector.sources}
         """Arrays for the sums of messages, which may be overwritten while they are copied."""
-        self._sources, self._merged = vector.sources, sorted([rank, *vector.sources])
+        self._sources, self._merged = vector.sources, sorted([self._rank, *vector.sources])
         """The in-neighbours, and the ranks whose sums are merged."""
         self._offset: Array | None = None
         """The parameters less the mean of sums, once neighbours have changed."""
-        self._function = GatherFunction("sums of changes", newest=True, merge=self._copy, blend=self._copy)
+
+    def start_again(self) -> None:
+        """Begin at what the vector's array holds now, which all ranks have. The state of the outer step stays."""
+        self.params[:] = self._vector.array
+        if self._own is not self._vector.array:
+            self._own[:] = self._vector.array
+        self._begin()
 
     @property
     def by_rank(self) -> dict[int, Array]:

@@ -13,20 +13,20 @@ from malt.world.agreement import exchange
 
 
 def mean(
-    transport: Transport, arrays: Sequence[NDArray[np.floating]], counts: bool = True, check_finite: bool = True,
+    transport: Transport, arrays: Sequence[NDArray[np.floating]], counts: bool | None = True, check_finite: bool = True,
     else_all: bool = False,
 ) -> None:  # fmt: skip
     """Replace `arrays`, in place, by their means over the ranks that count. Collective.
 
-    The result has the same bits on all ranks. `counts`: whether this rank counts. Where no rank counts, all count if
-    `else_all`; otherwise the arrays stay as they are. `check_finite`: ranks whose arrays hold NaN or infinity do not
-    count, unless that leaves none. The lowest rank names them on stderr.
+    The result has the same bits on all ranks. `counts`: whether this rank counts; None: it is left out, whoever counts.
+    Where no rank counts, all others count if `else_all`; otherwise the arrays stay as they are. `check_finite`: ranks
+    whose arrays hold NaN or infinity do not count, unless that leaves none. The lowest rank names them on stderr.
     """
     finite = not check_finite or all(bool(np.isfinite(array).all()) for array in arrays)
-    reports = exchange(transport, [bool(counts), finite])
+    reports = exchange(transport, [counts if counts is None else bool(counts), finite])
     counting = [rank for rank, (counted, _) in reports.items() if counted]
     if else_all and not counting:
-        counting = list(reports)
+        counting = [rank for rank, (counted, _) in reports.items() if counted is not None]
     among = [rank for rank in counting if reports[rank][1]]
     left_out = sorted(set(counting) - set(among))
     if among and left_out and transport.rank == min(reports):

@@ -10,7 +10,11 @@ _AnyFinishing = TypeVar("_AnyFinishing", bound="Finishing")
 
 
 class Finishing:
-    """The base of what ends with a common model, by finish(), or without one, by close()."""
+    """The base of what ends with a common model, by finish(), or without one, by close(); agree() goes on with one."""
+
+    @abstractmethod
+    def agree(self) -> None:
+        """Go on with a common model. Collective."""
 
     @abstractmethod
     def finish(self) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dstorm import parse
+from dstorm import interruption, parse
 from malt.replica.changesums import ChangeSums
 from malt.replica.outer import Outer, Step
 from malt.session.vectors import vector
@@ -105,6 +105,21 @@ class Part:
             self._sums = ChangeSums(self.vector, self._way.rank, self._way.outer)
         elif self._way.delta:
             self._base, self._outer = self._flat.copy(), Outer(self._way.outer, self._flat)
+
+    @interruption.whole
+    def start_again(self, arrays: Sequence[Array]) -> None:
+        """Record `arrays` as the parameters that all ranks have now. The state of an outer step stays. Local.
+
+        What was sent before, and what waits to be sent, counts no more.
+        """
+        self._is_due, self._sent = False, None
+        if not self._in_place:
+            self._copy_in(self._mine(arrays))
+        if self._as_sums:
+            self._sums.start_again()
+        elif self._way.delta:
+            self._base = self._flat.copy()
+        self._set_steady(True)
 
     def start_from_others(self, arrays: Sequence[Array]) -> None:
         """Begin as a rank that has come back: with the parameters of the rank that gave them, which go into `arrays`.

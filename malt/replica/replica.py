@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from dstorm import ClosedError, interruption, parse
 from dstorm.membership import children
@@ -17,6 +20,7 @@ from malt.replica.options import changed_of, check_graph, is_by_host, same_of
 from malt.replica.outer import Step
 from malt.replica.parameters import Parameters
 from malt.replica.part import Part, Way, divided
+from malt.replica.partners import call_of, partners
 from malt.session import session
 from malt.session.creation import agree_on_replica, check_name, come_in
 from malt.session.graphs import session_graph
@@ -108,6 +112,8 @@ class Replica(Finishing):
         with world.transport.calling("malt.Replica"):
             (self._parameters, self._every, gossips), comes_back = agree_on_replica(world, check)
             overlaps = fragments > 1 and parse(sync).acknowledges
+            mode = parse(sync)
+            self._lockstep, self._acknowledges = mode.lockstep, mode.acknowledges and not mode.lockstep
             by_host = is_by_host(graph, world.transport.hosts)
             self._way = Way(world.transport.rank, average == "delta", by_host, outer, wire, top, overlaps, gossips)
             self._fragments, self._turns = fragments, 0
@@ -123,7 +129,7 @@ class Replica(Finishing):
         self._changes: Changes | None = self._watched()
         self._unchanged: list[str] = []
         self._warned = False
-        self._deliver()
+        self.deliver()
         world.replicas.append(self)
         if world.meter is not None:
             world.meter.made(sum(part.vector.array.nbytes for part in self._parts), self._every)
@@ -159,6 +165,8 @@ class Replica(Finishing):
         `check_finite` it leaves out models that hold NaN or infinity. Ranks that still train are not delayed before
         they call it. A second call does nothing.
 
+        A rank that calls it while others call `agree` is left out there, and waits on.
+
         ClosedError: the call follows malt.finalize. DeadlinePassed: ranks are missing; the error names them.
         ValueError, the same on all ranks: one of them finishes another Replica, or entries, shapes or dtypes of its
         parameters differ from those at the start. The parameters are left unchanged, and the call may be repeated.
@@ -168,11 +176,50 @@ class Replica(Finishing):
         if self._world.closed:
             raise self._closed_error("finish", "malt.finalize was called before, and ended the session of this replica")
         self.close()
-        with self._turn.lock, self._transport.calling("Replica.finish"):  # once an exchange of another thread has ended
-            self._transport.barrier("Replica.finish")
-            self._take_mean()
-        self._deliver()
+        while not self.take_mean(ends=True):
+            pass  # the others agree, and go on
+        self.deliver()
         self._finished = True
+
+    def agree(self) -> None:
+        """Replace the parameters by the mean of those of all ranks, as `finish` does, and go on with it. Collective.
+
+        All ranks have the same bits then: they may evaluate the model in shares, and save it. Messages that were sent
+        before are not merged any more, and statistics() counts them as overwritten. Changes are from here on those
+        since the mean; what `wire` and `top` have left for later is dropped. The state of `outer` stays, and so does
+        the count towards the next exchange.
+
+        A rank that waits in `finish` is left out: its parameters are no part of the mean, and stay. Under "bsp" all
+        ranks make as many exchanges before the call, and under "ssp:S" about as many, or one waits for another in step.
+
+        ClosedError: the call follows finish, close or malt.finalize. ValueError, the same on all ranks that agree: they
+        agree on different Replicas; under "bsp", some have made more exchanges. Other errors: as of `finish`.
+        """
+        if self._parts[0].vector.closed:
+            raise self._closed_error("agree", "this replica has left, by finish, close or malt.finalize")
+        self.take_mean(ends=False)
+        self.deliver()
+
+    def take_mean(self, ends: bool) -> bool:
+        """As `finish` if it `ends`, else as `agree`; return whether all ranks finish. Collective.
+
+        Where others agree, a rank that ends has what it had. It is for those that end together with the Replica.
+        """
+        with self._turn.lock, self._transport.calling(call_of("Replica")):  # once an exchange of a thread has ended
+            if self._is_exchanging and not ends:
+                raise RuntimeError(f"{self.name}.agree: it is called within an exchange of this Replica, by a callback")
+            with self._dropping(not ends):
+                is_over, reports = partners(self._world, "Replica", ends, partial(self._report, ends))
+            arrays, counts = [self._parameters.arrays[place] for place in self._parameters.floats], self.has_stepped
+            if is_over:
+                self._warn_of_unchanged(list(reports.values()))
+                self._average(arrays, counts)
+            elif ends:  # of another Replica, perhaps
+                kinds = next(iter(reports.values()))["_kinds"]
+                self._average([np.zeros(shape, dtype) for shape, dtype in kinds], None)
+            else:
+                self._agree_on_mean(arrays, {rank: one["_count"] for rank, one in reports.items()})
+        return is_over
 
     def close(self) -> None:
         """Close the vectors without a common model: peers no longer wait for this rank. One-sided."""
@@ -261,13 +308,47 @@ class Replica(Finishing):
         made.record(arrays)
         return made
 
-    def _take_mean(self) -> None:
-        """Replace the parameters by their mean. Collective."""
-        _, reports = self._world.notes.agree(self._transport, "Replica.finish", self._ending)
-        self._warn_of_unchanged(list(reports.values()))
-        exchanged = [self._parameters.arrays[place] for place in self._parameters.floats]
-        counts, finite = self.has_stepped, self._check_finite
-        consensus.mean(self._transport, exchanged, counts=counts, check_finite=finite, else_all=True)
+    @contextmanager
+    def _dropping(self, is_due: bool) -> Iterator[None]:
+        """Drop what comes while the block waits for other ranks. Local.
+
+        Under "notify-ack" one of them may wait in a scatter until this rank has taken its last message: it would never
+        agree.
+        """
+        is_due = is_due and self._acknowledges
+        if is_due:
+            self._transport.duties.append(self._drop)
+        try:
+            yield
+        finally:
+            if is_due:
+                self._transport.duties.remove(self._drop)
+
+    def _drop(self, counts: Mapping[int, float] | None = None) -> None:
+        """Drop the messages that have come. One-sided. `counts`: as for `Vector.discard`."""
+        for part in self._parts:
+            if not part.vector.closed:
+                part.vector.discard(counts or {})
+
+    def _average(self, arrays: Sequence[Array], counts: bool | None) -> None:
+        """Replace `arrays` by their means. Collective. `counts`: as for malt.replica.consensus.mean."""
+        consensus.mean(self._transport, arrays, counts=counts, check_finite=self._check_finite, else_all=True)
+
+    def _agree_on_mean(self, arrays: Sequence[Array], counts: Mapping[int, float]) -> None:
+        """Replace `arrays` by their means, and begin anew with them. Collective. `counts`: of the ranks that agree.
+
+        All ranks have entered the call, and what they had sent has come. None sends before all have dropped that: the
+        mean is made by all ranks together.
+        """
+        self._drop(counts)
+        self._under_way.clear()
+        try:
+            self._average(arrays, self.has_stepped)
+        finally:  # where a rank is missing the call may be repeated
+            for part in self._parts:
+                part.start_again(self._parameters.arrays)
+            if self._changes is not None:
+                self._watch_on(self._changes, self._parameters.arrays)
 
     @interruption.whole
     def _exchange(self) -> None:
@@ -295,7 +376,7 @@ class Replica(Finishing):
         if changes is not None:
             self._watch_on(changes, arrays)
         if not parameters.is_fixed:
-            self._deliver()
+            self.deliver()
 
     def _exchange_parts(self, arrays: Sequence[Array]) -> None:
         """Merge the fragment that is under way, and send the next one; or do both with one."""
@@ -315,7 +396,8 @@ class Replica(Finishing):
         if self._world.meter is not None:
             self._world.meter.end()
 
-    def _deliver(self) -> None:
+    def deliver(self) -> None:
+        """Give new values to `set`, after `take_mean`. Local."""
         if self._parameters.deliver():
             why = "set= was given new values, and the function returns the old ones still: is there a nonlocal missing?"
             self._world.report(f"malt: {self.name}: {why}")
@@ -329,14 +411,19 @@ class Replica(Finishing):
         if self._unchanged:
             self._warn(self._unchanged)
 
-    def _ending(self) -> tuple[bool, Mapping[str, Any]]:
-        """This rank's report to the others in `finish`."""
+    def _report(self, ends: bool) -> Mapping[str, Any]:
+        """This rank's report to the others in `finish`, or in `agree`."""
         self._parameters.look_up()
         if self._changes is not None:
             self._changes.check(self._parameters.arrays)
             self._unchanged = self._changes.unchanged
         mine = {"_stepped": self.has_stepped, "_unchanged": self._unchanged, "_warned": self._warned}
-        return True, {"name": self.name, **mine}
+        if ends:
+            return {"name": self.name, **mine}
+        found = [self._parameters.arrays[place] for place in self._parameters.floats]
+        kinds = [[list(array.shape), array.dtype.str] for array in found]
+        exchanges = self._turns if self._lockstep else None
+        return {"name": self.name, "exchanges": exchanges, **mine, "_kinds": kinds, "_count": float(self._count)}
 
     def _warn_of_unchanged(self, reports: Sequence[Mapping[str, Any]]) -> None:
         """Warn of arrays that changed on no rank that counted a step, unless a rank has warned already. Local."""

@@ -68,6 +68,16 @@ class Averaged:
         """
         self._averaging.finish()
 
+    def agree(self) -> None:
+        """Replace the model by that of all ranks, the same bits on all, and go on: for evaluation. Collective.
+
+        As malt.Replica.agree. What the model was trained on, as t_ and the counts of MiniBatchKMeans, stays each rank's
+        own until finish. Counts of naive Bayes are added up.
+
+        ClosedError: the call follows finish. Other errors: as of malt.Replica.agree.
+        """
+        self._averaging.agree()
+
     def __sklearn_clone__(self) -> Any:
         from sklearn.base import clone
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from dstorm import ClosedError, parse
 from malt.files.values import joined, pack, parted
+from malt.replica.partners import call_of, partners
 from malt.replica.replica import Replica
 from malt.session import session
 from malt.session.graphs import session_graph
@@ -82,15 +83,42 @@ class Averaging:
             return
         if not self._begun:
             self._begin(None)
-        if self._begun and isinstance(self._state, Counts):
-            self._state.count_on(self._counts_of_all(self._state.calls > 0))
-        elif self._replica is not None:
-            self._state.is_common = self._transport.size > 1
-            self._replica.finish()
-            self._add_up()
+        if self._replica is not None:
+            self._replica.close()
+        while not self._take_mean(ends=True):
+            pass  # the others agree, and go on
         self._finished = True
 
+    def agree(self) -> None:
+        """As `finish`, and go on. Collective. ClosedError: the call follows `finish`."""
+        if self._finished:
+            raise ClosedError(f"{_CALL}: finish was called before: average(estimator) again to go on")
+        if not self._begun:
+            self._begin(None)
+        self._take_mean(ends=False)
+
     # -- private ----------------------------------------------------------------------------------------------
+
+    def _take_mean(self, ends: bool) -> bool:
+        """As `finish` if it `ends`, else as `agree`; return whether all ranks finish. Collective.
+
+        Counts are added up on all ranks alike, whether they finish or agree. What `_add_up` counts stays each rank's
+        own until all finish.
+        """
+        if self._replica is not None:
+            self._state.is_common = self._transport.size > 1
+            is_over = self._replica.take_mean(ends)
+            if is_over == ends:
+                self._replica.deliver()
+            self._state.is_common = False
+            if is_over:
+                self._add_up()
+            return is_over
+        with self._transport.calling(call_of(_CALL)):
+            is_over, _ = partners(self._world, _CALL, ends, lambda: self._described)
+            if self._begun and isinstance(self._state, Counts):
+                self._state.count_on(self._counts_of_all(self._state.calls > 0))
+        return is_over
 
     @property
     def _described(self) -> Mapping[str, Any]:

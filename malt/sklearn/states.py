@@ -172,7 +172,7 @@ class Clusters(State):
 
 
 class Counts(State):
-    """Naive Bayes of counts: of classes, and by class of features or categories. They are added up, once, in finish."""
+    """Naive Bayes of counts: of classes, and by class of features or categories. agree and finish add them up."""
 
     _NAMES: Final = ("class_count_", "feature_count_", "category_count_")
     _before: Sequence[Array] = ()
@@ -201,6 +201,7 @@ class Counts(State):
         lists = {"category_count_"}
         vars(self.estimator).update({name: one if name in lists else one[0] for name, one in found.items()})
         self._follow()
+        self._before = [array.copy() for array in self.arrays]
 
     def _follow(self) -> None:
         """Have the estimator make anew what follows from its counts: by a row of a weight that changes none of them."""

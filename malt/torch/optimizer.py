@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from dstorm import ClosedError
 from malt.replica import consensus
 from malt.replica.finishing import Finishing
+from malt.replica.partners import call_of, partners
 from malt.replica.replica import Replica
 from malt.session import session
 from malt.torch.bypasses import Bypasses
@@ -137,6 +138,18 @@ class Optimizer(Finishing, torch.optim.Optimizer):
             raise ValueError('a closure finds gradients within a step: it does not go with average="gradient"')
         return self._take("step", closure)
 
+    def agree(self) -> None:
+        """Replace parameters and buffers by the means of those of all ranks, as `finish`, and go on. Collective.
+
+        As malt.Replica.agree: it is for evaluation and checkpoints. The state of the optimizer stays each rank's own. A
+        rank that waits in `finish` is left out. With average="gradient" call it after a step, as many on all ranks.
+
+        ClosedError: the call follows finish, close or malt.finalize. Other errors: as of malt.Replica.agree.
+        """
+        if not self._open:
+            raise ClosedError(f"{self._name}.agree: it has left, by finish or close")
+        self._take_mean(ends=False)
+
     def finish(self) -> None:
         """Replace parameters and buffers by the means of those of all ranks: the same bits on all. Collective.
 
@@ -147,23 +160,15 @@ class Optimizer(Finishing, torch.optim.Optimizer):
         """
         if not self._open:
             return
-        for replica, tensors in self._replicas:
-            replica.finish()
-            tensors.write()
-        if self._gradients is not None:
-            self._gradients.close()
-            agreement.succeed(session.world().transport, self._contents.look_up, f"{self._name}.finish")
-            self._mean({**self._contents.trained, **self._contents.buffers})
-        self._finish_left()
+        self._close_vectors()
+        while not self._take_mean(ends=True):
+            pass  # the others agree, and go on
         self._open = False
         self._bypasses.accept_steps()
 
     def close(self) -> None:
         """End the exchange without a common model: peers no longer wait for this rank. One-sided."""
-        for replica, _ in self._replicas:
-            replica.close()
-        if self._gradients is not None:
-            self._gradients.close()
+        self._close_vectors()
         self._replicas, self._gradients, self._open = [], None, False
         self._bypasses.accept_steps()
 
@@ -267,31 +272,70 @@ class Optimizer(Finishing, torch.optim.Optimizer):
     def _outer_state(self) -> list[Any]:
         return self._replicas[0][0].outer_state if self._replicas else []
 
-    def _broadcast(self, some: Mapping[str, Tensor]) -> None:
+    def _broadcast(self, some: Mapping[str, Tensor], root: int | None = None) -> None:
         transport = session.world().transport
         with transport.calling(self._name):
             for one in some.values():
-                broadcast(transport, one)
+                broadcast(transport, one, root)
 
-    def _mean(self, some: Mapping[str, Tensor]) -> None:
-        tensors, transport, call = Tensors(lambda: some), session.world().transport, f"{self._name}.finish"
-        arrays, counts, finite = list(tensors.arrays().values()), self._has_stepped, self._options["check_finite"]
-        with transport.calling(call):
-            session.world().notes.agree(transport, call, lambda: (True, {}))  # of the rows of all epochs
-            consensus.mean(transport, arrays, counts=counts, check_finite=finite, else_all=True)
+    def _close_vectors(self) -> None:
+        """Close all vectors: peers no longer wait for this rank. One-sided."""
+        for replica, _ in self._replicas:
+            replica.close()
+        if self._gradients is not None:
+            self._gradients.close()
+
+    def _take_mean(self, ends: bool) -> bool:
+        """As `finish` if it `ends`, else as `agree`; return whether all ranks finish. Collective.
+
+        The ranks make the same calls, whether they finish or agree. One that finishes while others agree gives copies.
+        """
+        is_over = True
+        for replica, tensors in self._replicas:
+            is_over = replica.take_mean(ends)
+            if is_over == ends:
+                tensors.write()
+        with session.world().transport.calling(call_of(self._name)):
+            is_over, reports = partners(session.world(), self._name, ends, self._looked_up)
+            counts = self._has_stepped if is_over == ends else None
+            if self._gradients is not None:
+                self._mean({**self._contents.trained, **self._contents.buffers}, counts)
+            self._share_left(None if is_over else min(reports), list(reports), counts)
+        return is_over
+
+    def _looked_up(self) -> Mapping[str, Any]:
+        """Look up the tensors where no Replica has done so; describe this object."""
+        if self._gradients is not None:
+            self._contents.look_up()
+        return {"name": self._name}
+
+    def _mean(self, some: Mapping[str, Tensor], counts: bool | None) -> None:
+        """Replace tensors by their means. Collective. `counts`: as for malt.replica.consensus.mean."""
+        some = some if counts is not None else _copies(some)
+        tensors, transport = Tensors(lambda: some), session.world().transport
+        arrays, finite = list(tensors.arrays().values()), self._options["check_finite"]
+        consensus.mean(transport, arrays, counts=counts, check_finite=finite, else_all=True)
         tensors.write()
 
-    def _finish_left(self) -> None:
-        """Give all ranks the same tensors of those that were not exchanged."""
+    def _share_left(self, root: int | None, ranks: Sequence[int], counts: bool | None) -> None:
+        """Give `ranks` the same tensors of those that were not exchanged. Collective.
+
+        They are those of `root`, None: of the lowest rank. Frozen ones that ranks have changed are averaged. `counts`:
+        as for malt.replica.consensus.mean.
+        """
         left = self._contents.left
-        self._broadcast({name: one for name, one in left.items() if not one.is_floating_point()})
+        whole = {name: one for name, one in left.items() if not one.is_floating_point()}
+        self._broadcast(whole if counts is not None else _copies(whole), root)
         frozen = {name: one for name, one in left.items() if one.is_floating_point()}
-        transport = session.world().transport
-        with transport.calling(f"{self._name}.finish"):
-            sums = list(agreement.exchange(transport, [sum_of(one) for one in frozen.values()]).values())
+        reports = agreement.exchange(session.world().transport, [sum_of(one) for one in frozen.values()])
+        sums = [reports[rank] for rank in ranks if rank in reports]
         changed = [name for name, *those in zip(frozen, *sums, strict=True) if len(set(those)) > 1]
         if changed:
-            self._mean({name: frozen[name] for name in changed})
+            self._mean({name: frozen[name] for name in changed}, counts)
+
+
+def _copies(some: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: one.detach().clone() for name, one in some.items()}
 
 
 def _check_gradients(every: Any, graph: Any, sync: Any, check_finite: Any, **changed: Any) -> None:

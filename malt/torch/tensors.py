@@ -89,11 +89,11 @@ def dense_of(name: str, tensor: Tensor) -> dict[str, Tensor]:
     return {f"{name}.{part.lstrip('_')}": getattr(tensor.detach(), part)() for part in names}
 
 
-def broadcast(transport: Transport, tensor: Tensor) -> None:
-    """Give a dense tensor of any dtype the bytes that it has on the lowest rank. Collective."""
+def broadcast(transport: Transport, tensor: Tensor, root: int | None = None) -> None:
+    """Give a dense tensor of any dtype the bytes that it has on rank `root`; None: on the lowest one. Collective."""
     near = torch.empty_like(tensor, device="cpu", memory_format=torch.contiguous_format, requires_grad=False)
     near.copy_(tensor.detach())
-    transport.broadcast(_bytes(near))
+    transport.broadcast(_bytes(near), root)
     tensor.detach().copy_(near)
 
 

@@ -84,7 +84,7 @@ def agree_and_send(
     with transport.calling(what):
         everyone = [one.partition(_END) for one in transport.allgather(mine.encode() + _END + sent)]
     reports: dict[int, dict[str, Any]] = _decoded([text for text, _, _ in everyone])
-    problem, kind = _first_error(reports) or (_difference(reports), ValueError)
+    problem, kind = _first_error(reports) or (difference(reports), ValueError)
     if problem or checked is None:
         raise kind(f"{what}: {problem}") from unforeseen
     return checked, reports, {rank: everyone[rank][2] for rank in reports}
@@ -100,10 +100,13 @@ def _first_error(reports: Mapping[int, dict[str, Any]]) -> tuple[str, type[Excep
     return error if everywhere else f"on rank {rank}: {error}", MemoryError if reports[rank]["_memory"] else ValueError
 
 
-def _difference(reports: Mapping[int, dict[str, Any]]) -> str:
-    """What ranks disagree on, in words. "": nothing."""
+def difference(reports: Mapping[int, Mapping[str, Any]]) -> str:
+    """What ranks disagree on, in words. "": nothing. Pure.
+
+    `reports`: the descriptions by rank. Values of keys with a leading underscore may differ.
+    """
     lowest = min(reports)
-    others: dict[int, tuple[int, dict[str, Any]]] = {}
+    others: dict[int, tuple[int, Mapping[str, Any]]] = {}
     for rank, one in reports.items():
         others.setdefault(id(one), (rank, one))  # the lowest rank of those that share it
     for key, value in reports[lowest].items():

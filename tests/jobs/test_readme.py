@@ -64,7 +64,8 @@ def test_vectors(tmp_path, job_environment):
 
 
 def test_collectives(tmp_path, job_environment):
-    assert run(EXAMPLES["collectives"], tmp_path, job_environment, ranks=3) == "[1.  0.5] 1.667 {'loss': 0.5, 'rows': 10.0} [1 1 1] 3\n"
+    output = run(EXAMPLES["collectives"], tmp_path, job_environment, ranks=3)
+    assert output == "[1.  0.5] 1.667 {'loss': 0.5, 'rows': 10.0} [1 1 1] 3\n"
 
 
 @pytest.mark.thorough

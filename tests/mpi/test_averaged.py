@@ -100,6 +100,29 @@ def test_ranks_end_with_one_model(everywhere, kind):
     everywhere(live)
 
 
+@pytest.mark.parametrize("kind", CHEAP)
+def test_all_ranks_agree_and_go_on(everywhere, kind):
+    """A rank that finishes meanwhile is left out, and waits."""
+
+    def live(rank):
+        model, X = average(estimator(kind, random_state=0), every=2), rows(1)[0]
+        train(model, 3 + rank)
+        model.agree()
+        assert alike(model.predict(X).tobytes()) and alike(model.score(*rows(1)).hex().encode())
+        if rank:
+            train(model, 2)
+            model.agree()
+        model.finish()
+        assert alike(state(model))
+        if hasattr(model, "t_"):
+            calls = sum(3 + one + 2 * (one > 0) for one in range(malt.size()))
+            assert model.t_ == 12 * calls + 1
+        with pytest.raises(ClosedError, match="finish was called before"):
+            model.agree()
+
+    everywhere(live)
+
+
 def test_a_rank_without_rows_ends_as_the_others(everywhere):
     """The first rank or the last one calls finish alone."""
 
@@ -233,6 +256,8 @@ def test_counts_are_those_of_one_estimator_that_has_seen_all_rows(name, is_fitte
                 alone.partial_fit(*counted_rows(rank, batch), **given)
             if rank == malt.rank() != idle:
                 model.partial_fit(*counted_rows(rank, batch), **given)
+        model.agree()  # what was counted before it counts once, too
+        assert alike(model.class_count_.tobytes())
     model.finish()
     if name == "CategoricalNB":
         alone.n_categories_ = np.array([array.shape[1] for array in alone.category_count_])  # it was the last batch's

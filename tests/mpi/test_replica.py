@@ -62,6 +62,33 @@ def test_delta_averages_changes_exactly_under_bsp():
     replica.finish()
 
 
+@pytest.mark.parametrize("options", [
+    dict(), dict(average="delta"), dict(sync="notify-ack"), dict(average="delta", sync="bsp", wire="int8", top=0.5),
+])  # fmt: skip
+def test_all_ranks_agree_and_go_on(options):
+    w = np.zeros(500)
+    replica = malt.Replica([w[:200], w[200:]], every=2, **options)
+    for _ in range(3):
+        for _ in range(7):
+            w += malt.rank()
+            replica.step()
+        mean = np.mean(malt.allgather(w), axis=0)
+        replica.agree()
+        np.testing.assert_allclose(w, mean)
+        assert len(shared(w.tobytes())) == 1
+        assert replica.vectors[0].statistics().pending == 0
+        malt.barrier()
+    if malt.rank() == 0:  # it is left out, and waits
+        replica.finish()
+    else:
+        w += 1
+        replica.agree()
+        np.testing.assert_allclose(w, mean + 1)
+        replica.finish()
+    np.testing.assert_allclose(w, mean + (malt.size() - 1) / malt.size())
+    assert len(shared(w.tobytes())) == 1
+
+
 def test_step_counts_examples():
     w = np.zeros(2)
     replica = malt.Replica(w, every=10)

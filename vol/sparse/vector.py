@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,6 +88,12 @@ class SparseVector(Vector):
             super().clear()
             if self._dirty is not None:
                 self._dirty.clear()
+
+    def discard(self, counts: Mapping[int, float]) -> None:
+        """As `Vector.discard`; increments that were not sent are dropped, too. One-sided."""
+        super().discard(counts)
+        self._residuals.clear()
+        self.sent = None
 
     def take_over(self, values: Values) -> None:
         """As `Vector.take_over`; increments of another rank are not this one's. Local."""

@@ -205,6 +205,20 @@ class Inbox:
             self._window.flush([edge.peer for edge in fresh])
         self.over = self._step
 
+    def discard(self, step: int) -> None:
+        """Settle all messages that have come as overwritten, unread; acknowledge them where that is required.
+
+        `step`: this rank's. One-sided. Not while a peer sends: its message may be one of those, or not.
+        """
+        self._step = step
+        self._sync()
+        for edge in self.edges.values():
+            if (seen := edge.ring.newest([cell.read() for cell in edge.headers])) is not None:
+                edge.note(seen, self._transport.clock)
+                edge.ring.skip(seen.number)
+        if self._consistency.acknowledges:
+            self.acknowledge()
+
     def make_way(self) -> None:
         """Under lockstep: skip the messages of steps that are over, and acknowledge them. One-sided.
 

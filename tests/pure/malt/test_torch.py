@@ -421,6 +421,44 @@ def test_a_module_that_changes_otherwise_is_an_error_before_anything_is_sent(ave
 
 
 @with_torch
+@pytest.mark.parametrize("options", [
+    dict(every=2), dict(average="delta", every=3), dict(average="gradient"), dict(dtype="bfloat16"),
+])  # fmt: skip
+def test_all_ranks_agree_and_go_on(options):
+    """A rank that finishes meanwhile is left out, and waits."""
+    import torch
+
+    def live(rank):
+        given = {**options, "dtype": getattr(torch, options["dtype"])} if "dtype" in options else options
+        model, optimizer = trained(rank, steps=3, **given)
+        optimizer.agree()
+        first = tensors(model)
+        with torch.no_grad():
+            model[0].bias += rank  # frozen
+            model[1].running_mean[:] = rank
+            model[1].num_batches_tracked += rank
+        before = model[1].running_mean.clone()
+        if rank:
+            optimizer.agree()
+        second, agreed = tensors(model), model[1].running_mean.clone()
+        for step in range(2 * (rank > 0)):
+            optimizer.zero_grad()
+            loss(model, rank, step).backward()
+            optimizer.step()
+        optimizer.finish()
+        with pytest.raises(malt.ClosedError, match="agree: it has left"):
+            optimizer.agree()
+        return first, second, tensors(model), before[0].item(), agreed[0].item()
+
+    everyone = malt.simulate(live, 3)
+    first, second, last = ([one[place] for one in everyone] for place in range(3))
+    assert first[0] == first[1] == first[2]
+    assert second[1] == second[2] and second[1]["0.bias"] != second[0]["0.bias"]
+    assert [agreed for *_, agreed in everyone] == [0.0, 1.5, 1.5]
+    assert last[0] == last[1] == last[2]
+
+
+@with_torch
 def test_frozen_parameters_that_the_loop_changes_are_averaged_in_the_end():
     """As a teacher that follows what is trained."""
     import torch
