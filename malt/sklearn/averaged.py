@@ -35,8 +35,8 @@ def average(estimator: Any, every: int = 1, graph: Any = "auto", sync: str = "as
     coefficients and intercepts, with `average` also their means over steps. MLPClassifier and MLPRegressor exchange
     weights; what their optimizers keep stays each rank's own. MiniBatchKMeans exchanges centres, weighted by the rows
     that were assigned to them. In `finish`, t_ and n_steps_ become the sums of all ranks. Losses and labels of the last
-    batch stay each rank's own. MultinomialNB, ComplementNB, BernoulliNB and CategoricalNB count rows: `finish` adds up
-    the counts of all ranks, and nothing is sent before.
+    batch stay each rank's own. MultinomialNB, ComplementNB, BernoulliNB and CategoricalNB count rows: `agree` and
+    `finish` add up the counts of all ranks, and nothing is sent before.
 
     ValueError, the same on all ranks: the state of `estimator` is no mean; an argument is wrong, or differs. Errors of
     the first partial_fit come on all ranks. ClosedError: partial_fit follows finish.

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from documents import DOCUMENTS, EXAMPLES
 from programs import ROOT
@@ -121,6 +122,18 @@ def test_a_finished_job_run_again_has_the_same_model(tmp_path, monkeypatch, caps
     for _ in range(2):
         malt.simulate(lambda rank: exec(program, {}), 2)
     assert len(set(losses(capsys.readouterr().out))) == 1
+
+
+def test_all_ranks_evaluate_one_model_and_stop_together(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    ranks = []
+    malt.simulate(lambda rank: ranks.append(exec(EXAMPLES["evaluate"], found := {}) or found), 2)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second and 3 <= ranks[0]["epoch"] == ranks[1]["epoch"] < 49, "they stop early"
+    saved = malt.files.load_npz("best.npz")["w"]
+    assert all(one["best_w"].tobytes() == saved.tobytes() != one["w"].tobytes() for one in ranks)
+    losses = np.log1p(np.exp(-ranks[0]["y"] * (ranks[0]["X"] @ saved)))[3000:]
+    assert ranks[0]["best"] == pytest.approx(losses.mean()) and losses.mean() < np.log(2)
 
 
 @pytest.mark.thorough
