@@ -32,5 +32,5 @@ optimizer.finish()
 
 model.eval()
 right = model(X[TRAINED:]).argmax(1) == y[TRAINED:]
-if malt.rank() == 0:
+if malt.lowest():
     print(f"test accuracy {right.float().mean():.4f}")

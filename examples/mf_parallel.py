@@ -38,5 +38,5 @@ for epoch in range(EPOCHS):
 errors = ratings[tested] - np.sum(P[users[tested]] * Q[items[tested]], axis=1)
 total = np.array([np.sum(errors**2), len(errors)])
 malt.allreduce(total, op="sum")
-if malt.rank() == 0:
+if malt.lowest():
     print(f"test RMSE {np.sqrt(total[0] / total[1]):.4f}")

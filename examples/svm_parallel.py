@@ -32,5 +32,5 @@ for epoch in range(EPOCHS):
         g.gather(malt.MEAN)
         w += g.array
 
-if malt.rank() == 0:
+if malt.lowest():
     print(f"objective {objective(w):.4f}")

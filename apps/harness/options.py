@@ -20,7 +20,7 @@ class Parser(argparse.ArgumentParser):
         raise HelpGiven
 
     def print_help(self, file: Any = None) -> None:
-        if malt.rank() == 0:
+        if malt.lowest():
             super().print_help(file)
 
 

@@ -33,7 +33,7 @@ def map_reduce(
             error = rows[:, :-1] @ w - rows[:, -1]
             return error @ error / 2, rows[:, :-1].T @ error
 
-        value, gradient = malt.map_reduce(loss, w, rows if malt.rank() == 0 else None)
+        value, gradient = malt.map_reduce(loss, w, rows if malt.lowest() else None)
 
     Each chunk is done by one rank. Results are reduced along a tree over chunk numbers, which does not depend on the
     number of ranks, nor on who has failed: where function() has the same bits on all of them, so has the result.
