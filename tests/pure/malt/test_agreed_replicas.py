@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ranks import run_failing
 
 import malt
 from dstorm import MismatchedCalls
@@ -159,6 +160,49 @@ def test_a_rank_that_finishes_is_left_out_and_waits():
     assert first[0] == [] and [seen for seen, _, _ in others] == [[(2.0, 4.0)] * 2] * 3
     for _, a, b in (first, *others):
         assert (a == (0 + 3 * 2) / 4).all() and (b == (0 + 3 * 4) / 4).all()
+
+
+def test_a_model_weighs_the_examples_since_the_mean():
+    """Between hosts: the square root of 25 of them against that of 100."""
+
+    def live(rank):
+        w = np.zeros(2)
+        replica = malt.Replica(w, every=100, graph="hierarchical")
+        replica.step(0 if rank else 75)
+        replica.agree()
+        w += 3 * rank
+        if rank == 0:
+            assert replica.step(25)
+        malt.barrier()
+        if rank == 1:
+            assert replica.step(100)
+        malt.barrier()
+        replica.close()
+        return w.tolist()
+
+    assert malt.simulate(live, 2, network=malt.Network(1e-3, 1e9, ["a", "b"])) == [[0.0] * 2, [2.0] * 2]
+
+
+@pytest.mark.parametrize("turn", range(60, 460, 40))
+@pytest.mark.parametrize("options", [dict(), dict(average="delta"), dict(average="delta", sync="bsp", wire="int8")])
+def test_the_ranks_that_live_agree(turn, options):
+    """Rank `turn` mod 3 fails at its so many-th turn: before, in and after agree."""
+
+    def live(rank):
+        w, seen = np.zeros(40), []
+        replica = malt.Replica([w[:10], w[10:]], graph="all", **options)
+        for _ in range(3):
+            for _ in range(3):
+                w += rank + 1
+                replica.step()
+            replica.agree()
+            seen.append(w.tobytes())
+        replica.finish()
+        return seen, w.tobytes()
+
+    found, failed = run_failing(3, turn, {turn % 3: turn}, live)
+    first, *others = [one for rank, one in enumerate(found) if rank not in failed]
+    assert all(one == first for one in others)
 
 
 def test_other_calls_meet_it_with_an_error():
