@@ -170,7 +170,7 @@ def _gather(floats: int, messages: int, rate: float, rounds: int) -> Row:
 def svm_exchange(comm: MPI.Intracomm, quick: bool) -> list[Row]:
     """One row: an exchange of a model of 47,237 floats under asp. Collective."""
     w = np.zeros(47_237, np.float32)
-    replica = malt.Replica(w, graph="all", sync="asp")
+    replica = malt.Replica(w, every=1, graph="all", sync="asp")
     w += 1  # as a training loop would: a replica that never changes is warned about
     replica.step()
     times = alternate({"malt": replica.step}, rounds=5 if quick else ROUNDS, calls=200, comm=comm)["malt"]

@@ -15,7 +15,7 @@ print("folder", os.environ["MALT_JOB_DIR"], flush=True)
 came = []
 malt.on_join(came.append)
 w = {"a": np.zeros(100_000, np.float32), "n": np.array([malt.rank()])}
-replica = malt.Replica(w, sync=sys.argv[2], average=sys.argv[3])
+replica = malt.Replica(w, every=1, sync=sys.argv[2], average=sys.argv[3])
 v = malt.vector(1000, sync="bsp")
 print("begins", malt.rank(), malt.rejoined(), v.step > 0, bool(w["a"][0] > 1), int(w["n"][0]), flush=True)
 together = 0

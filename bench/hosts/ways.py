@@ -56,7 +56,7 @@ class Changes(ModelLearner):
         outer = options.outer and malt.optim.nesterov(*options.outer)
         self._alone = False
         self._replica = malt.Replica(
-            self._params, average=options.average, graph=options.graph, sync=options.sync, outer=outer,
+            self._params, every=1, average=options.average, graph=options.graph, sync=options.sync, outer=outer,
             wire=options.wire, top=options.top,
         )  # fmt: skip
         self.vectors = self._replica.vectors

@@ -139,7 +139,7 @@ def send_when_it_likes(way: Way, training: Training) -> Edges:
     """A rank writes its model into the memory of its peers, averages what has come, and waits for nobody (MALT)."""
     task = training.task
     model: Params = np.zeros(task.n_features + 1, np.float32)
-    replica, trained = malt.Replica(model, graph=way.graph, sync="asp"), 0.0
+    replica, trained = malt.Replica(model, every=1, graph=way.graph, sync="asp"), 0.0
     for number, part in enumerate(training.parts(), 1):
         trained = linear.train(task.problem, training.mine, part, model, training.step, trained)
         replica.step()

@@ -58,7 +58,7 @@ def curve(data: malt.Dataset, blocking: bool, seed: int) -> Iterator[tuple[float
     generator = np.random.default_rng([seed, comm.rank])
     params: linear.Params = np.zeros(width + 1, np.float32)
     model = np.zeros_like(params)
-    replica = malt.Replica(params, average="delta", graph="all", sync="asp")
+    replica = malt.Replica(params, every=1, average="delta", graph="all", sync="asp")
 
     def parts() -> Iterator[tuple[linear.Order, float]]:
         """What is trained between two exchanges: rows, and how many steps an example counts as."""

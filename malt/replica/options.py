@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from dstorm import parse
 from malt.replica.outer import counts_steps, described, n_states
@@ -13,6 +13,8 @@ from vol import Graph, arguments
 from vol.graphs.builtin import BY_HOST
 
 _AVERAGES = ("model", "delta")
+AUTO: Final = "auto"
+"""The interval that follows what exchanges cost."""
 
 
 def same_of(parameters: Parameters, average: str, mesh: Graph, sync: str) -> dict[str, Any]:
@@ -20,6 +22,40 @@ def same_of(parameters: Parameters, average: str, mesh: Graph, sync: str) -> dic
     if average not in _AVERAGES:
         raise ValueError(f"average {average!r} is not valid: use {', '.join(map(repr, _AVERAGES))}")
     return {"params": parameters.described, "average": average, "graph": mesh.name, "sync": parse(sync).name}
+
+
+def bounds(every: Any, sync: str, **changed: Any) -> tuple[int, int | None]:
+    """The least and the most counts between two exchanges: one number twice, or an interval that follows costs.
+
+    No most: None. `changed`: the arguments `outer`, `wire`, `top` and `fragments`, which are tuned to one number.
+    """
+    fixed = [name for name, value in changed.items() if value is not None and (name, value) != ("fragments", 1)]
+    if every is None:
+        return 1, None if not (fixed or parse(sync).acknowledges) else 1
+    if every == AUTO if isinstance(every, str) else isinstance(every, (tuple, list)) and len(every) == 2:
+        low, high = (1, None) if isinstance(every, str) else every
+        low = arguments.whole("every: the lower bound", low, 1)
+        if high is not None:
+            high = arguments.whole("every: the upper bound", high, low)
+        if fixed and low != high:
+            raise ValueError(f'every="auto" does not go with {fixed[0]}: give the number of counts between exchanges')
+        return low, high
+    if isinstance(every, (str, tuple, list)):
+        raise ValueError(f'every must be a whole number from 1 up, "auto" or bounds, (low, high), got {every!r}')
+    number = arguments.whole("every", every, 1)
+    return number, number
+
+
+def agreement_on(least: int, most: int | None, sync: str, returns: bool) -> str | None:
+    """What must be the same on all ranks of `bounds`: whether they are to agree on an interval.
+
+    ValueError: ranks that come back would not know of it. `returns`: whether ranks may come back.
+    """
+    if least == most or not parse(sync).acknowledges:
+        return None
+    if returns:
+        raise ValueError(f'every="auto" under sync={sync!r} is not for ranks that come back: give a number')
+    return AUTO
 
 
 def is_by_host(graph: Any, hosts: Sequence[str]) -> bool:

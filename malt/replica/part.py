@@ -93,6 +93,8 @@ class Part:
         """The parameters when they, or their change, were sent, where the loop may have gone on before the merge."""
         self.further: Callable[[], list[Array]] = list
         """Further arrays that a rank gets which comes back."""
+        self.facts: Callable[[], dict[str, Any]] = dict
+        """Further facts that it gets."""
         if (returning := self.vector.returning) is not None:
             returning.values = self._values
 
@@ -158,7 +160,7 @@ class Part:
 
     def _values(self) -> tuple[list[Array], dict[str, Any]]:
         """What a rank gets that comes back: the vector's array, then what `start_from_others` takes."""
-        values, facts = [self.vector.array], dict[str, Any]()
+        values, facts = [self.vector.array], self.facts()
         if self._as_sums:
             sums = self._sums.by_rank
             values += [self._sums.params, *sums.values()]

@@ -16,14 +16,18 @@ from malt.replica import changes, consensus
 from malt.replica.cadence import Cadence
 from malt.replica.changes import Changes
 from malt.replica.finishing import Finishing
-from malt.replica.options import changed_of, check_graph, is_by_host, same_of
+from malt.replica.interval import Interval
+from malt.replica.options import AUTO, agreement_on, bounds, changed_of, check_graph, is_by_host, same_of
 from malt.replica.outer import Step
+from malt.replica.pacing import TRIED, Auto, Fixed, Led, Pacing
 from malt.replica.parameters import Parameters
 from malt.replica.part import Part, Way, divided
 from malt.replica.partners import call_of, partners
+from malt.replica.totals import ReplicaStatistics, replica_statistics
 from malt.session import session
 from malt.session.creation import agree_on_replica, check_name, come_in
 from malt.session.graphs import session_graph
+from malt.world.agreement import exchange
 from vol import Vector, arguments
 from vol.update import Array
 
@@ -48,13 +52,23 @@ class Replica(Finishing):
     the start, after each exchange and in `finish`. They are private copies in the structure of `params`. Arrays of
     integers in a dict or list take the values of rank 0 at the start, and are not exchanged.
 
-    `every`: the examples or batches, as counted by `step`, between two exchanges. `average`: "model": w <- mean of own
-    and received. Along "hierarchical" under "asp" and "ssp:S", which "auto" is on several hosts, each weighs the square
-    root of the examples that are new in it here, as a model of another host may have been under way for long. Along
-    other graphs it is the plain mean. "delta": the change d since the last exchange is sent, and
-    w <- base + (d_own + sum of d_received) / (in-degree + 1). No change is lost with a message that is overwritten.
-    `graph`, `sync`, `check_finite`: as for malt.vector. `name`: for messages, the same on all ranks. The default is the
-    number of the Replica.
+    `every`: the examples or batches, as counted by `step`, between two exchanges. "auto", the default under "asp" and
+    "ssp:S": an exchange costs a tenth of what is trained between two, on each rank by itself. Its cost is the time that
+    it takes, waits included. The interval begins at 1, changes by a factor of 2 at most, and follows costs. It is as
+    long as a link to another host takes for a message, if that is longer. `every=(low, high)` gives bounds; high may be
+    None. `epoch`: the counts of this rank in an epoch, where they are known: there are at least 8 exchanges in one.
+    Without it no more than a second of training lies between two. `statistics().every` has the interval in use. Under
+    "bsp" and "notify-ack", and with `outer`, `wire`, `top` or `fragments`, the default is 1. There ranks must exchange
+    together: with "auto" or bounds they agree on one number after 8 exchanges, of the rank whose exchanges cost most,
+    and print it, so that `every=` repeats the run. With `outer`, `wire`, `top` and `fragments` it is a ValueError. In
+    malt.simulate, where work takes no time, it is the lower bound, 1 for "auto".
+
+    `average`: "model": w <- mean of own and received. Along "hierarchical" under "asp" and "ssp:S", which "auto" is on
+    several hosts, each weighs the square root of the examples that are new in it here, as a model of another host may
+    have been under way for long. Along other graphs it is the plain mean. "delta": the change d since the last exchange
+    is sent, and w <- base + (d_own + sum of d_received) / (in-degree + 1). No change is lost with a message that is
+    overwritten. `graph`, `sync`, `check_finite`: as for malt.vector. `name`: for messages, the same on all ranks. The
+    default is the number of the Replica.
 
     `fragments`: the arrays are divided into so many fragments, which are exchanged in turn, each every `every` counts
     (Streaming DiLoCo, arXiv 2501.18512). What is sent at a turn is merged at the next one, and the loop goes on
@@ -87,16 +101,17 @@ class Replica(Finishing):
     """
 
     def __init__(
-        self, params: Any, every: int = 1, average: str = "model", graph: Any = "auto", sync: str = "asp",
+        self, params: Any, every: Any = None, average: str = "model", graph: Any = "auto", sync: str = "asp",
         check_finite: bool = False, *, set: Callable[[Any], object] | None = None, name: str | None = None,
         outer: Step | None = None, wire: str | None = None, top: float | None = None, fragments: int = 1,
+        epoch: int | None = None,
     ) -> None:  # fmt: skip
         self._world = world = session.world()
         self._transport = world.transport
         self.name = f"Replica {world.replicas_made + 1}" if name is None else name
         """The name in messages."""
 
-        def check() -> tuple[tuple[Parameters, int, bool], Mapping[str, Any]]:
+        def check() -> tuple[tuple[Parameters, tuple[int, int | None], bool], Mapping[str, Any]]:
             check_name(name)
             parameters, mesh = Parameters(params, set), session_graph(world, graph)
             same = same_of(parameters, average, mesh, sync)
@@ -105,19 +120,22 @@ class Replica(Finishing):
             gossips = outer is not None and not mesh.is_complete()
             if average == "delta" and (wire is not None or top is not None):
                 check_graph(mesh, gossips, sync)
-            if arguments.whole("every", every, 1) < fragments:
-                raise ValueError(f"fragments must be at most every, {every}, got {fragments}")
-            return (parameters, int(every), gossips), {"name": self.name, **same}
+            least, most = bounds(every, sync, outer=outer, wire=wire, top=top, fragments=fragments)
+            if least < fragments:
+                raise ValueError(f"fragments must be at most every, {least}, got {fragments}")
+            if epoch is not None:
+                arguments.whole("epoch", epoch, 1)
+            same["every"] = agreement_on(least, most, sync, world.transport.returns is not None)
+            return (parameters, (least, most), gossips), {"name": self.name, **same}
 
         with world.transport.calling("malt.Replica"):
-            (self._parameters, self._every, gossips), comes_back = agree_on_replica(world, check)
+            (self._parameters, (low, high), gossips), comes_back = agree_on_replica(world, check)
             overlaps = fragments > 1 and parse(sync).acknowledges
             mode = parse(sync)
             self._lockstep, self._acknowledges = mode.lockstep, mode.acknowledges and not mode.lockstep
             by_host = is_by_host(graph, world.transport.hosts)
             self._way = Way(world.transport.rank, average == "delta", by_host, outer, wire, top, overlaps, gossips)
-            self._fragments, self._turns = fragments, 0
-            self._count, self._due_at = 0, -(-self._every // fragments)
+            self._fragments, self._turns, self._count = fragments, 0, 0
             self._turn, self._is_exchanging = Turn(), False
             self._cadence, self._steps_to_reading = Cadence(self._transport.clock()), 1
             self._finished = False
@@ -125,14 +143,20 @@ class Replica(Finishing):
             self._parts: list[Part] = []
             self._under_way: list[Part] = []
             """The parts that were sent and are to be merged at the next turn."""
+            self._followers: list[Replica] = []
+            self._pacing: Pacing = Fixed(low, fragments)
             self._begin(comes_back, graph=graph, sync=sync, check_finite=check_finite)
+            if low != high and world.meter is None and not session.in_simulation():
+                far, interval = self._far(), Interval(low, high, epoch)
+                self._pacing = Auto(interval, self._transport.clock, far, parse(sync).acknowledges, self._count)
+            self._due_at: float = self._pacing.due_after(self._count)
         self._changes: Changes | None = self._watched()
         self._unchanged: list[str] = []
         self._warned = False
         self.deliver()
         world.replicas.append(self)
         if world.meter is not None:
-            world.meter.made(sum(part.vector.array.nbytes for part in self._parts), self._every)
+            world.meter.made(sum(part.vector.array.nbytes for part in self._parts), low)
 
     def step(self, n: int = 1) -> bool:
         """Count `n` examples or batches, and exchange once another `every` are counted. One-sided.
@@ -176,6 +200,8 @@ class Replica(Finishing):
         if self._world.closed:
             raise self._closed_error("finish", "malt.finalize was called before, and ended the session of this replica")
         self.close()
+        if self._pacing.is_open:  # first: ranks that still train come to it before they finish
+            self._agree_on_interval(None)
         while not self.take_mean(ends=True):
             pass  # the others agree, and go on
         self.deliver()
@@ -245,6 +271,16 @@ class Replica(Finishing):
         """The vectors that exchange the parameters, one for each dtype: for their statistics. Local."""
         return [part.vector for part in self._parts]
 
+    def statistics(self) -> ReplicaStatistics:
+        """The totals of all vectors, and the interval in use. Local; any thread may call it at any time."""
+        return replica_statistics(self.vectors, self._pacing.every)
+
+    def follow(self, leader: Replica) -> None:
+        """Exchange when `leader` does, and only then: what this costs is part of what that costs. Local."""
+        self._pacing = Led(leader._pacing.every)
+        self._due_at = self._pacing.due_after(self._count)
+        leader._followers.append(self)
+
     @property
     def outer_state(self) -> list[Array]:
         """The arrays that the step `outer` keeps, flat, not copies: for a checkpoint. Local."""
@@ -287,14 +323,16 @@ class Replica(Finishing):
             for place, values in zip(places, given[0][len(given[0]) - len(places) :], strict=True):
                 arrays[place][...] = values.reshape(arrays[place].shape)
         exchanges = self._parts[0].vector.step
-        self._turns, self._count = exchanges * self._fragments, exchanges * self._every
-        self._due_at = -(-(self._turns + 1) * self._every // self._fragments)
+        self._turns, self._count = exchanges * self._fragments, exchanges * self._pacing.every
+        if given is not None:
+            self._count = max(self._count, given[1]["count"])
         self._share_integers()
 
     def _share_integers(self) -> None:
         """Have ranks that come back get the arrays of integers with the first part."""
         if self._parts:
             self._parts[0].further = lambda: [self._parameters.arrays[place] for place in self._integers]
+            self._parts[0].facts = lambda: {"count": self._count}
 
     @property
     def _integers(self) -> list[int]:
@@ -352,18 +390,53 @@ class Replica(Finishing):
 
     @interruption.whole
     def _exchange(self) -> None:
-        turns = self._count * self._fragments // self._every + 1
-        self._due_at = -(-turns * self._every // self._fragments)
+        self._due_at = self._pacing.due_after(self._count)
         if not self._turn.lock.acquire(False):
             self._turn.insist(f"{self.name}.step")
         is_within, self._is_exchanging = self._is_exchanging, True
         try:
             if is_within:  # it would send what is half done
                 raise RuntimeError(f"{self.name}.step: it is called within an exchange of this Replica, by a callback")
-            self._exchange_all()
+            if self._pacing.is_open and self._parts[0].vector.step >= TRIED:
+                self._agree_on_interval(self._pacing.wish)
+            self._exchange_in_time()
         finally:
             self._is_exchanging = is_within
             self._turn.lock.release()
+
+    def _exchange_in_time(self) -> None:
+        """Exchange, with those that follow; the next exchange is due by what it has cost."""
+        self._pacing.begin(self._count)
+        self._exchange_all()
+        for one in self._followers:
+            one._exchange()
+        self._due_at = self._pacing.end()
+
+    def _agree_on_interval(self, wish: int | None) -> None:
+        """Take the longest interval that a rank wishes for. None: this rank exchanges no more. Collective.
+
+        All ranks come here once: in the exchange that follows `TRIED` ones, or in `finish`.
+        """
+        with self._transport.calling(f"{self.name}: every={AUTO!r}"):
+            wishes = [one for one in exchange(self._transport, wish).values() if one is not None]
+        every = max(wishes, default=self._pacing.every)
+        self._pacing = Fixed(every)
+        if wishes:
+            line = f"every={every} from here on, by what {TRIED} exchanges have cost: give that to repeat this run"
+            self._world.report(f"malt: {self.name}: {line}")
+
+    def _far(self) -> Callable[[], tuple[int, int]] | None:
+        """What counts the messages handed over to other hosts, and those superseded. None: there are no such hosts."""
+        hosts = self._transport.hosts
+        if len(set(hosts)) == 1:
+            return None
+        own, vectors = hosts[self._transport.rank], self.vectors
+
+        def traffic() -> tuple[int, int]:
+            edges = [edge for one in vectors for peer, edge in one.statistics().peers.items() if hosts[peer] != own]
+            return sum(edge.sent for edge in edges), sum(edge.superseded for edge in edges)
+
+        return traffic
 
     def _exchange_all(self) -> None:
         parameters, changes = self._parameters, self._changes

@@ -108,7 +108,7 @@ def test_the_others_go_on(case, job_environment, tmp_path):
 TIMED = """
 import os, signal, sys, time, numpy as np, malt
 malt.init(survive=True)
-replica = malt.Replica(np.zeros(1000, np.float32), graph="all", sync=sys.argv[1])
+replica = malt.Replica(np.zeros(1000, np.float32), every=1, graph="all", sync=sys.argv[1])
 gaps, before, step = [], time.time(), 0
 while step < 700 and (sys.argv[1] == "asp" or len(malt.alive()) == 4 or step < 650):
     step += 1

@@ -330,7 +330,7 @@ def test_a_replica_of_rebound_arrays_warns(capfd):
     model = estimator("sgd")
     X, y = rows(malt.rank())
     model.partial_fit(X, y > 0, classes=[False, True])
-    replica = malt.Replica([model.coef_, model.intercept_])
+    replica = malt.Replica([model.coef_, model.intercept_], every=1)
     for _ in range(5):
         model.partial_fit(X, y > 0)
         replica.step()

@@ -1,0 +1,139 @@
+"""When a Replica exchanges, step by step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import malt
+from malt.replica.interval import Interval
+from malt.replica.options import bounds
+from malt.replica.pacing import Auto, Fixed, Led
+
+pytestmark = pytest.mark.serial
+
+
+class Loop:
+    """A loop of a virtual clock, whose counts take `count_s` seconds, and whose exchanges `held_s`."""
+
+    def __init__(self, pacing, count_s=1e-3, held_s=0.05):
+        self.now, self.count = 0.0, 0
+        self.pacing = pacing(lambda: self.now)
+        self.count_s, self.held_s = count_s, held_s
+        self.due_at = self.pacing.due_after(0)
+        self.exchanged = []
+
+    def step(self, n=1):
+        self.now += n * self.count_s
+        self.count += n
+        if self.count >= self.due_at:
+            self.due_at = self.pacing.due_after(self.count)
+            self.pacing.begin(self.count)
+            self.now += self.held_s
+            self.due_at = self.pacing.end()
+            self.exchanged.append(self.count)
+
+
+@pytest.mark.parametrize("n", [1, 3, 7])
+def test_a_fixed_number_is_kept_however_far_a_step_counts(n):
+    loop = Loop(lambda clock: Fixed(5))
+    for _ in range(50):
+        loop.step(n)
+    assert loop.exchanged == sorted({-(-5 * turn // n) * n for turn in range(1, 10 * n + 1)})
+
+
+def test_fragments_have_their_turns():
+    loop = Loop(lambda clock: Fixed(10, 4))
+    for _ in range(20):
+        loop.step()
+    assert loop.exchanged == [3, 5, 8, 10, 13, 15, 18, 20]
+
+
+@pytest.mark.parametrize("n", [1, 32])
+def test_auto_finds_ten_times_the_cost_in_counts(n):
+    loop = Loop(lambda clock: Auto(Interval(), clock))
+    while len(loop.exchanged) < 30:
+        loop.step(n)
+    assert loop.pacing.every == 500 and loop.exchanged[-1] - loop.exchanged[-2] == -(-500 // n) * n
+
+
+def test_ranks_that_are_to_agree_keep_the_lowest_one_and_know_their_wish():
+    loop = Loop(lambda clock: Auto(Interval(2, 400), clock, agrees=True))
+    for _ in range(16):
+        loop.step()
+    assert loop.pacing.is_open and loop.exchanged == [2, 4, 6, 8, 10, 12, 14, 16]
+    assert (loop.pacing.every, loop.pacing.wish) == (2, 400)
+
+
+def test_superseded_messages_are_those_since_the_last_exchange():
+    totals = [0, 0]
+    loop = Loop(lambda clock: Auto(Interval(), clock, lambda: tuple(totals)), held_s=0.0)
+    for _ in range(12):
+        totals[:] = totals[0] + 1, totals[1] + 1
+        loop.step(loop.pacing.every)
+    slow = loop.pacing.every
+    for _ in range(60):
+        totals[0] += 1
+        loop.step(loop.pacing.every)
+    assert slow > 1000 and loop.pacing.every < slow / 2
+
+
+def test_who_is_led_is_never_due_by_itself():
+    loop = Loop(lambda clock: Led(7))
+    for _ in range(100):
+        loop.step()
+    assert not loop.exchanged and loop.pacing.every == 7
+
+
+NONE = {"outer": None, "wire": None, "top": None, "fragments": 1}
+
+
+@pytest.mark.parametrize(
+    ("every", "sync", "changed", "expected"),
+    [
+        (None, "asp", {}, (1, None)), (None, "ssp:3", {}, (1, None)), (None, "bsp", {}, (1, 1)),
+        (None, "notify-ack", {}, (1, 1)), (None, "asp", {"outer": len}, (1, 1)), (None, "asp", {"top": 1}, (1, 1)),
+        (None, "asp", {"wire": "int8"}, (1, 1)), (None, "asp", {"fragments": 2}, (1, 1)),
+        ("auto", "asp", {}, (1, None)), ("auto", "bsp", {}, (1, None)), ((10, 200), "asp", {}, (10, 200)),
+        ([10, 10], "bsp", {}, (10, 10)),
+        ((10, None), "asp", {}, (10, None)), (np.int64(7), "asp", {"fragments": 2}, (7, 7)),
+    ],
+)  # fmt: skip
+def test_what_every_means(every, sync, changed, expected):
+    assert bounds(every, sync, **{**NONE, **changed}) == expected
+
+
+@pytest.mark.parametrize(
+    ("every", "changed", "message"),
+    [
+        ("auto", {"outer": len}, 'every="auto" does not go with outer: give the number of counts'),
+        ((1, 9), {"wire": "int8"}, 'every="auto" does not go with wire'),
+        ("auto", {"top": 1}, 'every="auto" does not go with top'),
+        ("auto", {"fragments": 2}, 'every="auto" does not go with fragments'),
+        ((0, 9), {}, "every: the lower bound must be a whole number from 1 up, got 0"),
+        ((5, 4), {}, "every: the upper bound must be a whole number from 5 up, got 4"),
+        ("often", {}, 'every must be a whole number from 1 up, "auto" or bounds, .low, high., got \'often\''),
+        ((1, 2, 3), {}, "every must be a whole number from 1 up"), (0, {}, "every must be a whole number from 1 up"),
+    ],
+)  # fmt: skip
+def test_what_every_cannot_be(every, changed, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        bounds(every, "asp", **{**NONE, **changed})
+
+
+@pytest.mark.parametrize(("every", "fixed"), [(None, 1), ("auto", 1), ((4, 90), 4), (3, 3)])
+@pytest.mark.parametrize("sync", ["asp", "bsp"])
+def test_in_a_simulation_it_is_the_lowest_number(every, fixed, sync):
+    def train(rank):
+        replica = malt.Replica(np.zeros(3), every=every, sync=sync, graph="all")
+        exchanged = [replica.step() for _ in range(12)]
+        replica.finish()
+        return exchanged, replica.statistics().every
+
+    for exchanged, used in malt.simulate(train, 3):
+        assert exchanged == [number % fixed == 0 for number in range(1, 13)] and used == fixed
+
+
+def test_an_epoch_is_a_number_of_counts():
+    with pytest.raises(ValueError, match="epoch must be a whole number from 1 up, got 0"):
+        malt.Replica(np.zeros(3), epoch=0)
