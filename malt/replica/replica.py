@@ -200,8 +200,6 @@ class Replica(Finishing):
         if self._world.closed:
             raise self._closed_error("finish", "malt.finalize was called before, and ended the session of this replica")
         self.close()
-        if self._pacing.is_open:  # first: ranks that still train come to it before they finish
-            self._agree_on_interval(None)
         while not self.take_mean(ends=True):
             pass  # the others agree, and go on
         self.deliver()
@@ -235,6 +233,8 @@ class Replica(Finishing):
             if self._is_exchanging and not ends:
                 raise RuntimeError(f"{self.name}.agree: it is called within an exchange of this Replica, by a callback")
             with self._dropping(not ends):
+                if self._pacing.is_open:  # first: ranks that train come to it before they are here
+                    self._agree_on_interval(None if ends else self._pacing.wish)
                 is_over, reports = partners(self._world, "Replica", ends, partial(self._report, ends))
             arrays, counts = [self._parameters.arrays[place] for place in self._parameters.floats], self.has_stepped
             if is_over:
@@ -409,13 +409,14 @@ class Replica(Finishing):
         self._pacing.begin(self._count)
         self._exchange_all()
         for one in self._followers:
+            one._count = self._count
             one._exchange()
         self._due_at = self._pacing.end()
 
     def _agree_on_interval(self, wish: int | None) -> None:
         """Take the longest interval that a rank wishes for. None: this rank exchanges no more. Collective.
 
-        All ranks come here once: in the exchange that follows `TRIED` ones, or in `finish`.
+        All ranks come here once: in the exchange that follows `TRIED` ones, or in `agree` or `finish` before that.
         """
         with self._transport.calling(f"{self.name}: every={AUTO!r}"):
             wishes = [one for one in exchange(self._transport, wish).values() if one is not None]

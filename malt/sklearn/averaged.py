@@ -12,7 +12,9 @@ _NEWOBJ: Final = 2
 """The first protocol of pickle that makes objects by their class alone."""
 
 
-def average(estimator: Any, every: int = 1, graph: Any = "auto", sync: str = "asp") -> Any:
+def average(
+    estimator: Any, every: Any = None, graph: Any = "auto", sync: str = "asp", *, epoch: int | None = None
+) -> Any:
     """`estimator` with a partial_fit that exchanges its model with those of other ranks. Collective.
 
         model = malt.sklearn.average(SGDClassifier())
@@ -22,7 +24,8 @@ def average(estimator: Any, every: int = 1, graph: Any = "auto", sync: str = "as
 
     The result is of the estimator's class too, and has its attributes and methods: what one of both learns the other
     has learned. Every `every` calls of partial_fit it merges the models of its neighbours, as malt.Replica does with
-    average="model". `graph`, `sync`: as there. clone, copy and pickle make a plain estimator of it. `fit` is refused.
+    average="model"; by default as often as that is worth its cost. `graph`, `sync`, `epoch`: as there; `epoch` counts
+    calls, too. clone, copy and pickle make a plain estimator of it. `fit` is refused.
 
     - `model.finish()`: all ranks end with one and the same model, that of the ranks that have called partial_fit; it is
       collective. Ranks may make different numbers of calls, or none.
@@ -41,7 +44,7 @@ def average(estimator: Any, every: int = 1, graph: Any = "auto", sync: str = "as
     ValueError, the same on all ranks: the state of `estimator` is no mean; an argument is wrong, or differs. Errors of
     the first partial_fit come on all ranks. ClosedError: partial_fit follows finish.
     """
-    averaging = Averaging(estimator, every, graph, sync)
+    averaging = Averaging(estimator, every, epoch, graph, sync)
     made = object.__new__(_class_for(type(estimator)))
     made.__dict__ = estimator.__dict__
     made._averaging = averaging

@@ -12,6 +12,7 @@ import numpy as np
 
 from dstorm import ClosedError, parse
 from malt.files.values import joined, pack, parted
+from malt.replica.options import bounds
 from malt.replica.partners import call_of, partners
 from malt.replica.replica import Replica
 from malt.session import session
@@ -33,24 +34,28 @@ class Averaging:
     collective, and makes the Replica.
     """
 
-    def __init__(self, estimator: Any, every: int, graph: Any, sync: str) -> None:
+    def __init__(self, estimator: Any, every: Any, epoch: int | None, graph: Any, sync: str) -> None:
         self._world = world = session.world()
         self._transport = world.transport
 
-        def check() -> tuple[tuple[State, int], Mapping[str, Any]]:
-            state, every_one = state_of(estimator), arguments.whole("every", every, 1)
-            same = {"graph": session_graph(world, graph).name, "sync": parse(sync).name, "every": every_one}
+        def check() -> tuple[State, Mapping[str, Any]]:
+            state = state_of(estimator)
+            same: dict[str, Any] = {"graph": session_graph(world, graph).name, "sync": parse(sync).name}
+            least, most = bounds(every, sync)
+            same["every"] = least if least == most else f"auto, {least} to {most}"
+            if epoch is not None:
+                arguments.whole("epoch", epoch, 1)
             classes = _listed(getattr(estimator, "classes_", None))
             same |= {
                 f"the parameter {name}": repr(value)
                 for name, value in estimator.get_params(deep=False).items()
                 if name not in _OWN
             }
-            return (state, every_one), {**self._described, "fitted": bool(state.arrays), "classes": classes, **same}
+            return state, {**self._described, "fitted": bool(state.arrays), "classes": classes, **same}
 
         self.estimator = estimator
-        (self._state, self._every), _ = agree(self._transport, _CALL, check)
-        self._options: dict[str, Any] = {"graph": graph, "sync": sync}
+        self._state, _ = agree(self._transport, _CALL, check)
+        self._options: dict[str, Any] = {"every": every, "epoch": epoch, "graph": graph, "sync": sync}
         self._signature = inspect.signature(estimator.partial_fit)
         self._counted = getattr(estimator, self._state.counter, self._state.counts_from)
         """The estimator's own counter at the start."""
@@ -215,7 +220,7 @@ class Averaging:
         if isinstance(self._state, Counts):
             return self._state.begin(self._counts_of_all()[0] if fitted else None)
         mine = self._state.take()
-        self._replica = Replica(self._state.take, self._every, set=self._state.put, **self._options)
+        self._replica = Replica(self._state.take, set=self._state.put, **self._options)
         if trained:
             self._state.put(mine)
 

@@ -12,15 +12,17 @@ from torch import Tensor
 from dstorm import ClosedError
 from malt.replica import consensus
 from malt.replica.finishing import Finishing
+from malt.replica.options import bounds
 from malt.replica.partners import call_of, partners
 from malt.replica.replica import Replica
+from malt.replica.totals import ReplicaStatistics, replica_statistics
 from malt.session import session
 from malt.torch.bypasses import Bypasses
 from malt.torch.contents import Contents
 from malt.torch.gradients import Gradients
 from malt.torch.tensors import Tensors, broadcast, sum_of
 from malt.world import agreement
-from vol import Vector, arguments
+from vol import Vector
 
 _KEY = "malt"
 """The entry of a state dict that the optimizer of torch does not have."""
@@ -42,10 +44,12 @@ class Optimizer(Finishing, torch.optim.Optimizer):
     copied; those of fewer bits are exchanged as float32, by way of copies, and tensors of CUDA by way of pinned memory.
     The state of `optimizer` is each rank's own.
 
-    `average`: "model", "delta", with `every`, `graph`, `sync`, `outer`, `wire`, `top`, `fragments` as malt.Replica has
-    them; `every` counts steps. "gradient": all ranks average their gradients before each step, and take the same steps.
-    Gradients on the CPU travel during the backward pass. Where the loop changes them after it, all are sent at the step
-    from then on. `sync`: by default "asp"; "bsp" for gradients, `wire` and `top`.
+    `average`: "model", "delta", with `every`, `epoch`, `graph`, `sync`, `outer`, `wire`, `top`, `fragments` as
+    malt.Replica has them; `every` and `epoch` count steps. By default, under "asp" and "ssp:S", an exchange of
+    parameters and buffers costs a tenth of what is trained between two. "gradient": all ranks average their gradients
+    before each step, and take the same steps. Gradients on the CPU travel during the backward pass. Where the loop
+    changes them after it, all are sent at the step from then on. `sync`: by default "asp"; "bsp" for gradients, `wire`
+    and `top`.
 
     `check_finite`: what holds NaN or infinity stays on its rank, as by malt.Replica. A rank whose gradients do counts
     as one without gradients at that step.
@@ -65,10 +69,10 @@ class Optimizer(Finishing, torch.optim.Optimizer):
     """For GradScaler, which would give the scale to this object, and not to `optimizer`: it divides gradients first."""
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, model: torch.nn.Module, every: int = 1, average: str = "model",
+        self, optimizer: torch.optim.Optimizer, model: torch.nn.Module, every: Any = None, average: str = "model",
         graph: Any = "auto", sync: str | None = None, *, outer: Callable[..., None] | None = None,
         wire: str | None = None, top: float | None = None, fragments: int = 1, check_finite: bool = False,
-        step: str | None = None, name: str | None = None,
+        step: str | None = None, name: str | None = None, epoch: int | None = None,
     ) -> None:  # fmt: skip
         self.optimizer = optimizer
         """The optimizer of torch."""
@@ -77,7 +81,7 @@ class Optimizer(Finishing, torch.optim.Optimizer):
         self._name = f"malt.torch.Optimizer {made + 1}" if name is None else name
         if sync is None:
             sync = "bsp" if average == "gradient" or wire is not None or top is not None else "asp"
-        self._options = dict(every=every, graph=graph, sync=sync, check_finite=check_finite)
+        self._options = dict(every=every, epoch=epoch, graph=graph, sync=sync, check_finite=check_finite)
         self._changed = dict(average=average, outer=outer, wire=wire, top=top, fragments=fragments)
         self._replicas: list[tuple[Replica, Tensors]] = []
         self._gradients: Gradients | None = None
@@ -122,7 +126,11 @@ class Optimizer(Finishing, torch.optim.Optimizer):
 
         self._add(trained, self._name, **self._changed)
         if contents.buffers:
-            self._add(lambda: contents.buffers, f"{self._name}, buffers")
+            (parameters, _), *_ = self._replicas
+            every = parameters.statistics().every
+            self._add(lambda: contents.buffers, f"{self._name}, buffers", every=every)
+            if self._is_together:
+                self._replicas[-1][0].follow(parameters)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step of the optimizer of torch, and exchange if that is due. Return what its step returns. One-sided.
@@ -177,6 +185,11 @@ class Optimizer(Finishing, torch.optim.Optimizer):
         """The vectors that exchange parameters, gradients and buffers: for their statistics. Local."""
         gradients = [] if self._gradients is None else self._gradients.vectors
         return gradients + [one for replica, _ in self._replicas for one in replica.vectors]
+
+    def statistics(self) -> ReplicaStatistics:
+        """The totals of all vectors, and the interval in use. Local; any thread may call it at any time."""
+        every = self._replicas[0][0].statistics().every if self._replicas else 1
+        return replica_statistics(self.vectors, every)
 
     # -- what an optimizer has --------------------------------------------------------------------------------
 
@@ -257,17 +270,23 @@ class Optimizer(Finishing, torch.optim.Optimizer):
         self._has_stepped = True
         with self._bypasses.step():
             result = getattr(self.optimizer, method)(*words, **options)
-        for replica, tensors in self._replicas:
-            if replica.step():
+        exchanged = [replica.step() for replica, _ in self._replicas]  # the parameters first
+        for (_, tensors), is_new in zip(self._replicas, exchanged, strict=True):
+            if is_new or (exchanged[0] and self._is_together):
                 tensors.write()
         return result
 
     def _add(self, look_up: Callable[[], Mapping[str, Tensor]], name: str, **options: Any) -> None:
         tensors = Tensors(look_up)
-        replica = Replica(tensors.arrays, name=name, **self._options, **options)
+        replica = Replica(tensors.arrays, name=name, **{**self._options, **options})
         replica.trust()
         tensors.write()
         self._replicas.append((replica, tensors))
+
+    @property
+    def _is_together(self) -> bool:
+        """Whether buffers are exchanged with the parameters: not where only a part of these is exchanged at a time."""
+        return bool(self._changed["fragments"] == 1)
 
     def _outer_state(self) -> list[Any]:
         return self._replicas[0][0].outer_state if self._replicas else []
@@ -338,9 +357,9 @@ def _copies(some: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: one.detach().clone() for name, one in some.items()}
 
 
-def _check_gradients(every: Any, graph: Any, sync: Any, check_finite: Any, **changed: Any) -> None:
+def _check_gradients(every: Any, epoch: Any, graph: Any, sync: Any, check_finite: Any, **changed: Any) -> None:
     """Check the arguments with average="gradient". ValueError: they do not go with it."""
-    if arguments.whole("every", every, 1) != 1:
+    if bounds(every, "bsp") != (1, 1):
         raise ValueError('average="gradient" exchanges at every step: to exchange less often, call step less often')
     if graph not in ("auto", "all") or sync != "bsp":
         raise ValueError('average="gradient" is for graph="all" and sync="bsp": models would differ')

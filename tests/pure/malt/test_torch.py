@@ -13,6 +13,7 @@ from ranks import error_of_all
 
 import malt
 from malt.files.checksum import checksum
+from malt.replica.interval import Interval
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 pytestmark = pytest.mark.serial
@@ -60,6 +61,17 @@ def trained(rank, steps=6, dtype=None, kind="SGD", rate=0.1, **options):
         loss(model, rank, step).backward()
         optimizer.step()
     return model, optimizer
+
+
+@with_torch
+@pytest.mark.parametrize(("every", "exchanges"), [((7, 20), 1 + (101 - 7) // 20), (7, 101 // 7)])
+def test_buffers_are_exchanged_with_the_parameters(monkeypatch, every, exchanges):
+    """In real time, where the interval of the parameters follows costs: here it is said to be 20."""
+    monkeypatch.setattr(Interval, "note", lambda *costs: 20)
+    _, optimizer = trained(0, 101, every=every)
+    assert [vector.step for vector in optimizer.vectors] == [exchanges, exchanges]
+    assert optimizer.statistics().every == (7 if every == 7 else 20)
+    optimizer.finish()
 
 
 @with_torch
