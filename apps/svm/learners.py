@@ -92,8 +92,8 @@ class ModelLearner:
     def _connect(self, options: Namespace) -> None:
         self._alone = options.average == "none" or malt.size() == 1
         average = "delta" if options.average == "delta" else "model"
-        self._replica = malt.Replica(
-            self._params, average=average, graph=graph_of(options), sync=options.sync, check_finite=True
+        self._replica = malt.Replica(  # it counts exchanges: when they are due --exchange-every says
+            self._params, every=1, average=average, graph=graph_of(options), sync=options.sync, check_finite=True
         )
         self.vectors = self._replica.vectors
 
