@@ -9,6 +9,7 @@ import malt
 from malt.replica.interval import Interval
 from malt.replica.options import bounds
 from malt.replica.pacing import Auto, Fixed, Led
+from malt.session import session
 
 pytestmark = pytest.mark.serial
 
@@ -132,6 +133,23 @@ def test_in_a_simulation_it_is_the_lowest_number(every, fixed, sync):
 
     for exchanged, used in malt.simulate(train, 3):
         assert exchanged == [number % fixed == 0 for number in range(1, 13)] and used == fixed
+
+
+def test_over_a_slow_link_it_is_as_long_as_a_message_takes(monkeypatch):
+    """On virtual time, where work takes what malt.compute says: 1 ms a step, and 80 ms for a model to another host."""
+    monkeypatch.setattr(session, "in_simulation", lambda: False)
+
+    def train(rank, seconds=4.0):
+        w = np.zeros(2500, np.float32)
+        with malt.Replica([w], graph="all") as replica:
+            replica.trust()
+            while malt.clock() < seconds:
+                malt.compute(1e-3)
+                replica.step()
+            return replica.statistics()
+
+    for found in malt.simulate(train, 2, network=malt.Network(1e-4, 12.5e4, ["here", "there"])):
+        assert 60 < found.every < 160 and found.superseded < 0.2 * found.sent
 
 
 def test_an_epoch_is_a_number_of_counts():
