@@ -51,7 +51,7 @@ def agreement_on(least: int, most: int | None, sync: str, returns: bool) -> str 
 
     ValueError: ranks that come back would not know of it. `returns`: whether ranks may come back.
     """
-    if least == most or not parse(sync).acknowledges:
+    if least == most or not parse(sync).lockstep:
         return None
     if returns:
         raise ValueError(f'every="auto" under sync={sync!r} is not for ranks that come back: give a number')

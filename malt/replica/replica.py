@@ -58,10 +58,10 @@ class Replica(Finishing):
     long as a link to another host takes for a message, if that is longer. `every=(low, high)` gives bounds; high may be
     None. `epoch`: the counts of this rank in an epoch, where they are known: there are at least 8 exchanges in one.
     Without it no more than a second of training lies between two. `statistics().every` has the interval in use. Under
-    "bsp" and "notify-ack", and with `outer`, `wire`, `top` or `fragments`, the default is 1. There ranks must exchange
-    together: with "auto" or bounds they agree on one number after 8 exchanges, of the rank whose exchanges cost most,
-    and print it, so that `every=` repeats the run. With `outer`, `wire`, `top` and `fragments` it is a ValueError. In
-    malt.simulate, where work takes no time, it is the lower bound, 1 for "auto".
+    "bsp" and "notify-ack", and with `outer`, `wire`, `top` or `fragments`, the default is 1. Under "bsp" ranks exchange
+    together: with "auto" or bounds they agree on one number after 8 exchanges, or in `agree` before that. It is that of
+    the rank whose exchanges cost most, and is printed, so that `every=` repeats the run. With `outer`, `wire`, `top`
+    and `fragments` it is a ValueError. In malt.simulate, where work takes no time, it is the lower bound, 1 for "auto".
 
     `average`: "model": w <- mean of own and received. Along "hierarchical" under "asp" and "ssp:S", which "auto" is on
     several hosts, each weighs the square root of the examples that are new in it here, as a model of another host may
@@ -130,8 +130,8 @@ class Replica(Finishing):
 
         with world.transport.calling("malt.Replica"):
             (self._parameters, (low, high), gossips), comes_back = agree_on_replica(world, check)
-            overlaps = fragments > 1 and parse(sync).acknowledges
             mode = parse(sync)
+            overlaps = fragments > 1 and mode.acknowledges
             self._lockstep, self._acknowledges = mode.lockstep, mode.acknowledges and not mode.lockstep
             by_host = is_by_host(graph, world.transport.hosts)
             self._way = Way(world.transport.rank, average == "delta", by_host, outer, wire, top, overlaps, gossips)
@@ -148,7 +148,7 @@ class Replica(Finishing):
             self._begin(comes_back, graph=graph, sync=sync, check_finite=check_finite)
             if low != high and world.meter is None and not session.in_simulation():
                 far, interval = self._far(), Interval(low, high, epoch)
-                self._pacing = Auto(interval, self._transport.clock, far, parse(sync).acknowledges, self._count)
+                self._pacing = Auto(interval, self._transport.clock, far, mode.lockstep, self._count)
             self._due_at: float = self._pacing.due_after(self._count)
         self._changes: Changes | None = self._watched()
         self._unchanged: list[str] = []
@@ -229,23 +229,13 @@ class Replica(Finishing):
 
         Where others agree, a rank that ends has what it had. It is for those that end together with the Replica.
         """
-        with self._turn.lock, self._transport.calling(call_of("Replica")):  # once an exchange of a thread has ended
+        with self._turn.lock:  # once an exchange of a thread has ended
             if self._is_exchanging and not ends:
                 raise RuntimeError(f"{self.name}.agree: it is called within an exchange of this Replica, by a callback")
-            with self._dropping(not ends):
-                if self._pacing.is_open:  # first: ranks that train come to it before they are here
-                    self._agree_on_interval(None if ends else self._pacing.wish)
-                is_over, reports = partners(self._world, "Replica", ends, partial(self._report, ends))
-            arrays, counts = [self._parameters.arrays[place] for place in self._parameters.floats], self.has_stepped
-            if is_over:
-                self._warn_of_unchanged(list(reports.values()))
-                self._average(arrays, counts)
-            elif ends:  # of another Replica, perhaps
-                kinds = next(iter(reports.values()))["_kinds"]
-                self._average([np.zeros(shape, dtype) for shape, dtype in kinds], None)
-            else:
-                self._agree_on_mean(arrays, {rank: one["_count"] for rank, one in reports.items()})
-        return is_over
+            if self._pacing.is_open:  # first: ranks that train come to it before they are here
+                self._agree_on_interval(None if ends else self._pacing.wish)
+            with self._transport.calling(call_of("Replica")):
+                return self._take_mean(ends)
 
     def close(self) -> None:
         """Close the vectors without a common model: peers no longer wait for this rank. One-sided."""
@@ -367,6 +357,21 @@ class Replica(Finishing):
         for part in self._parts:
             if not part.vector.closed:
                 part.vector.discard(counts or {})
+
+    def _take_mean(self, ends: bool) -> bool:
+        """As `take_mean`, where this rank knows its interval."""
+        with self._dropping(not ends):
+            is_over, reports = partners(self._world, "Replica", ends, partial(self._report, ends))
+        arrays, counts = [self._parameters.arrays[place] for place in self._parameters.floats], self.has_stepped
+        if is_over:
+            self._warn_of_unchanged(list(reports.values()))
+            self._average(arrays, counts)
+        elif ends:  # of another Replica, perhaps
+            kinds = next(iter(reports.values()))["_kinds"]
+            self._average([np.zeros(shape, dtype) for shape, dtype in kinds], None)
+        else:
+            self._agree_on_mean(arrays, {rank: one["_count"] for rank, one in reports.items()})
+        return is_over
 
     def _average(self, arrays: Sequence[Array], counts: bool | None) -> None:
         """Replace `arrays` by their means. Collective. `counts`: as for malt.replica.consensus.mean."""

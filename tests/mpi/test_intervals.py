@@ -47,10 +47,9 @@ def test_bounds_hold():
         assert np.diff(train(replica, 2000)).max() <= 80 // 8
 
 
-@pytest.mark.parametrize("sync", ["bsp", "notify-ack"])
-def test_all_ranks_agree_on_one_interval_in_lockstep(sync, capfd):
+def test_all_ranks_agree_on_one_interval_in_lockstep(capfd):
     w = np.zeros(1000)
-    with malt.Replica([w], every="auto", sync=sync, graph="all") as replica:
+    with malt.Replica([w], every="auto", sync="bsp", graph="all") as replica:
         replica.trust()
         exchanged = []
         for step in range(1, 401):
@@ -79,6 +78,28 @@ def test_a_rank_that_ends_before_ranks_agree_takes_part():
     with malt.Replica([w], every="auto", sync="bsp", graph="all") as replica:
         replica.step()
     assert len(set(malt.init().transport.allgather(w.tobytes()))) == 1
+
+
+@pytest.mark.parametrize("agreed_at", [0, 3, TRIED, TRIED + 1, 40])
+def test_ranks_that_agree_on_a_model_agree_on_the_interval(agreed_at, capfd):
+    """A rank that has ended takes part, without a wish of its own."""
+    w, ends = np.zeros(10), 2 if malt.size() > 1 and malt.rank() == malt.size() - 1 else 50
+    with malt.Replica([w], every="auto", sync="bsp", graph="all") as replica:
+        for step in range(ends):
+            if step == agreed_at:
+                replica.agree()
+            w += 1
+            replica.step()
+    assert len(set(malt.init().transport.allgather(w.tobytes()))) == 1
+    assert capfd.readouterr().err.count("from here on") == malt.lowest()
+
+
+def test_under_notify_ack_each_rank_has_its_own_interval():
+    w, steps = np.zeros(1000), 300 * (1 + malt.rank())
+    with malt.Replica([w], every="auto", sync="notify-ack", graph="all") as replica:
+        replica.trust()
+        exchanged = train(replica, steps)
+    assert 1 <= len(exchanged) < steps and len(set(malt.init().transport.allgather(w.tobytes()))) == 1
 
 
 @pytest.mark.parallel
