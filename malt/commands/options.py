@@ -53,8 +53,8 @@ def split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 _WITH_VALUE = (
-    "-n", "--mpi", "--hosts", "--hostfile", "--need", "--restarts", "--grace", "--output", "--filter", "--metrics",
-    "--trace", "--ranks", "--slots", "--loss", "--latency", "--bandwidth",
+    "-n", "-np", "--mpi", "--hosts", "--hostfile", "--need", "--restarts", "--grace", "--output", "--filter",
+    "--metrics", "--trace", "--ranks", "--slots", "--loss", "--latency", "--bandwidth",
 )  # fmt: skip
 """The options of `malt run` and `malt plan` that take the next word."""
 
@@ -66,7 +66,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         "[--output DIR] [--metrics FILE.jsonl|DIR] [--trace DIR] [--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
     )
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
-    run.add_argument("-n", type=_number_of("ranks", 1), required=True, metavar="N", help="how many ranks")
+    run.add_argument("-n", "-np", type=_number_of("ranks", 1), required=True, metavar="N", help="how many ranks")
     run.add_argument("--restarts", type=_number_of("restarts", 0), default=0, metavar="K",
                      help="run a failed job again, up to K times, with MALT_RESTART set (0)")  # fmt: skip
     run.add_argument("--grace", type=_seconds, default=job.GRACE_S, metavar="SECONDS",

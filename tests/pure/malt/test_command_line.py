@@ -89,7 +89,7 @@ def test_help(words, capsys):
 
 @pytest.mark.parametrize(
     "words",
-    ["-n 2 x.py", "-n2 x.py", "--mpi openmpi -n 2 x.py", "--mpi=auto -n=2 -- x.py", "-n 2 -m timeit",
+    ["-n 2 x.py", "-n2 x.py", "-np 2 x.py", "--mpi openmpi -n 2 x.py", "--mpi=auto -n=2 -- x.py", "-n 2 -m timeit",
      "--restarts 3 -n 2 x.py"],
 )  # fmt: skip
 @pytest.mark.parametrize("arguments", [[], ["-n", "9", "--dry-run", "--", "-m", "a b", "--help"]], ids=str)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import threading
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from carried import ROUND_TRIP_S, run_carried
+from lines import before_lines
 
 import vol
 from dstorm import parse
@@ -333,30 +334,7 @@ class Signal(BaseException):
     """What a signal handler raises."""
 
 
-class Interrupting:
-    """Raises Signal before one line of the functions of these files, as a signal handler may at any time."""
-
-    FILES = ("sending/outgoing.py", "sparse/joining.py", "sparse/error_feedback.py", "sparse/rows.py", "sparse/wire.py")
-
-    def __init__(self, line):
-        self.left = line
-
-    def __call__(self, frame, event, argument):
-        if not frame.f_code.co_filename.endswith(self.FILES):
-            return None
-        if event == "line":
-            self.left -= 1
-            if self.left == -1:
-                raise Signal
-        return self
-
-    def run(self, function):
-        before = sys.gettrace()
-        sys.settrace(self)
-        try:
-            function()
-        finally:
-            sys.settrace(before)
+JOINING = ("sending/outgoing.py", "sparse/joining.py", "sparse/error_feedback.py", "sparse/rows.py", "sparse/wire.py")
 
 
 def test_a_signal_at_any_line_of_a_join_loses_no_increments_and_doubles_none():
@@ -392,8 +370,13 @@ def test_a_signal_at_any_line_of_a_join_loses_no_increments_and_doubles_none():
             given += values
         edge.message, values = message()
         woken.clear()
+
+        def interrupt(now, line=line):
+            if now == line:
+                raise Signal
+
         try:
-            Interrupting(line).run(lambda out=outgoing, to=edge, by=largest: out.post([to], 2, 1.0, 1.0, by.join))
+            before_lines(interrupt, partial(outgoing.post, [edge], 2, 1.0, 1.0, largest.join), JOINING)
             is_over = True
         except Signal:
             pass

@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
+from lines import before_lines
 
 import malt
 
 pytestmark = pytest.mark.serial
 N = 40
-
-
-class Writing:
-    """Calls write(number) before each line of the modules of sparse vectors, numbered from 0."""
-
-    def __init__(self, write):
-        self._write, self.lines = write, 0
-
-    def __call__(self, frame, event, argument):
-        if "/vol/sparse/" not in frame.f_code.co_filename:
-            return None
-        if event == "line":
-            self._write(self.lines)
-            self.lines += 1
-        return self
-
-    def run(self, function):
-        before = sys.gettrace()
-        sys.settrace(self)
-        try:
-            function()
-        finally:
-            sys.settrace(before)
 
 
 CALLS = {
@@ -66,9 +42,7 @@ def test_no_write_is_lost(call):
                     elif now == line + 3:
                         v.array[2] = before
 
-                writing = Writing(write)
-                writing.run(lambda: CALLS[call](v))
-                lines[0] = writing.lines
+                lines[0] = before_lines(write, lambda: CALLS[call](v), ["/vol/sparse/"])
                 v.scatter()  # nobody writes any more
             malt.barrier()
             v.gather(malt.REPLACE)
