@@ -341,3 +341,30 @@ def test_what_a_program_lacks_is_one_line(monkeypatch, capsys, module, line, lac
 
     assert malt.simulate(live, 3) == [2, 2, 2]
     assert capsys.readouterr().err == f"apps.lacking: error: {line}\n"
+
+
+@pytest.mark.parametrize(("words", "together", "every"), [
+    ([], False, harness.AUTO), (["--sync", "ssp:4"], False, harness.AUTO), (["--sync", "bsp"], False, 70),
+    (["--sync", "notify-ack"], False, 70), ([], True, 70), (["--exchange-every", "5"], True, 5),
+    (["--exchange-every", "auto"], False, harness.AUTO),
+])  # fmt: skip
+def test_ranks_that_need_not_exchange_together_find_intervals_of_their_own(words, together, every):
+    parser = harness.Parser()
+    harness.add_common_options(parser, epochs=1, exchange_every=70, graph="all", sync="asp")
+    options = parser.parse_args(words)
+    harness.settle_exchange_every(options, 70, together)
+    assert options.exchange_every == every
+
+
+def test_where_ranks_exchange_together_auto_is_refused():
+    options = SimpleNamespace(sync="bsp", exchange_every=harness.AUTO)
+    with pytest.raises(ValueError, match="--exchange-every auto: here ranks exchange together: give a number, 70 say"):
+        harness.settle_exchange_every(options, 70)
+
+
+def test_words_that_are_no_interval_are_refused():
+    parser = harness.Parser()
+    harness.add_exchange_every(parser, 70, "rows")
+    for word in ("0", "automatic", "1.5"):
+        with pytest.raises(BadInput, match="--exchange-every"):
+            parser.parse_args(["--exchange-every", word])
