@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transport
@@ -12,6 +13,8 @@ from dstorm.algorithms import Traffic
 from dstorm.queues.statistics import added, located, total
 from dstorm.trace import EdgeTotals
 from dstorm.transports.solo import LoneTransport
+from malt.watch.jobs import launched_s
+from malt.watch.split import Split, split
 from malt.world.agreement import exchange
 from malt.world.creations import Creations, Newcomer
 from malt.world.endings import Ending
@@ -60,6 +63,10 @@ class OpenReplica(Protocol):
     @property
     def has_stepped(self) -> bool:
         """Whether it has counted a step."""
+
+    @property
+    def every(self) -> int:
+        """The counts between two exchanges, now."""
 
 
 class World:
@@ -208,6 +215,26 @@ class World:
     def seconds(self) -> float:
         """Since the session began on this rank; in a simulation virtual ones. Local."""
         return self.transport.clock() - self.begun_at
+
+    @cached_property
+    def launched_at(self) -> float:
+        """When the launcher began, by the clock of the transport. Local."""
+        return self.transport.clock() - launched_s()
+
+    def begin_training(self) -> None:
+        """Note that this rank begins to train, unless it has. Local."""
+        self.transport.begin_training(self.transport.clock())
+
+    def split(self, waited_s: float) -> Split:
+        """The seconds of this rank so far. Local. `waited_s`: those for which it has waited in scatters and gathers."""
+        transport, now = self.transport, self.transport.clock()
+        since = transport.trains_since
+        return split(now - self.launched_at, None if since is None else now - since, waited_s + transport.waited_s)
+
+    @property
+    def every(self) -> int:
+        """The counts between two exchanges of the Replica that was made first of those that are open. 0: none is."""
+        return next((one.every for one in tuple(self.replicas)), 0)
 
     def moment(self, ago_s: float = 0.0) -> Moment:
         """The moment that was so long ago. Local."""
