@@ -11,6 +11,7 @@ import malt.runner.packages  # noqa: F401
 # isort: split
 from dstorm import ClosedError, DeadlinePassed, Network, PeerLost, Statistics
 from malt.data.shards import shard
+from malt.replica.exchanges import Exchanges
 from malt.replica.replica import Replica
 from malt.session.blocks import blocks
 from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, mean, reduce_rows, together
@@ -48,6 +49,7 @@ __all__ = [
     "ClosedError",
     "Dataset",
     "DeadlinePassed",
+    "Exchanges",
     "Gathered",
     "Graph",
     "LostRank",

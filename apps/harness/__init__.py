@@ -16,13 +16,17 @@ from apps.harness.job import main, run
 from apps.harness.marks import Counted, Mark, Sums, moved, sum_statistics
 from apps.harness.memory import Need
 from apps.harness.options import (
+    AUTO,
     Parser,
     add_common_options,
+    add_exchange_every,
     add_graph,
     add_tolerance,
     graph_of,
+    often,
     positive_number,
     real_number,
+    settle_exchange_every,
     whole_number,
 )
 from apps.harness.program import Measured, Measures, Path, Problem, Program, Start, Trainer
@@ -30,6 +34,7 @@ from apps.harness.report import TRAFFIC, Column, Report
 from apps.harness.shares import CommonShares, Shares
 
 __all__ = [
+    "AUTO",
     "TRAFFIC",
     "Array",
     "BadInput",
@@ -50,6 +55,7 @@ __all__ = [
     "Sums",
     "Trainer",
     "add_common_options",
+    "add_exchange_every",
     "add_graph",
     "add_tolerance",
     "by_rank",
@@ -62,11 +68,13 @@ __all__ = [
     "memory",
     "moved",
     "of_lowest",
+    "often",
     "on_lowest_rank",
     "positive_number",
     "real_number",
     "run",
     "same_start",
+    "settle_exchange_every",
     "sum_statistics",
     "user_errors",
     "whole_number",

@@ -11,19 +11,6 @@ from numpy.typing import NDArray
 Order = NDArray[Any]
 
 
-def every(order: Order, count: int, done: int) -> Iterator[tuple[Order, bool]]:
-    """Yield the parts of an epoch's examples, each with whether an exchange is due after it.
-
-    An exchange is due after every `count` examples, counted across epochs. `done` is the number of examples of earlier
-    epochs.
-    """
-    first = count - done % count
-    ends = [*range(first, len(order) + 1, count)]
-    yield from ((part, True) for part in np.split(order, ends)[: len(ends)])
-    if (rest := order[ends[-1] if ends else 0 :]).size:
-        yield rest, False
-
-
 def as_many(order: Order, count: int, most_rows: int) -> Iterator[tuple[Order, bool]]:
     """The parts of an epoch's examples if all ranks synchronize after it: an exchange is due after each part.
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import malt
 from apps.harness.errors import BadInput, HelpGiven
+
+AUTO: Final = "auto"
+"""An interval between exchanges that follows what they cost (`malt.Exchanges`)."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,8 +41,7 @@ def add_common_options(
     if epochs is not None:
         add("--epochs", type=whole_number(0), default=epochs, metavar="N", help="passes over the rows (%(default)s)")
     if exchange_every is not None:
-        add("--exchange-every", type=whole_number(1), default=exchange_every, metavar="N",
-            help=f"{unit} that a rank trains on between two exchanges (%(default)s)")  # fmt: skip
+        add_exchange_every(parser, exchange_every, unit)
     if graph is not None and sync is not None:
         add_graph(parser, graph, sync)
         parser.set_defaults(graph=graph, sync=sync)
@@ -51,6 +53,32 @@ def add_common_options(
     add("--resume", action="store_true",
         help="go on from the --checkpoint FILE, on any number of ranks; where there is none, begin")  # fmt: skip
     add("--json", metavar="FILE", help="write a report there")
+
+
+def add_exchange_every(parser: Any, usual: int, unit: str, more: str = "") -> None:
+    """Add --exchange-every to a parser or a group of one; `settle_exchange_every` gives it its default."""
+    parser.add_argument(
+        "--exchange-every", type=interval, metavar="N",
+        help=f"{unit} that a rank trains on between two exchanges; auto: so that an exchange costs a tenth of that "
+        f"(auto; bsp, notify-ack: {usual}{more})",
+    )  # fmt: skip
+
+
+def settle_exchange_every(options: argparse.Namespace, usual: int, together: bool = False) -> None:
+    """Let --exchange-every be a number, or AUTO where it may be: each rank has an interval of its own then. Local.
+
+    `usual`: the number where it may not. `together`: all ranks make as many exchanges. ValueError: AUTO was given.
+    """
+    together = together or not str(options.sync).startswith(("asp", "ssp"))
+    if options.exchange_every is None:
+        options.exchange_every = usual if together else AUTO
+    elif options.exchange_every == AUTO and together:
+        raise ValueError(f"--exchange-every auto: here ranks exchange together: give a number, {usual:,} say")
+
+
+def often(options: argparse.Namespace, unit: str) -> str:
+    """How often ranks exchange, for the introduction."""
+    return "as often as pays" if options.exchange_every == AUTO else f"every {options.exchange_every:,} {unit}"
 
 
 def add_graph(parser: Any, graph: str, sync: str) -> None:
@@ -73,6 +101,11 @@ def add_tolerance(parser: Parser) -> None:
         "--tolerance", type=real_number(0), default=0.0, metavar="X",
         help="stop when an epoch improves the objective by less than this part of it (0: never)",
     )  # fmt: skip
+
+
+def interval(text: str) -> int | str:
+    """A type for argparse: a whole number from 1 up, or AUTO."""
+    return AUTO if text == AUTO else whole_number(1)(text)
 
 
 def whole_number(least: int) -> Callable[[str], int]:

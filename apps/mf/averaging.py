@@ -7,8 +7,8 @@ their mean.
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from apps import harness
 from apps.mf.ratings import DealtRatings
 from malt.kernels.factors import Learner, Numbers, Rows, Settings
 
+USUAL: Final = 50_000
+"""The ratings of a rank between two exchanges where ranks exchange together, and at the start."""
+
 
 class Averaging(Learner):
     """A learner that exchanges rows of items every --exchange-every ratings. ValueError: --graph or --sync is wrong."""
@@ -26,20 +29,20 @@ class Averaging(Learner):
         self, ratings: DealtRatings, settings: Settings, generator: np.random.Generator, state: Mapping[str, Any]
     ) -> None:  # fmt: skip
         options: Namespace = ratings.options
-        self._exchange_every: int = options.exchange_every
+        self._pace = pace_of(ratings, vectors := [])
         self.places = np.arange(len(ratings.item_counts), dtype=np.int32)
-        self.how = f"rows of items exchanged every {options.exchange_every:,} ratings"
+        self.how = f"rows of items exchanged {harness.often(options, 'ratings')}"
         self.sizes, self.travelling = [len(self.places)], self.places[:0]
         super().__init__(ratings, settings, generator, state)
         self.items = malt.vector(
             self.first_items(), kind="sparse", track=False, graph=harness.graph_of(options), sync=options.sync,
             check_finite=True,
-            capacity=min(len(ratings.item_counts), options.exchange_every + int(ratings.user_counts.max())),
+            capacity=capacity(ratings),
         )  # fmt: skip
+        vectors.append(self.items)
 
     def take(self) -> Numbers:
         new = super().take()
-        self._exchanges = self._exchanges_of_an_epoch()
         self._is_shared = self.ratings.lone_ranks() < 0
         """Whether several ranks have ratings of an item, by item."""
         return new
@@ -57,24 +60,28 @@ class Averaging(Learner):
         """
         ratings = self.ratings.ratings_of_ranks()
         most = ratings.max() if self._settings.meets else ratings[malt.rank()]
-        return int(-(-most // self._exchange_every))
+        return int(-(-most // self._pace.every))
 
     def order(self) -> list[Numbers]:
         """The places of the users in a new random order, cut into parts. An exchange is due after each part."""
         order = self._generator.permutation(len(self.mine)).astype(np.int32)
-        if not self._exchanges:
+        exchanges = self._exchanges_of_an_epoch()
+        if not exchanges:
             return []
         totals = np.cumsum(self.counts[order])
         whole = int(self.counts.sum())
-        cuts = np.searchsorted(totals, whole * np.arange(1, self._exchanges) / self._exchanges)
+        cuts = np.searchsorted(totals, whole * np.arange(1, exchanges) / exchanges)
         return [part for part in np.split(order, cuts) if len(part) or self._settings.meets]
 
     def learn(self, epoch: int, order: Iterable[Numbers]) -> int:
         steps, trained = self._steps(epoch), 0
         for part in order:
             self._train(self.data[0], part, self.items.array, *steps)
-            trained += int(self.counts[part].sum())
-            self._exchange()
+            count = int(self.counts[part].sum())
+            self._pace.count(count)
+            trained += count
+            with self._pace.exchange():
+                self._exchange()
         return trained
 
     def _exchange(self) -> None:
@@ -107,3 +114,14 @@ class Averaging(Learner):
         malt.allreduce(sums)
         items: Rows = np.divide(sums[:, :-1], sums[:, -1:], out=self.items.array.copy(), where=sums[:, -1:] > 0)
         return items
+
+
+def pace_of(ratings: DealtRatings, vectors: Sequence[Any] = ()) -> malt.Exchanges:
+    """How often a rank exchanges. Local."""
+    epoch = -(-len(ratings.train.ratings) // malt.size())
+    return malt.Exchanges(ratings.options.exchange_every, epoch=epoch, first=USUAL, vectors=vectors)
+
+
+def capacity(ratings: DealtRatings) -> int:
+    """The most rows of items in a message: those of the ratings between two exchanges, and of one user more. Local."""
+    return int(min(len(ratings.item_counts), pace_of(ratings).most + int(ratings.user_counts.max())))

@@ -10,11 +10,11 @@ import numpy as np
 
 from apps import harness
 from apps.harness import Parser, memory
-from apps.mf.averaging import Averaging
+from apps.mf.averaging import USUAL, Averaging, capacity
 from apps.mf.ratings import DealtRatings
 from malt.kernels.factors import Learner, Rotation, Settings
 
-_AVERAGE: Final[dict[str, Any]] = {"exchange_every": 50_000, "graph": "all", "degree": None, "sync": "asp"}
+_AVERAGE: Final[dict[str, Any]] = {"exchange_every": None, "graph": "all", "degree": None, "sync": "asp"}
 """The options of --mix average, and their defaults."""
 
 
@@ -23,8 +23,7 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("--mix", choices=("rotate", "average"), default="rotate",
         help="how items are shared: each has one holder, who passes it on; or means (%(default)s)")  # fmt: skip
     group = parser.add_argument_group("for --mix average")
-    group.add_argument("--exchange-every", type=harness.whole_number(1), metavar="N",
-        help=f"ratings that a rank trains on between two exchanges ({_AVERAGE['exchange_every']})")  # fmt: skip
+    harness.add_exchange_every(group, USUAL, "ratings")
     harness.add_graph(group, _AVERAGE["graph"], _AVERAGE["sync"])
 
 
@@ -36,6 +35,8 @@ def settle(options: Namespace) -> None:
             setattr(options, name, default if value is None else value)
         elif value is not None:
             raise ValueError(f"--{name.replace('_', '-')} is for --mix average: blocks are passed on without it")
+    if options.mix == "average":
+        harness.settle_exchange_every(options, USUAL, options.checkpoint is not None and options.sync != "asp")
 
 
 def learner(ratings: DealtRatings, generator: np.random.Generator, state: Mapping[str, Any]) -> Learner:
@@ -49,8 +50,7 @@ def learner(ratings: DealtRatings, generator: np.random.Generator, state: Mappin
 
 def nbytes(ratings: DealtRatings) -> int:
     """The memory for rows of items that come from other ranks. Local."""
-    options, items = ratings.options, len(ratings.item_counts)
+    options = ratings.options
     if options.mix == "rotate":
-        return ratings.row_nbytes * items
-    sent = ratings.row_nbytes * min(items, options.exchange_every + int(ratings.user_counts.max()))
-    return memory.queues_nbytes(options, sent)
+        return ratings.row_nbytes * len(ratings.item_counts)
+    return memory.queues_nbytes(options, ratings.row_nbytes * capacity(ratings))

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+import malt
 from apps.harness import Array, Measures, Need, Start, memory
 from apps.linear import reading
 from apps.linear.roc import area
 from apps.mlp import kernels, modelfile, problem
+from apps.mlp.learner import exchanges_of
 from apps.mlp.rows import Rows, load
 from apps.mlp.sparse import DEPTH, SparseLearner, TouchedNetwork
 from malt.kernels import linear
@@ -29,7 +31,9 @@ class Problem(problem.Problem):
         train, *test = (Rows(data.X, np.float32(data.y > 0)) for data in self.sets)
         super().__init__(options, train, test[0] if test else None, [features, *options.hidden, 1])
         longest = int(np.diff(self.sets[0].X.indptr).max())
-        self._capacity = 1 + min(options.exchange_every * options.batch * longest, features)
+        batches = -(-len(train) // (malt.size() * options.batch))
+        most = exchanges_of(options, batches).most * options.batch * longest
+        self._capacity = 1 + int(min(most, features))
         """The most rows of weights that are touched between two exchanges."""
 
     def memory(self) -> Need:

@@ -11,6 +11,7 @@ import numpy as np
 
 import malt
 from apps.harness import Array, common_mean, graph_of
+from apps.mlp.options import USUAL
 from malt.kernels.networks import OPTIMIZERS, Kind, Labels, Optimizer, Weights, cross_entropy
 
 EVALUATED_ROWS: Final = 1000
@@ -60,13 +61,15 @@ class Learner:
         self.weights: Sequence[Weights] = network.weights
         self.loss: float | None = None
         """The mean loss of the last batch before an exchange."""
-        self._every, self._batch = options.exchange_every, options.batch
+        self._batch = options.batch
+        self.vectors = []
+        self._exchanges = exchanges_of(options, -(-len(mine) // options.batch), self.vectors)
         self._connect(options, optimizers)
 
     def _connect(self, options: Namespace, optimizers: Mapping[str, Kind]) -> None:
         """Make the optimizers and the vectors, a layer each. Collective."""
         self._optimizers = [optimizers[options.optimizer].make(layer) for layer in self.weights]
-        self.vectors = [self._vector(options, place, layer) for place, layer in enumerate(self.weights, 1)]
+        self.vectors += [self._vector(options, place, layer) for place, layer in enumerate(self.weights, 1)]
 
     @staticmethod
     def _vector(options: Namespace, place: int, array: Weights, **more: Any) -> Any:
@@ -85,7 +88,7 @@ class Learner:
         self._mine.show(self._network, order)
         labels, logits = self._mine.labels[order], self._network.forward(len(order))
         self._batches += 1
-        due = self._batches % self._every == 0
+        due = self._exchanges.count()
         if due:
             self.loss = cross_entropy(logits, labels) / len(labels)
             if not math.isfinite(self.loss):
@@ -93,10 +96,12 @@ class Learner:
         for layer in self._network.backward(labels):
             self._optimizers[layer].update(self._network.gradients[layer], step)
             if due:
-                self._send(layer)  # travels while the gradients below are computed
+                with self._exchanges.part_of_exchange():
+                    self._send(layer)  # travels while the gradients below are computed
         if due:
-            for layer in reversed(range(len(self.vectors))):
-                self._gather(layer)
+            with self._exchanges.exchange():
+                for layer in reversed(range(len(self.vectors))):
+                    self._gather(layer)
 
     def _send(self, layer: int) -> None:
         self.vectors[layer].scatter()
@@ -132,6 +137,11 @@ class Learner:
         for vector in self.vectors:
             vector.close()
         common_mean(self.current(), counts=self._batches > 0)
+
+
+def exchanges_of(options: Namespace, batches: int, vectors: Sequence[Any] = ()) -> malt.Exchanges:
+    """When a rank exchanges that has so many batches in an epoch. Local."""
+    return malt.Exchanges(options.exchange_every, epoch=batches or None, first=USUAL, vectors=vectors)
 
 
 def logits(network: Any, some: Data) -> Weights:

@@ -10,6 +10,8 @@ from apps import harness
 from apps.harness import Parser
 from malt.kernels.networks import OPTIMIZERS
 
+USUAL: Final = 10
+"""The batches between two exchanges where ranks exchange together, and at the start."""
 _PICTURES: Final[dict[str, Any]] = {"hidden": [128], "batch": 32, "optimizer": "momentum", "epochs": 10}
 _ROWS: Final[dict[str, Any]] = {"hidden": [16], "batch": 100, "optimizer": "adagrad", "epochs": 2}
 PROBLEMS: Final = ("clicks",)
@@ -36,7 +38,7 @@ def add_options(parser: Parser) -> None:
         help="weight of |w|^2 / 2, without biases; rows: of weights that a batch touches (%(default)g)")  # fmt: skip
     add("--model", metavar="FILE", help="start from a model that --save wrote")
     add("--epochs", type=harness.whole_number(0), metavar="N", help=f"passes over the examples ({_both('epochs')})")
-    harness.add_common_options(parser, epochs=None, exchange_every=10, graph="auto", sync="asp", unit="batches")
+    harness.add_common_options(parser, epochs=None, exchange_every=USUAL, graph="auto", sync="asp", unit="batches")
 
 
 def settle(options: Namespace, is_rows: bool) -> None:
@@ -48,6 +50,7 @@ def settle(options: Namespace, is_rows: bool) -> None:
     for name, default in (_ROWS if is_rows else _PICTURES).items():
         if getattr(options, name) is None:
             setattr(options, name, default)
+    harness.settle_exchange_every(options, USUAL)
     if is_rows and options.optimizer != "adagrad":
         raise ValueError(f"--optimizer {options.optimizer} changes all weights in each step: rows need adagrad")
 

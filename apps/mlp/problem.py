@@ -83,7 +83,7 @@ class Problem(harness.Problem):
         return (
             f"{self.described()}\n"
             f"{'-'.join(map(str, self.sizes))} neurons, {options.optimizer}, first step {trainer.first_step:g}{risen}, "
-            f"l2 {options.l2:g}, batches of {options.batch:,}, averaging every {options.exchange_every:,} batches"
+            f"l2 {options.l2:g}, batches of {options.batch:,}, averaging {harness.often(options, 'batches')}"
         )
 
     def described(self) -> str:

@@ -93,7 +93,7 @@ class SparseLearner(Learner):
         ]
         capacity = len(self._touched)
         first = self._vector(options, 1, self._changes, kind="sparse", track=False, depth=DEPTH, capacity=capacity)
-        self.vectors = [first, *(self._vector(options, place, layer) for place, layer in enumerate(weights[1:], 2))]
+        self.vectors += [first, *(self._vector(options, place, layer) for place, layer in enumerate(weights[1:], 2))]
 
     def learn(self, order: Array, step: float) -> None:
         touched = self._changes, self.weights[0], self._marks, self._touched, self._count

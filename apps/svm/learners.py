@@ -23,7 +23,7 @@ DEPTH = 8
 
 
 class Learner(Protocol):
-    """A way to train together. `model` is the current model. Methods are local, except `learn` and `finish`."""
+    """A way to train together. `model` is the current model. Methods are local where they do not say otherwise."""
 
     model: Params
 
@@ -31,8 +31,11 @@ class Learner(Protocol):
     def vectors(self) -> Sequence[Any]:
         """The vectors that carry the model to other ranks."""
 
-    def learn(self, order: Order, due: bool) -> None:
-        """Train on the examples of the rows in `order`. Then exchange, if that is `due`. One-sided."""
+    def learn(self, order: Order) -> None:
+        """Train on the examples of the rows in `order`. Local; with gradients One-sided."""
+
+    def exchange(self) -> None:
+        """Exchange, as is due, what has been learned; gradients have been. One-sided."""
 
     def take(self, data: Examples) -> None:
         """Replace the examples by `data`, after rows were dealt anew."""
@@ -97,16 +100,17 @@ class ModelLearner:
         )
         self.vectors = self._replica.vectors
 
-    def learn(self, order: Order, due: bool) -> None:
+    def learn(self, order: Order) -> None:
         eta0 = self._weight * self._eta0
         self._trained = linear.train(self._problem, self._data, order, self._params, eta0, self._trained)
         self._note(order)
-        if due:
-            self._exchange()
-            self._blended += 1
-            linear.blend(self.model, self._params, self._blended)
-        elif not self._blended:
+        if not self._blended:
             self.model[:] = self._params
+
+    def exchange(self) -> None:
+        self._exchange()
+        self._blended += 1
+        linear.blend(self.model, self._params, self._blended)
 
     def take(self, data: Examples) -> None:
         self._data = data
@@ -236,7 +240,7 @@ class GradientLearner:
         self._trained = [*self._begun, self._trained][place]
         self._begun[place:] = [self._trained]
 
-    def learn(self, order: Order, due: bool) -> None:
+    def learn(self, order: Order) -> None:
         gradient = self._vector.array
         linear.subgradient(self._problem, self._data, order, self.model, gradient)
         self._average(order, gradient)
@@ -247,6 +251,9 @@ class GradientLearner:
     def _average(self, order: Order, gradient: Params) -> None:
         self._vector.scatter()
         self._vector.gather(malt.MEAN)
+
+    def exchange(self) -> None:
+        """Gradients have been exchanged."""
 
     def finish(self) -> None:
         self._vector.close()

@@ -11,9 +11,11 @@ from malt.kernels import linear
 
 AVERAGES: Final = ("model", "reweighted", "delta", "gradient", "none")
 _SGD: Final[dict[str, Any]] = {
-    "epochs": 10, "exchange_every": 1000, "average": "model", "vector": "dense", "step": None, "graph": "all",
+    "epochs": 10, "exchange_every": None, "average": "model", "vector": "dense", "step": None, "graph": "all",
     "degree": None, "sync": "asp", "tolerance": 0.0,
 }  # fmt: skip
+USUAL: Final = 1000
+"""The examples of a rank between two exchanges where ranks exchange together, and at the start."""
 _DUAL: Final[dict[str, Any]] = {"epochs": 1000, "exchange_every": None, "gap": 1e-4}
 """The options of each optimizer, and their defaults."""
 _WHY: Final = {
@@ -32,8 +34,7 @@ def add_options(parser: Parser) -> None:
         help="stochastic gradient descent, or dual coordinate ascent to a duality gap (%(default)s)")  # fmt: skip
     add("--epochs", type=harness.whole_number(0), metavar="N",
         help=f"passes over the rows ({_SGD['epochs']}; dual: at most {_DUAL['epochs']})")  # fmt: skip
-    add("--exchange-every", type=harness.whole_number(1), metavar="N",
-        help=f"examples of a rank between two exchanges ({_SGD['exchange_every']}; dual: an epoch)")  # fmt: skip
+    harness.add_exchange_every(parser, USUAL, "examples", more="; dual: an epoch")
     dual = parser.add_argument_group("for --optimizer dual").add_argument
     dual("--gap", type=harness.real_number(0), metavar="X",
          help=f"stop when the duality gap is this part of the objective ({_DUAL['gap']}; 0: never)")  # fmt: skip
@@ -62,6 +63,11 @@ def settle(options: Namespace) -> None:
     for name, default in mine.items():
         if getattr(options, name) is None:
             setattr(options, name, default)
+    if mine is _SGD:
+        together = options.average in ("gradient", "none") or (options.tolerance > 0 and options.sync != "asp")
+        harness.settle_exchange_every(options, USUAL, together)
+    elif options.exchange_every == harness.AUTO:
+        raise ValueError("--exchange-every auto is for --optimizer sgd: all ranks of dual exchange together")
     if mine is _DUAL and not options.l2:
         raise ValueError("--optimizer dual needs an --l2 above 0: without it there is no dual")
     if mine is _DUAL and not linear.has_dual(linear.Problem(options.loss, options.l2)):

@@ -13,6 +13,7 @@ from apps import harness
 from apps.harness import Array, Measures, Need, Report, Start, exchanges, memory
 from apps.svm import problem as common
 from apps.svm.learners import DEPTH, learner
+from apps.svm.optimizers import USUAL
 from malt.kernels import linear
 from malt.kernels.linear import Order
 
@@ -44,8 +45,8 @@ class Problem(common.Problem):
     def introduction(self, trainer: Trainer) -> str:
         options = self.options
         return (
-            f"{self.described()}, first step {trainer.eta0:g}, {options.average} averaging every "
-            f"{options.exchange_every:,} examples, {options.vector} vectors"
+            f"{self.described()}, first step {trainer.eta0:g}, {options.average} averaging "
+            f"{harness.often(options, 'examples')}, {options.vector} vectors"
         )
 
 
@@ -64,7 +65,10 @@ class Trainer(common.Trainer):
             problem.linear, self._mine, problem.n_features, self.eta0, self._options, start.state or None
         )  # fmt: skip
         self.vectors = self._learner.vectors
-        self._trained = int(start.state.get("trained", 0))
+        self._exchanges = malt.Exchanges(
+            self._options.exchange_every, epoch=len(self._mine.labels) or None, first=USUAL, vectors=self.vectors,
+            done=int(start.state.get("trained", 0)),
+        )  # fmt: skip
 
     def _dealt_to_me(self) -> linear.Examples:
         train = self._problem.train
@@ -91,13 +95,15 @@ class Trainer(common.Trainer):
 
     def train(self, epoch: int, order: Order) -> int:
         every = self._options.exchange_every
-        if self._options.tolerance:  # ranks synchronize after each epoch
+        if self._options.tolerance and every != harness.AUTO:  # ranks synchronize after each epoch
             parts = exchanges.as_many(order, every, -(-self._problem.rows // malt.size()))
         else:
-            parts = exchanges.every(order, every, self._trained)
+            parts = self._exchanges.parts(order)
         for part, due in parts:
-            self._learner.learn(part, due)
-        self._trained += len(order)
+            self._learner.learn(part)
+            if due:
+                with self._exchanges.exchange():
+                    self._learner.exchange()
         return len(order)
 
     def model(self) -> Mapping[str, Array]:

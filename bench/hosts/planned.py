@@ -80,11 +80,11 @@ def compute_s(found: Rows, plan: Plan) -> float:
     learner = ways.learner(ways.WAYS[plan.ways[0]], found.mine, found.width, found.eta0)
     each = parts(len(found.mine.labels), np.random.default_rng(malt.rank()))
     for part, _ in zip(each, range(PARTS // 4), strict=False):
-        learner.learn(part, False)
+        learner.learn(part)
     malt.barrier()
     start = time.perf_counter()
     for part, _ in zip(each, range(PARTS), strict=False):
-        learner.learn(part, False)
+        learner.learn(part)
     took_s = (time.perf_counter() - start) / PARTS
     learner.finish()
     return float(statistics.mean(malt.allgather(took_s)))

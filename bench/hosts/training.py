@@ -91,7 +91,8 @@ class Run:
         start, next_s = malt.clock(), 0.0
         for number, part in enumerate(self._parts, 1):
             malt.compute(plan.compute_s)
-            self._learner.learn(part, True)
+            self._learner.learn(part)
+            self._learner.exchange()
             now = malt.clock() - start
             if now >= next_s and len(self._marks) < KEPT:
                 self._note(now, number)

@@ -69,7 +69,8 @@ class _Exchanging:
         return self._learner.model
 
     def learn(self, part: Order) -> None:
-        self._learner.learn(part, due=True)
+        self._learner.learn(part)
+        self._learner.exchange()
 
     def finish(self) -> None:
         self._learner.finish()

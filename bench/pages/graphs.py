@@ -91,7 +91,8 @@ class Training:
             learner = learners.ModelLearner(self.problem, mine, width, eta0, options)
             generator = np.random.default_rng([seed, 1 + rank])
             for part in itertools.islice(_parts(len(mine.labels), generator), ROUNDS):
-                learner.learn(part, due=True)
+                learner.learn(part)
+                learner.exchange()
                 if rank == 0:
                     objectives.append(linear.objective(self.problem, self.everything, learner.model))
             learner.finish()

@@ -17,7 +17,7 @@ from argparse import Namespace
 
 import malt
 from apps import harness
-from apps.harness import Array, Parser, Start, exchanges
+from apps.harness import Array, Parser, Start
 from apps.svm import optimizers, sgd
 from bench.svm import planted
 from bench.svm.paced import Paced
@@ -54,17 +54,20 @@ class Trainer(sgd.Trainer):
 
     def train(self, epoch: int, order: Array) -> int:
         is_struck = epoch == self._options.killed_in and malt.rank() == malt.size() - 1 and not malt.rejoined()
-        parts = list(exchanges.every(order, self._options.exchange_every, self._trained))
+        parts = list(self._exchanges.parts(order))
         for number, (part, due) in enumerate(parts):
             if is_struck and number >= len(parts) / 2:
                 os.kill(os.getpid(), signal.SIGKILL)
             self._strikes.strike()
             self._pace.begin()
-            self._learner.learn(part, due)
+            self._learner.learn(part)
+            if due:
+                with self._exchanges.exchange():
+                    self._learner.exchange()
             self._pace.end(len(part))
             while self._options.until_back and epoch > self._options.killed_in and len(malt.alive()) < malt.size():
-                self._learner.learn(part[:0], True)
-        self._trained += len(order)
+                self._learner.learn(part[:0])
+                self._learner.exchange()
         return len(order)
 
 

@@ -36,14 +36,17 @@ class Interval:
     """The counts between two exchanges.
 
     `low`, `high`: bounds; no upper one if None. `epoch`: the counts of an epoch; None: not known. `low` wins where an
-    epoch is short.
+    epoch is short. `first`: the interval at the start, within bounds.
     """
 
-    def __init__(self, low: int = 1, high: int | None = None, epoch: int | None = None) -> None:
+    def __init__(
+        self, low: int = 1, high: int | None = None, epoch: int | None = None, first: int | None = None
+    ) -> None:  # fmt: skip
         self._low, self._epoch = low, epoch
         most = [one for one in (high, None if epoch is None else epoch // IN_AN_EPOCH) if one is not None]
-        self._high = max(low, min(most, default=math.inf))
-        self.counts = low
+        self.high: float = max(low, min(most, default=math.inf))
+        """The upper bound, perhaps infinity."""
+        self.counts = low if first is None else self._bounded(first)
         """The interval now."""
         self.wish = low
         """What it would be, if it could change by any factor at once."""
@@ -74,7 +77,7 @@ class Interval:
     # -- private ----------------------------------------------------------------------------------------------
 
     def _bounded(self, counts: float) -> int:
-        return round(min(max(counts, self._low), self._high))
+        return round(min(max(counts, self._low), self.high))
 
     def _note_link(self) -> None:
         """Find how long the link takes for the messages of an exchange, where too many are superseded."""

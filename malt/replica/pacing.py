@@ -32,8 +32,11 @@ class Pacing(Protocol):
     def begin(self, count: int) -> None:
         """An exchange begins, at `count`."""
 
-    def end(self) -> float:
-        """It has ended. Return the count at which the next one is due."""
+    def end(self, held_s: float | None = None) -> float:
+        """It has ended. Return the count at which the next one is due.
+
+        `held_s`: the seconds for which it has held the loop; None: all since it began.
+        """
 
 
 class Fixed:
@@ -54,7 +57,7 @@ class Fixed:
         """As `Pacing.begin`."""
         self._count = count
 
-    def end(self) -> int:
+    def end(self, held_s: float | None = None) -> int:
         """As `Pacing.end`."""
         return self.due_after(self._count)
 
@@ -85,10 +88,11 @@ class Auto:
         """As `Pacing.begin`."""
         self._count, self._began_at = count, self._clock()
 
-    def end(self) -> int:
+    def end(self, held_s: float | None = None) -> int:
         """As `Pacing.end`: note what it has cost."""
         now, counts = self._clock(), self._count - self._ended_count
-        trained_s, held_s = self._began_at - self._ended_at, now - self._began_at
+        held_s = now - self._began_at if held_s is None else held_s
+        trained_s = now - self._ended_at - held_s
         sent, superseded = (0, 0) if self._traffic is None else self._traffic()
         every = self._interval.note(counts, trained_s, held_s, sent - self._sent, superseded - self._superseded)
         self._sent, self._superseded, self._ended_count, self._ended_at = sent, superseded, self._count, now
@@ -113,6 +117,6 @@ class Led:
     def begin(self, count: int) -> None:
         """As `Pacing.begin`: nothing."""
 
-    def end(self) -> float:
+    def end(self, held_s: float | None = None) -> float:
         """As `Pacing.end`."""
         return math.inf

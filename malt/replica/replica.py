@@ -15,6 +15,7 @@ from dstorm.turn import Turn
 from malt.replica import changes, consensus
 from malt.replica.cadence import Cadence
 from malt.replica.changes import Changes
+from malt.replica.exchanges import traffic
 from malt.replica.finishing import Finishing
 from malt.replica.interval import Interval
 from malt.replica.options import AUTO, agreement_on, bounds, changed_of, check_graph, is_by_host, same_of
@@ -147,7 +148,7 @@ class Replica(Finishing):
             self._pacing: Pacing = Fixed(low, fragments)
             self._begin(comes_back, graph=graph, sync=sync, check_finite=check_finite)
             if low != high and world.meter is None and not session.in_simulation():
-                far, interval = self._far(), Interval(low, high, epoch)
+                far, interval = traffic(self._transport, self.vectors), Interval(low, high, epoch)
                 self._pacing = Auto(interval, self._transport.clock, far, mode.lockstep, self._count)
             self._due_at: float = self._pacing.due_after(self._count)
         self._changes: Changes | None = self._watched()
@@ -437,19 +438,6 @@ class Replica(Finishing):
         if wishes:
             line = f"every={every} from here on, by what {TRIED} exchanges have cost: give that to repeat this run"
             self._world.report(f"malt: {self.name}: {line}")
-
-    def _far(self) -> Callable[[], tuple[int, int]] | None:
-        """What counts the messages handed over to other hosts, and those superseded. None: there are no such hosts."""
-        hosts = self._transport.hosts
-        if len(set(hosts)) == 1:
-            return None
-        own, vectors = hosts[self._transport.rank], self.vectors
-
-        def traffic() -> tuple[int, int]:
-            edges = [edge for one in vectors for peer, edge in one.statistics().peers.items() if hosts[peer] != own]
-            return sum(edge.sent for edge in edges), sum(edge.superseded for edge in edges)
-
-        return traffic
 
     def _exchange_all(self) -> None:
         parameters, changes = self._parameters, self._changes

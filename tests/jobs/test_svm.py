@@ -132,7 +132,8 @@ def test_sparse_vectors_learn_what_dense_ones_do_from_fewer_bytes(average, tmp_p
             mine = linear.examples(data.X, data.y, malt.shard(np.arange(400)))
             made = learner(problem, mine, 2000, 0.5, options)
             for part in np.array_split(np.arange(100, dtype=np.int32), 5) * 3:
-                made.learn(part, due=True)
+                made.learn(part)
+                made.exchange()
             made.finish()
             return made.model.copy(), made.vectors[0].statistics().bytes_sent
 

@@ -102,6 +102,29 @@ def test_under_notify_ack_each_rank_has_its_own_interval():
     assert 1 <= len(exchanged) < steps and len(set(malt.init().transport.allgather(w.tobytes()))) == 1
 
 
+@pytest.mark.parametrize("every", [7, "auto", (3, 50)])
+def test_a_loop_of_vectors_exchanges_as_often_as_a_replica(every):
+    v, rows, due_at, seen, gaps = malt.vector(1000), np.arange(500), [], 0, []
+    exchanges = malt.Exchanges(every, epoch=8 * 40, first=20, vectors=[v])
+    for _ in range(10):
+        parts = []
+        for part, due in exchanges.parts(rows):
+            parts.append(part)
+            seen += len(part)
+            if due:
+                gaps.append(seen - (due_at[-1] if due_at else 0))
+                due_at.append(seen)
+                with exchanges.exchange():
+                    v.scatter()
+                    v.gather(malt.AVG)
+        assert np.array_equal(np.concatenate(parts), rows)
+    if every == 7:
+        assert due_at == list(range(7, 5001, 7))
+    else:
+        assert gaps[0] == 20 and exchanges.most == 40 and max(gaps) == exchanges.every == 40  # the rows take no time
+    v.close()
+
+
 @pytest.mark.parallel
 def test_in_lockstep_all_ask_for_it_or_none():
     with pytest.raises(ValueError, match="malt.Replica: ranks disagree on every: rank 0 has None, rank 1 has auto"):

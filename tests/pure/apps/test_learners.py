@@ -30,12 +30,14 @@ def test_an_epoch_that_comes_again_has_the_same_step_sizes(average):
     for place in range(4):
         made.begin_epoch(place)
         begun.append(counts())
-        made.learn(order, True)
+        made.learn(order)
+        made.exchange()
     assert len(set(begun)) == 4
     for place in (2, 3):
         made.begin_epoch(place)
         assert counts() == begun[place]
-        made.learn(order, True)
+        made.learn(order)
+        made.exchange()
     made.begin_epoch(1)
     assert counts() == begun[1]
 
@@ -53,7 +55,8 @@ def test_reweighted_averaging_goes_as_far_as_one_rank_in_an_exchange():
             made = learner(problem, linear.examples(X, y, mine), 20, 0.01, options)
             for place in range(3):
                 made.begin_epoch(place)
-                made.learn(np.arange(len(mine), dtype=np.int32), True)
+                made.learn(np.arange(len(mine), dtype=np.int32))
+                made.exchange()
             made.finish()
             return linear.objective(problem, data, made.model)
 

@@ -29,7 +29,8 @@ def trained(ranks, network):
         order = linear.visiting_order(len(mine.labels), np.random.default_rng(rank))
         for number in range(EXCHANGES):
             malt.compute(COMPUTE_S)
-            learner.learn(order[number * EVERY : (number + 1) * EVERY], True)
+            learner.learn(order[number * EVERY : (number + 1) * EVERY])
+            learner.exchange()
         learner.finish()
         counts = learner.vectors[0].statistics()
         return counts.sent, counts.gathered, learner.model.tobytes()

@@ -155,3 +155,25 @@ def test_over_a_slow_link_it_is_as_long_as_a_message_takes(monkeypatch):
 def test_an_epoch_is_a_number_of_counts():
     with pytest.raises(ValueError, match="epoch must be a whole number from 1 up, got 0"):
         malt.Replica(np.zeros(3), epoch=0)
+
+
+def test_what_is_computed_between_the_parts_of_an_exchange_is_no_cost(monkeypatch):
+    now = [0.0]
+
+    def live(rank):
+        monkeypatch.setattr(session, "in_simulation", lambda: False)
+        exchanges = malt.Exchanges()
+        exchanges._clock = exchanges._pacing._clock = lambda: now[0]
+        exchanges._pacing._began_at = exchanges._pacing._ended_at = 0.0
+        for _ in range(30):
+            now[0] += 1e-3 * exchanges.every
+            exchanges.count(exchanges.every)
+            for _ in range(2):
+                with exchanges.part_of_exchange():
+                    now[0] += 0.05
+                now[0] += 0.1
+            exchanges.end()
+        return exchanges.every
+
+    (every,) = malt.simulate(live, 1)
+    assert every == pytest.approx(1000 - 200, rel=0.01)  # 10 times 0.1 s, of which 0.2 s are between the parts

@@ -1,0 +1,115 @@
+"""`malt.Exchanges`: when a loop exchanges that trains many rows in one call, or exchanges vectors itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from dstorm.transport import Transport
+from malt.replica.interval import Interval
+from malt.replica.options import bounds
+from malt.replica.pacing import Auto, Fixed, Pacing
+from malt.session import session
+from vol import Vector, arguments
+
+_SYNC: Final = "asp"
+"""Ranks need not exchange together."""
+
+
+class Exchanges:
+    """When this rank exchanges: every so many examples or batches, or as often as that is worth its cost.
+
+        exchanges = malt.Exchanges(vectors=[v], epoch=len(rows))
+        for part, due in exchanges.parts(rows):
+            train(part)
+            if due:
+                with exchanges.exchange():
+                    v.scatter()
+                    v.gather(malt.AVG)
+
+    Local. It is for what malt.Replica does not do: a kernel that trains many rows in one call, or a loop that
+    exchanges vectors itself. `every`, `epoch`: as for malt.Replica; None is "auto". `first`: the interval at the start
+    of "auto", and in malt.simulate, where work takes no time. `vectors`: what is exchanged, a list that may be filled
+    later: "auto" counts their messages to other hosts. `done`: the counts of earlier runs, from which this one goes on.
+
+    Each rank has an interval of its own. So "auto" is for "asp" and "ssp:S", and for "notify-ack".
+
+    ValueError, TypeError: an argument is wrong.
+    """
+
+    def __init__(
+        self, every: Any = None, *, epoch: int | None = None, first: int | None = None,
+        vectors: Sequence[Vector] = (), done: int = 0,
+    ) -> None:  # fmt: skip
+        for name, value in (("epoch", epoch), ("first", first)):
+            if value is not None:
+                arguments.whole(name, value, 1)
+        world, self._count, self._held_s = session.world(), arguments.whole("done", done, 0), 0.0
+        self._clock = world.transport.clock
+        low, high = bounds(every, _SYNC)
+        self._pacing: Pacing = Fixed(low if first is None or low == high else first)
+        self.most: float = self._pacing.every
+        """The most counts between two exchanges: for the capacity of messages. Infinity: no bound is known."""
+        if low != high and world.meter is None and not session.in_simulation():
+            interval = Interval(low, high, epoch, first)
+            self.most = interval.high
+            self._pacing = Auto(interval, self._clock, traffic(world.transport, vectors), count=self._count)
+        self._due_at: float = self._pacing.due_after(self._count)
+
+    @property
+    def every(self) -> int:
+        """The counts between two exchanges, now. Local."""
+        return self._pacing.every
+
+    def count(self, n: int = 1) -> bool:
+        """Count `n` examples or batches; return whether an exchange is due. Local."""
+        self._count += n
+        if self._count < self._due_at:
+            return False
+        self._due_at = self._pacing.due_after(self._count)  # also where nothing says what the exchange costs
+        return True
+
+    def parts(self, order: Any) -> Iterator[tuple[Any, bool]]:
+        """Yield the parts of `order`, a sequence, one after the other: each with whether an exchange is due after it.
+
+        The parts are slices of it. They are counted. Local.
+        """
+        place = 0
+        while place < len(order):
+            part = order[place : place + int(self._due_at) - self._count]
+            place += len(part)
+            yield part, self.count(len(part))
+
+    @contextmanager
+    def exchange(self) -> Iterator[None]:
+        """Take what the block costs for an exchange that is due. Local; the block exchanges."""
+        with self.part_of_exchange():
+            yield
+        self.end()
+
+    @contextmanager
+    def part_of_exchange(self) -> Iterator[None]:
+        """Take what the block costs for a part of an exchange, which `end` ends. Local."""
+        began_at = self._clock()
+        yield
+        self._held_s += self._clock() - began_at
+
+    def end(self) -> None:
+        """End an exchange: from here on the next one is due. Local."""
+        self._pacing.begin(self._count)
+        self._due_at, self._held_s = self._pacing.end(self._held_s), 0.0
+
+
+def traffic(transport: Transport, vectors: Sequence[Vector]) -> Callable[[], tuple[int, int]] | None:
+    """What counts the messages handed over to other hosts, and those superseded. None: there are no such hosts."""
+    hosts = transport.hosts
+    if len(set(hosts)) == 1:
+        return None
+    own = hosts[transport.rank]
+
+    def counted() -> tuple[int, int]:
+        edges = [edge for one in vectors for peer, edge in one.statistics().peers.items() if hosts[peer] != own]
+        return sum(edge.sent for edge in edges), sum(edge.superseded for edge in edges)
+
+    return counted
