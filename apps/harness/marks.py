@@ -95,7 +95,7 @@ class Mark:
     waiting_s: float = 0.0
     """Those of the waits."""
     every: int = 0
-    """The counts between two exchanges of a Replica, now. 0: there is none."""
+    """The counts between two exchanges, now. 0: nothing says when this rank exchanges."""
 
 
 _MEANS = "start_s", "training_s", "waiting_s", "every"

@@ -11,7 +11,7 @@ from malt.watch.record import Record
 ACROSS = "across"
 """The heading of a column that is there where ranks of several hosts exchange."""
 EVERY = "every"
-"""The same, where ranks have Replicas."""
+"""The same, where a Replica, or malt.Exchanges, says when ranks exchange."""
 HEADINGS = (
     "rank", "done", "left", "loss", "examples/s", "out", "in", ACROSS, "merged", "overwritten", "lag", EVERY, "start",
     "training", "waiting", "",

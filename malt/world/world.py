@@ -55,18 +55,22 @@ class OpenVector(Protocol):
         """Its traffic so far. Local; any thread may call it at any time."""
 
 
-class OpenReplica(Protocol):
-    """A Replica, as the end of a session sees it."""
+class Paced(Protocol):
+    """What says when this rank exchanges."""
+
+    @property
+    def every(self) -> int:
+        """The counts between two exchanges, now."""
+
+
+class OpenReplica(Paced, Protocol):
+    """A Replica, as the end of a session and the view see it."""
 
     name: str
 
     @property
     def has_stepped(self) -> bool:
         """Whether it has counted a step."""
-
-    @property
-    def every(self) -> int:
-        """The counts between two exchanges, now."""
 
 
 class World:
@@ -103,6 +107,8 @@ class World:
         """Replicas that are neither finished nor closed."""
         self.replicas_made = 0
         """The number of Replicas made so far."""
+        self.exchanges: Paced | None = None
+        """The malt.Exchanges that was made last. None: there was none."""
         self.notes = ShardNotes()
         """The notes of what malt.shard was given."""
         self.pace = Pace()
@@ -233,8 +239,12 @@ class World:
 
     @property
     def every(self) -> int:
-        """The counts between two exchanges of the Replica that was made first of those that are open. 0: none is."""
-        return next((one.every for one in tuple(self.replicas)), 0)
+        """The counts between two exchanges: by the malt.Exchanges that was made last, else by the first open Replica.
+
+        0: there is neither.
+        """
+        loops = (self.exchanges,) if self.exchanges is not None else tuple(self.replicas)
+        return next((one.every for one in loops), 0)
 
     def moment(self, ago_s: float = 0.0) -> Moment:
         """The moment that was so long ago. Local."""

@@ -94,6 +94,22 @@ def test_waits_are_those_since_the_training_began(meet):
     assert [one.every for one in found] == [1000, 1000]
 
 
+def test_the_interval_is_that_of_what_says_when_the_rank_exchanges():
+    def live(rank):
+        found, world = [], malt.init()
+        found.append(world.every)
+        first, second = (malt.Replica(np.zeros(3), every=every, sync="bsp") for every in (7, 9))
+        found.append(world.every)
+        first.finish()
+        found.append(world.every)
+        malt.Exchanges(11)
+        found.append(world.every)
+        second.finish()
+        return found
+
+    assert malt.simulate(live, 2) == [[0, 7, 9, 11]] * 2
+
+
 def test_a_wait_counts_while_it_lasts():
     def live(rank):
         transport = malt.init().transport
