@@ -239,11 +239,8 @@ class World:
 
     @property
     def every(self) -> int:
-        """The counts between two exchanges: by the malt.Exchanges that was made last, else by the first open Replica.
-
-        0: there is neither.
-        """
-        loops = (self.exchanges,) if self.exchanges is not None else tuple(self.replicas)
+        """The counts between two exchanges: by the last malt.Exchanges, else the first open Replica, else 0. Local."""
+        loops: Sequence[Paced] = [*self.replicas] if self.exchanges is None else [self.exchanges]
         return next((one.every for one in loops), 0)
 
     def moment(self, ago_s: float = 0.0) -> Moment:
