@@ -28,6 +28,9 @@ class EdgeTotals(NamedTuple):
 class Trace(Protocol):
     """The events of one rank. All methods are Local; any thread may call them."""
 
+    def begun(self, now: float) -> None:
+        """Note that this rank begins to train."""
+
     def name(self, text: str) -> int:
         """The number of a vector, of blocks or of a call, which `text` describes in one line."""
 

@@ -158,6 +158,13 @@ class Transport(Protocol):
     """What ranks tell each other where failed ones may come back: a `Returns`. None: none may."""
     trace: Trace | None
     """Where its events are written down. None: it is not traced."""
+    trains_since: float | None
+    """When this rank began to train, by `clock`. None: it has not so far."""
+    waited_s: float
+    """The seconds that it has waited in collective calls since it began to train."""
+
+    def begin_training(self, now: float) -> None:
+        """Note that this rank begins to train, unless it has: with its first step or exchange. Local."""
 
     def attend(self) -> None:
         """Call the functions of `duties`. One-sided. Each `pause` and each `poll_failures` does so."""

@@ -6,11 +6,11 @@ import itertools
 import time
 
 import malt
-from malt.watch.trace import files
+from malt.watch.trace import files, layout
 from malt.watch.trace.log import Log
 
 
-def traced(folder, function, ranks=3, capacity=1 << 14, seed=0):
+def traced(folder, function, ranks=3, capacity=1 << 14, seed=0, network=None):
     """Call function(rank) on simulated ranks whose events go to `folder`; return the results by rank."""
     folder.mkdir(exist_ok=True)
 
@@ -20,10 +20,11 @@ def traced(folder, function, ranks=3, capacity=1 << 14, seed=0):
         transport.clock = lambda: now() + 1e-8 * next(calls)  # as a true clock it never shows the same time twice
         log = Log(files.log_of(folder, rank), rank, ranks, capacity, transport.clock)
         log.begin(transport.clock())
+        log.name(f"{layout.LAUNCHED}{malt.init().launched_at}")
         transport.trace = log
         return function(rank)
 
-    return malt.simulate(live, ranks, seed)
+    return malt.simulate(live, ranks, seed, network)
 
 
 def report(folder, rank, **numbers):

@@ -67,6 +67,7 @@ class Clock:
     _since: float = 0.0
 
     def start(self) -> None:
+        malt.init().begin_training()
         self._since = malt.clock()
 
     def stop(self) -> None:
@@ -87,6 +88,18 @@ class Mark:
     overwritten: int = 0
     rows_sent: int = 0
     """Rows that sparse vectors have sent."""
+    start_s: float = 0.0
+    """Seconds from the start of the launcher to the start of training."""
+    training_s: float = 0.0
+    """Seconds from then on, without the waits. In contrast to `seconds` the clock is not stopped."""
+    waiting_s: float = 0.0
+    """Those of the waits."""
+    every: int = 0
+    """The counts between two exchanges, now. 0: nothing says when this rank exchanges."""
+
+
+_MEANS = "start_s", "training_s", "waiting_s", "every"
+"""What is a mean over ranks, so that the seconds still add up."""
 
 
 def mark(examples: int, seconds: float, vectors: Sequence[Any], rows_sent: int = 0) -> Mark:
@@ -96,6 +109,7 @@ def mark(examples: int, seconds: float, vectors: Sequence[Any], rows_sent: int =
     """
     traffic = [vector.statistics() for vector in vectors]
     nbytes = [vector.array.nbytes for vector in vectors]
+    world = malt.init()
     return Mark(
         examples,
         seconds,
@@ -105,11 +119,15 @@ def mark(examples: int, seconds: float, vectors: Sequence[Any], rows_sent: int =
         merged=sum(one.gathered for one in traffic),
         overwritten=sum(one.overwritten for one in traffic),
         rows_sent=rows_sent,
+        **world.split(sum(one.waited_s for one in traffic))._asdict(),
+        every=world.every,
     )
 
 
 def over_ranks(marks: Sequence[Mark], before: Mark = Mark()) -> list[Mark]:
-    """The marks of all live ranks, combined by epoch: sums of counts, and the seconds of the slowest. Collective.
+    """The marks of all live ranks, combined by epoch. Collective.
+
+    Counts are sums, `seconds` those of the slowest rank, and start, training, waiting and `every` are means.
 
     The last mark of a rank with fewer epochs counts for those that it lacks. `before`: what all ranks did before this
     run.
@@ -129,4 +147,6 @@ def after(before: Mark, mark: Mark) -> Mark:
 
 def _combined(marks: Iterable[Mark]) -> Mark:
     rows = [asdict(one) for one in marks]
-    return Mark(**{key: (max if key == "seconds" else sum)(row[key] for row in rows) for key in rows[0]})
+    found = {key: (max if key == "seconds" else sum)(row[key] for row in rows) for key in rows[0]}
+    means = {key: found[key] / len(rows) for key in _MEANS}
+    return Mark(**{**found, **means, "every": round(means["every"])})

@@ -33,6 +33,8 @@ TRAFFIC = (
 )
 _ACROSS = Column("bytes_across", "across hosts", ",d")
 """A column that is there where ranks of several hosts exchange: beside the bytes sent."""
+_SPLIT = {"start_s": "start", "training_s": "training", "waiting_s": "waiting"}
+"""What seconds are split into."""
 _WIDTH = 13
 
 
@@ -63,10 +65,14 @@ class Report:
         """Add the end of the run: how good the final model is, its hash, and the seconds and rate of the last mark."""
         last = marks[-1] if marks else self.before
         rate = last.examples / last.seconds if last.seconds else 0.0
-        self.final = {**measures, "seconds": last.seconds, "examples_per_s": rate, "model_sha256": digest}
+        split = {key: getattr(last, key) for key in (*_SPLIT, "every")}
+        self.final = {**measures, "seconds": last.seconds, "examples_per_s": rate, **split, "model_sha256": digest}
 
     def table(self) -> str:
-        """The table: a line of titles, then a line per epoch. Measures of which none is known are left out."""
+        """The table: a line of titles, a line per epoch, a line about start, training, waiting and the interval.
+
+        Measures of which none is known are left out.
+        """
         known = {key for row in (*self.epochs, self.final) for key, value in row.items() if value is not None}
         columns = [*_COUNTS, *(column for column in self.measures if column.key in known), *self._traffic()]
         lines = ["epoch" + "".join(f"{column.title:>{_WIDTH + 2}}" for column in columns)]
@@ -74,7 +80,15 @@ class Report:
             lines.append(
                 f"{epoch['epoch']:<5}" + "".join(f"{_shown(epoch, column):>{_WIDTH + 2}}" for column in columns)
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._split()])
+
+    def _split(self) -> list[str]:
+        """The line about the last epoch: how seconds are split, and the interval in use. Empty: there is no epoch."""
+        if not self.epochs:
+            return []
+        last = self.epochs[-1]
+        every = f"; an exchange every {last['every']:,d}" if last["every"] else ""
+        return [", ".join(f"{name} {last[key]:.3f} s" for key, name in _SPLIT.items()) + every]
 
     def _traffic(self) -> list[Column]:
         columns = list(self.traffic)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dstorm import reduction
 from dstorm.queues.waiting import LONGEST_POLL_S, yield_core
-from dstorm.trace import Trace
+from dstorm.training import Training
 from dstorm.transport import Bytes, Carrier, Places, Put
 from dstorm.transports import shm_space
 from dstorm.transports.mapped import read
@@ -74,12 +74,11 @@ class SoloWindow:
         self.memory = np.empty(0, np.uint8)
 
 
-class SoloTransport:
+class SoloTransport(Training):
     """One rank without peers, in real time."""
 
     rank, size, meetings = 0, 1, 0
     waiting = None
-    trace: Trace | None = None
     returns: Any = None
     carrier: Carrier | None = None
     longest_poll_s = LONGEST_POLL_S
@@ -148,8 +147,13 @@ class SoloTransport:
         return False
 
     attend = connect = set_deadline = _nothing
-    count_step = heartbeat = opened = closed = depart = progress = close = _nothing
+    heartbeat = opened = closed = depart = progress = close = _nothing
     clock = staticmethod(time.perf_counter)
+
+    def count_step(self) -> None:
+        """As `Transport.count_step`. Local."""
+        if self.trains_since is None:
+            self.begin_training(self.clock())
 
     def pause(self, polls: int, until: float = math.inf) -> None:
         """As `Transport.pause`. Local."""

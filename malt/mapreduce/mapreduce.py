@@ -61,6 +61,7 @@ def map_reduce(
     MismatchedCalls, RuntimeError: as malt.barrier.
     """
     world = session.world()
+    world.begin_training()
     cache = _caches.setdefault(world, Cache(len(world.transport.local_peers) + 1))
 
     def check() -> tuple[list[Own | None], Mapping[str, Any]]:

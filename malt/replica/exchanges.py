@@ -56,6 +56,7 @@ class Exchanges:
             self.most = interval.high
             self._pacing = Auto(interval, self._clock, traffic(world.transport, vectors), count=self._count)
         self._due_at: float = self._pacing.due_after(self._count)
+        world.exchanges = self
 
     @property
     def every(self) -> int:

@@ -175,7 +175,9 @@ class Replica(Finishing):
             raise self._closed_error("step", "this replica has left, by finish, close or malt.finalize")
         self._steps_to_reading -= 1
         if self._steps_to_reading <= 0:
-            self._steps_to_reading = self._cadence.steps(self._transport.clock())
+            now = self._transport.clock()
+            self._transport.begin_training(now)  # the first step reads the clock
+            self._steps_to_reading = self._cadence.steps(now)
             self._transport.heartbeat()
         self._count += n
         if self._count < self._due_at:
@@ -258,13 +260,18 @@ class Replica(Finishing):
         return ClosedError(f"Replica.{call}: {children.refusal() if self._parts[0].vector.disowned else why}")
 
     @property
+    def every(self) -> int:
+        """The counts between two exchanges, now. Local."""
+        return self._pacing.every
+
+    @property
     def vectors(self) -> list[Vector]:
         """The vectors that exchange the parameters, one for each dtype: for their statistics. Local."""
         return [part.vector for part in self._parts]
 
     def statistics(self) -> ReplicaStatistics:
         """The totals of all vectors, and the interval in use. Local; any thread may call it at any time."""
-        return replica_statistics(self.vectors, self._pacing.every)
+        return replica_statistics(self.vectors, self.every)
 
     def follow(self, leader: Replica) -> None:
         """Exchange when `leader` does, and only then: what this costs is part of what that costs. Local."""

@@ -108,6 +108,7 @@ def _allreduce(array: Array, op: str, weight: float, algorithm: str) -> None:
     """As `allreduce`, of an array. Collective."""
     call, world = "malt.allreduce", session.world()
     transport = world.transport
+    world.begin_training()
 
     def check() -> tuple[Array, Mapping[str, Any]]:
         _choose("op", op, OPERATIONS)

@@ -52,7 +52,7 @@ def simulate(
 
     def live(rank: int) -> Result:
         world = World(SimulatedTransport(group, rank))
-        world.begun_at = 0.0
+        world.begun_at = world.launched_at = 0.0
         session.enter_simulation(world)
         result = function(rank)
         group.done(rank)

@@ -51,7 +51,18 @@ def title(number: int, age_s: float, ranks: int, program: str) -> str:
 
 def age_s(job: RunningJob) -> float:
     """For how many seconds its launcher has run. Local."""
-    return uptime_s() - job.started / os.sysconf("SC_CLK_TCK")
+    return _since(job.started)
+
+
+def launched_s() -> float:
+    """For how many seconds the launcher of this rank has run. Local.
+
+    Where there is none on this host, it is this process for which the answer is.
+    """
+    folder = reporting.folder()
+    job = None if folder is None else _job(Path(folder))
+    started = this_process().started if job is None else job.started
+    return _since(started) if started >= 0 else 0.0  # negative: the system does not say
 
 
 def running() -> list[RunningJob]:
@@ -73,6 +84,11 @@ def chosen(number: int | None) -> RunningJob:
         raise LookupError(f"{which} on this machine, with its folder in {tempfile.gettempdir()}")
     listed = "".join(f"\n  {job.number}  {job.ranks} ranks  {job.program}" for job in jobs)
     raise LookupError(f"{len(jobs)} jobs run: name one by its number{listed}")
+
+
+def _since(started: int) -> float:
+    """The seconds since a moment in clock ticks after the start of the system. Local."""
+    return uptime_s() - started / os.sysconf("SC_CLK_TCK")
 
 
 def _is_own(path: Path) -> bool:

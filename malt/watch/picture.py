@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from malt.watch.ranks import Shown
-from malt.watch.table import ACROSS, HEADINGS, LATE_S, Row, duration, lines, rows, waiting_for
+from malt.watch.table import ACROSS, EVERY, HEADINGS, LATE_S, Row, duration, lines, rows, waiting_for
 
-_GIVEN_UP = ("waited", "merged", "in", ACROSS, "out", "overwritten", "lag", "examples/s", "loss", "left")
+_GIVEN_UP = (
+    "merged", "in", ACROSS, "out", "overwritten", "lag", "start", EVERY, "training", "waiting", "examples/s", "loss",
+    "left",
+)  # fmt: skip
 """The columns that are left out where there is no room, the first one first."""
 _STATE = 40
 """The room that the last column is given, whatever is in it: so the others stay where they are."""

@@ -6,7 +6,11 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-_NUMBERS = "read", "across", "merged", "overwritten", "lag", "waited_s", "wait_s", "done"
+from malt.watch.split import Split
+
+_NUMBERS = (
+    "read", "across", "merged", "overwritten", "lag", *Split._fields, "every", "wait_s", "done"
+)  # fmt: skip
 _NUMBERS_OR_NONE = "progress", "left_s", "examples_per_s"
 
 
@@ -26,8 +30,14 @@ class Counters:
     """Messages that were never merged, as a newer one took their place."""
     lag: int = 0
     """How many steps behind the update was that was merged last, of the sender that is furthest behind."""
-    waited_s: float = 0.0
-    """Seconds spent waiting for peers, by vectors."""
+    start_s: float = 0.0
+    """The seconds of this rank up to its first counted step or exchange (split.py)."""
+    training_s: float = 0.0
+    """Those from then on, without the waits."""
+    waiting_s: float = 0.0
+    """Those of the waits."""
+    every: int = 0
+    """The counts between two exchanges, now (malt/world/world.py). 0: nothing says when this rank exchanges."""
     waits_for: tuple[int, ...] = ()
     """The ranks that it waits for now."""
     call: str = ""

@@ -10,8 +10,11 @@ from malt.watch.record import Record
 
 ACROSS = "across"
 """The heading of a column that is there where ranks of several hosts exchange."""
+EVERY = "every"
+"""The same, where a Replica, or malt.Exchanges, says when ranks exchange."""
 HEADINGS = (
-    "rank", "done", "left", "loss", "examples/s", "out", "in", ACROSS, "merged", "overwritten", "lag", "waited", ""
+    "rank", "done", "left", "loss", "examples/s", "out", "in", ACROSS, "merged", "overwritten", "lag", EVERY, "start",
+    "training", "waiting", "",
 )  # fmt: skip
 """The headings of the columns."""
 LONG_S = 10.0
@@ -49,10 +52,11 @@ def waiting_for(shown: Sequence[Shown], least_s: float = LONG_S) -> dict[int, li
 
 def lines(rows: Sequence[Row], headings: Row = HEADINGS) -> str:
     """The rows as text, below the headings, in columns."""
-    if ACROSS in headings and not any(row[headings.index(ACROSS)] for row in rows):
-        place = headings.index(ACROSS)
-        rows, headings = [row[:place] + row[place + 1 :] for row in rows], headings[:place] + headings[place + 1 :]
-    cells = [headings, *rows]
+    places = [
+        place for place, name in enumerate(headings)
+        if name not in (ACROSS, EVERY) or any(row[place] for row in rows)
+    ]  # fmt: skip
+    cells = [[row[place] for place in places] for row in (headings, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     rendered = [
         "  ".join([*(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]])
@@ -72,7 +76,9 @@ def _row(one: Shown, received: int, held_up: Sequence[int]) -> Row:
         "" if record.examples_per_s is None or one.state else f"{record.examples_per_s:,.0f}",
         _size(sum(record.sent.values())), _size(record.read + received),
         _size(record.across) if record.across else "",
-        f"{record.merged:,}", f"{record.overwritten:,}", str(record.lag), duration(record.waited_s),
+        f"{record.merged:,}", f"{record.overwritten:,}", str(record.lag),
+        f"{record.every:,}" if record.every else "",
+        duration(record.start_s), duration(record.training_s), duration(record.waiting_s),
         _state(one, record, held_up),
     )  # fmt: skip
 

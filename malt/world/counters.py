@@ -32,6 +32,8 @@ def counters(world: World, members: Sequence[int]) -> Counters:
     for peer, edge in edges:
         sent[peer] += edge.bytes_sent
     wait = world.transport.waiting
+    wait_s = world.transport.clock() - wait.since if wait else 0.0
+    split = world.split(sum(one.waited_s for one in totals) + wait_s)
     return Counters(
         sent=dict(sent),
         read=sum(one.bytes_read for one in totals),
@@ -39,8 +41,9 @@ def counters(world: World, members: Sequence[int]) -> Counters:
         merged=sum(one.gathered for one in totals),
         overwritten=sum(one.overwritten for one in totals),
         lag=max((edge.lag.last for _, edge in edges if edge.lag.count), default=0),
-        waited_s=sum(one.waited_s for one in totals),
+        **split._asdict(),
+        every=world.every,
         waits_for=tuple(members[rank] for rank in wait.ranks) if wait else (),
         call=wait.what if wait else "",
-        wait_s=world.transport.clock() - wait.since if wait else 0.0,
+        wait_s=wait_s,
     )

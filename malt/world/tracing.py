@@ -11,7 +11,7 @@ from dstorm.transport import Transport
 from malt.runner import reporting
 from malt.watch.trace.clocks import Exchange, Offset, offset
 from malt.watch.trace.files import TRACE, log_of
-from malt.watch.trace.layout import HOST
+from malt.watch.trace.layout import HOST, LAUNCHED
 from malt.world.world import World
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def begin(world: World) -> None:
     log = _opened(folder, world)
     if log is not None:
         log.begin(transport.clock(), *clock)
+        log.name(f"{LAUNCHED}{world.launched_at}")
         note_host(log, transport)
         transport.trace = log
         transport.view.subscribe(

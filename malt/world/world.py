@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transport
@@ -12,6 +13,8 @@ from dstorm.algorithms import Traffic
 from dstorm.queues.statistics import added, located, total
 from dstorm.trace import EdgeTotals
 from dstorm.transports.solo import LoneTransport
+from malt.watch.jobs import launched_s
+from malt.watch.split import Split, split
 from malt.world.agreement import exchange
 from malt.world.creations import Creations, Newcomer
 from malt.world.endings import Ending
@@ -52,8 +55,16 @@ class OpenVector(Protocol):
         """Its traffic so far. Local; any thread may call it at any time."""
 
 
-class OpenReplica(Protocol):
-    """A Replica, as the end of a session sees it."""
+class Paced(Protocol):
+    """What says when this rank exchanges."""
+
+    @property
+    def every(self) -> int:
+        """The counts between two exchanges, now."""
+
+
+class OpenReplica(Paced, Protocol):
+    """A Replica, as the end of a session and the view see it."""
 
     name: str
 
@@ -96,6 +107,8 @@ class World:
         """Replicas that are neither finished nor closed."""
         self.replicas_made = 0
         """The number of Replicas made so far."""
+        self.exchanges: Paced | None = None
+        """The malt.Exchanges that was made last. None: there was none."""
         self.notes = ShardNotes()
         """The notes of what malt.shard was given."""
         self.pace = Pace()
@@ -208,6 +221,27 @@ class World:
     def seconds(self) -> float:
         """Since the session began on this rank; in a simulation virtual ones. Local."""
         return self.transport.clock() - self.begun_at
+
+    @cached_property
+    def launched_at(self) -> float:
+        """When the launcher began, by the clock of the transport. Local."""
+        return self.transport.clock() - launched_s()
+
+    def begin_training(self) -> None:
+        """Note that this rank begins to train, unless it has. Local."""
+        self.transport.begin_training(self.transport.clock())
+
+    def split(self, waited_s: float) -> Split:
+        """The seconds of this rank so far. Local. `waited_s`: those for which it has waited in scatters and gathers."""
+        transport, now = self.transport, self.transport.clock()
+        since = transport.trains_since
+        return split(now - self.launched_at, None if since is None else now - since, waited_s + transport.waited_s)
+
+    @property
+    def every(self) -> int:
+        """The counts between two exchanges: by the last malt.Exchanges, else the first open Replica, else 0. Local."""
+        loops: Sequence[Paced] = [*self.replicas] if self.exchanges is None else [self.exchanges]
+        return next((one.every for one in loops), 0)
 
     def moment(self, ago_s: float = 0.0) -> Moment:
         """The moment that was so long ago. Local."""

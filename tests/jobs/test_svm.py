@@ -107,7 +107,7 @@ def test_averages(alone, tiny, average, vector):
     options = ["--average", average, "--vector", vector, "--exchange-every", 20, "--sync", "bsp", "--graph", "ring"]
     done = alone(tiny, "--test", tiny, *options, ranks=3)
     assert final(done)[1] > 0.99
-    sent = int(done.stdout.splitlines()[-2].split()[-3].replace(",", ""))
+    sent = int(done.stdout.splitlines()[-3].split()[-3].replace(",", ""))
     assert (sent == 0) == (average == "none")
 
 

@@ -72,6 +72,8 @@ class OwnedVector(Operand, Shared):
             rows, shape = self._rows("pull", index)
             result = np.empty(shape, self.dtype) if out is None else self._checked_out(out, shape)
             self.check_owners("pull")
+            if self._transport.trains_since is None:
+                self._transport.begin_training(self._transport.clock())
             if self._pace is not None:
                 self._pace.wait(f"{self.name}.pull")
             as_bytes = result.reshape(-1).view(np.uint8).reshape(shape[0], self._layout.row_nbytes)

@@ -85,7 +85,10 @@ class Barrier(WaitMonitor):
     def count_step(self) -> None:
         """Count a step of this rank; publish it where the last time was a while ago. One-sided."""
         self._steps += 1
-        if self._clock() - self._published_at > self._heartbeat_s:
+        now = self._clock()
+        if self._transport.trains_since is None:
+            self._transport.begin_training(now)
+        if now - self._published_at > self._heartbeat_s:
             self._publish_soon()
 
     def heartbeat(self) -> None:
@@ -232,6 +235,7 @@ class Barrier(WaitMonitor):
             return decision
         finally:
             self.end_wait()
+            self._transport.waited_s += wait.seconds
             if trace is not None:
                 now = self._clock()
                 trace.waited(what, start, now, [(rank, now - start) for rank in last])

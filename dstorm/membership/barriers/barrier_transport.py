@@ -8,7 +8,7 @@ from typing import Any
 
 from dstorm import interruption
 from dstorm.membership.barriers.barrier import Barrier
-from dstorm.trace import Trace
+from dstorm.training import Training
 from dstorm.transport import Carrier
 from dstorm.wait import Wait
 
@@ -20,13 +20,12 @@ def call_all(duties: Iterable[Callable[[], object]]) -> None:
         duty()
 
 
-class BarrierTransport:
+class BarrierTransport(Training):
     """The base of transports that have a `Barrier`, here `_barrier`, and `duties`."""
 
     _barrier: Barrier
     duties: list[Callable[[], object]]
     carrier: Carrier | None = None
-    trace: Trace | None = None
     returns: Any = None
 
     def attend(self) -> None:

@@ -44,6 +44,8 @@ class TolerantBarrier(Barrier):
         """As `Barrier.count_step`; now and then it also checks for failed ranks. One-sided."""
         self._steps += 1
         now = self._clock()
+        if self._transport.trains_since is None:
+            self._transport.begin_training(now)
         if now - self._published_at > self._heartbeat_s:
             self._publish()
         if now - self._checked_at > self._check_s:

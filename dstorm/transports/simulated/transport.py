@@ -15,7 +15,7 @@ from dstorm import reduction
 from dstorm.errors import WithoutMpi
 from dstorm.membership.barriers.barrier_transport import call_all
 from dstorm.membership.barriers.calls import Calls
-from dstorm.trace import Trace
+from dstorm.training import Training
 from dstorm.transport import Bytes, Carrier, Places, Put
 from dstorm.transports import shm_space
 from dstorm.transports.mapped import read
@@ -97,11 +97,10 @@ class SimulatedWindow:
             self._group.gather(self._rank, "the end of a window", None)
 
 
-class SimulatedTransport:
+class SimulatedTransport(Training):
     """One rank of a `Group`. All methods are those of `Transport`."""
 
     waiting: Wait | None = None
-    trace: Trace | None = None
     returns: Any = None
     longest_poll_s = math.inf
     may_send_ahead = False
@@ -174,8 +173,10 @@ class SimulatedTransport:
         if self.carrier is not None:
             self.carrier.drain(what, patience_s)
         self.meetings += 1
-        meanwhile = self.attend if self.duties else None
-        return self._group.gather(self.rank, self._calls.name(what), thing, meanwhile, kind)
+        meanwhile, start = self.attend if self.duties else None, self.clock()
+        gathered = self._group.gather(self.rank, self._calls.name(what), thing, meanwhile, kind)
+        self.waited_s += self.clock() - start
+        return gathered
 
     def calling(self, what: str) -> AbstractContextManager[None]:
         """As `Transport.calling`. Local."""
@@ -197,6 +198,7 @@ class SimulatedTransport:
 
     def count_step(self) -> None:
         """As `Transport.count_step`. Local."""
+        self.begin_training(self.clock())
         self.heartbeat()
 
     def heartbeat(self) -> None:

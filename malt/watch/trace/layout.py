@@ -33,6 +33,9 @@ _NAMES_START = 128
 
 HOST = "host "
 """The beginning of the name that is the host of the rank, where there are several."""
+LAUNCHED, TRAINS = "launched ", "trains "
+"""The beginnings of the names that say when the launcher began, and the training of the rank, by the clock of the rank.
+Names stay where records are overwritten."""
 
 TOTALS = ("messages", "nbytes", "merged", "overwritten", "waited_s", "nbytes_read")
 """What is counted by peer, each as a float64: sent to it; merged and overwritten of it; waited for it; read from it."""

@@ -86,6 +86,10 @@ class Log:
         """Write down the clock of this rank, which is `now`, and how it stands to that of the lowest rank. Local."""
         struct.pack_into("<4d", self._file, layout.CLOCKS_AT, now, time.time(), offset_s, error_s)
 
+    def begun(self, now: float) -> None:
+        """As `Trace.begun`. Local."""
+        self.name(f"{layout.TRAINS}{now}")
+
     def name(self, text: str) -> int:
         """As `Trace.name`. Local."""
         number = self._names.get(text)

@@ -23,6 +23,12 @@ _MOST_CELLS = 40
 _MOST_LINES, _LONGEST = 8, 200
 
 _RUNS = ("one", "two")
+_SPLIT_IS = (
+    "Seconds from the start of malt run on: up to the first counted step or exchange of a rank, and from then on, "
+    "without and in waits."
+)
+_SPLIT = {"start": "yield", "training": "compute", "waiting": "wait"}
+"""The classes of the parts of `Split` in a bar."""
 _PALETTE = ("merge", "send", "compute", "wait", "yield", "collective")
 """The classes of peers in a bar."""
 
@@ -49,6 +55,7 @@ def page(traces: Sequence[Trace]) -> str:
         _section("What to do", "", runs, _advice, wide=True),
         *_losses(runs),
         _section("Timeline", _legend(ACTIVITIES), runs, partial(_timeline, len(runs) == 1), wide=True),
+        _section("Start, training, waiting", _SPLIT_IS, runs, _splits),
         _section("What ranks do", "Parts of their time, from the first exchange on.", runs, _shares),
         _section("Waits", "By the peer that is waited for, from the first exchange on.", runs, _waits),
         _section("Bytes by edge", "Of the whole run, by sender and receiver.", runs, _bytes),
@@ -129,6 +136,18 @@ def _shares(run: Run) -> str:
         for rank, shares in zip(run.found.ranks[:MOST_ROWS], run.found.shares.tolist(), strict=False)
     ]  # fmt: skip
     return f'<p class="about">{_legend(ACTIVITIES)}</p>' + charts.bars(rows, "% of time") + _more(run.found)
+
+
+def _splits(run: Run) -> str:
+    if len(run.found.split) < len(run.found.ranks):
+        return _nothing("an earlier malt wrote this trace, without these")
+    keys = "".join(f'<span class="key {kind}"></span>{what}' for what, kind in _SPLIT.items())
+    rows = [
+        (f"rank {rank}", [(kind, one, f"rank {rank}: {what} {one:.3g} s")
+                          for (what, kind), one in zip(_SPLIT.items(), seconds, strict=True)])
+        for rank, seconds in zip(run.found.ranks[:MOST_ROWS], run.found.split, strict=False)
+    ]  # fmt: skip
+    return f'<p class="about">{keys}</p>' + charts.bars(rows, "seconds") + _more(run.found)
 
 
 def _waits(run: Run) -> str:

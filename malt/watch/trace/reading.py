@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,10 @@ class RankTrace:
     """How far its times may be off those of the lowest rank."""
     wall: float
     """The time since 1970 at which the run began, by the clock of its host."""
+    launched: float | None
+    """When the launcher began, in seconds since the run began: before it. None: not known."""
+    trains: float | None
+    """When the rank began to train, in the same seconds. None: it did not, or it is not known."""
 
     def of(self, *kinds: Kind) -> Records:
         """The records of these kinds."""
@@ -112,6 +116,7 @@ def read(folder: str | Path) -> Trace:
     for rank, _ in ranks:
         rank.records["start"] -= began
         rank.wall += began
+        rank.launched, rank.trains = (None if at is None else at - began for at in (rank.launched, rank.trains))
     incarnations = groupby((rank for rank, _ in ranks), lambda rank: rank.rank)
     return Trace(folder, job, [_joined([*of]) for _, of in incarnations], size, _metrics(folder, ranks[0][0].wall))
 
@@ -128,7 +133,7 @@ def _joined(incarnations: Sequence[RankTrace]) -> RankTrace:
     records = records[np.argsort(records["start"], kind="stable")]
     totals = sum((one.totals for one in incarnations[1:]), first.totals)
     dropped, error_s = sum(one.dropped for one in incarnations), max(one.error_s for one in incarnations)
-    return RankTrace(first.rank, records, names, totals, dropped, error_s, first.wall)
+    return replace(first, records=records, names=names, totals=totals, dropped=dropped, error_s=error_s)
 
 
 def _job(folder: Path) -> dict[str, Any]:
@@ -193,7 +198,19 @@ def _rank(path: Path) -> tuple[RankTrace, float]:
     totals = totals + layout.totals(records, ranks)
     records["start"] -= offset_s
     dropped = max(since, count - capacity, 0)
-    return RankTrace(rank, records, texts, totals, dropped, error_s, wall - (began - offset_s)), began - offset_s
+    launched, trains = (_named_time(texts, start, offset_s) for start in (layout.LAUNCHED, layout.TRAINS))
+    found = RankTrace(rank, records, texts, totals, dropped, error_s, wall - (began - offset_s), launched, trains)
+    return found, began - offset_s
+
+
+def _named_time(names: Sequence[str], start: str, offset_s: float) -> float | None:
+    """The time in the first name that begins with `start`, on the clock of the lowest rank. None: there is none."""
+    for name in names:
+        if name.startswith(start):
+            with contextlib.suppress(ValueError):
+                time = float(name.removeprefix(start)) - offset_s
+                return time if abs(time) < _LONGEST else None
+    return None
 
 
 def _records(data: bytes, start: int, capacity: int, numbers: range) -> Records:

@@ -116,8 +116,10 @@ def test_a_wait_can_be_seen_while_it_lasts():
         with mine.calling("its call"):
             mine.enter("a test")
         assert mine.waiting is None
+        return transport.waited_s
 
-    run(2, 0, live)
+    first, second = run(2, 0, live)
+    assert first > 0.5 > second, "the wait counts"
     assert set(seen) == {(0, "its call", 1)}
 
 

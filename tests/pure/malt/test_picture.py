@@ -11,14 +11,21 @@ from malt.watch.record import Record
 pytestmark = pytest.mark.serial
 
 WAITING = Record(sent={1: 1_500}, read=7, waits_for=(1,), call="malt.barrier", wait_s=12, numbers={"loss": 0.25})
-BUSY = Record(sent={0: 20}, read=3, merged=1_000, progress=0.5, left_s=3725, examples_per_s=1_234)
+BUSY = Record(
+    sent={0: 20}, read=3, merged=1_000, start_s=1.2, training_s=75.0, every=1_500, progress=0.5, left_s=3725,
+    examples_per_s=1_234,
+)  # fmt: skip
 FEW = [Shown(0, "", WAITING), Shown(1, "", BUSY), Shown(2, "failed", BUSY, 0.0, "ValueError:\x1b[J\nbad", 12.4)]
 
 
 def test_columns_give_way_by_importance():
-    wide, middle, narrow = (picture("job", FEW, columns, 24) for columns in (140, 80, 50))
+    full, wide, middle, narrow = (picture("job", FEW, columns, 24) for columns in (180, 110, 80, 50))
+    assert full[1].text.split() == [
+        "rank", "done", "left", "loss", "examples/s", "out", "in", "merged", "overwritten", "lag", "every", "start",
+        "training", "waiting",
+    ]  # fmt: skip
     assert wide[1].text.split() == [
-        "rank", "done", "left", "loss", "examples/s", "out", "in", "merged", "overwritten", "lag", "waited",
+        "rank", "done", "left", "loss", "examples/s", "every", "training", "waiting",
     ]  # fmt: skip
     assert middle[1].text.split() == ["rank", "done", "left", "loss", "examples/s"]
     assert narrow[1].text.split() == ["rank", "done"]
