@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 
 import numpy as np
@@ -114,7 +113,6 @@ def compared(tmp_path, monkeypatch):
         left = iter(ends)
 
         def run(line, environ, grace_s):
-            assert os.read(0, 1) == b"", "a run reads nothing that the next one would lack"
             with open(environ[metrics.COUNTS], "w") as file:
                 file.write(json.dumps(replica(0, 5.0, 4.0, 8)) + '\n{"rank": 0, "ti')
             begun.append(line)
