@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from malt.commands import completion, graph, options, report, watching
+from malt.commands.compare import command as compare
 from malt.commands.doctor import command
 from malt.commands.plan import command as plan
 from malt.launch import restarts, traced
@@ -61,6 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return report.main(chosen.folders, chosen.output)
         if chosen.command in watching.COMMANDS:
             return watching.COMMANDS[chosen.command](chosen.job)
+        if chosen.compare:
+            return _compare(chosen, program)
+        if chosen.rounds:
+            raise LaunchError("--rounds goes with --compare N,N...")
         if chosen.bootstrap:
             _bootstrap(chosen, own, program)
         return _run(chosen, program)
@@ -101,6 +106,23 @@ def _bootstrap(chosen: argparse.Namespace, options: list[str], program: list[str
     if not all(is_here(host.name) for host in where):
         left = [word for word in options if word not in ("--bootstrap", "-m")]
         start.run(left, words, where, _library(chosen.mpi), environ)
+
+
+def _compare(chosen: argparse.Namespace, program: list[str]) -> int:
+    if not program:
+        raise LaunchError("no PROGRAM to run (see malt run --help)")
+    environ = outside(os.environ)
+    chosen.survive = chosen.survive or survive_of(environ)
+    compare.check(chosen)
+    for name in (SURVIVE, REJOIN, METRICS, TRACE):
+        environ.pop(name, None)
+    words = ("-m", *program) if chosen.module else tuple(program)
+    check_program(words)
+    if placement((), None, max(chosen.compare), environ):
+        raise LaunchError("--compare measures on this machine alone: run it on one host of the batch system")
+    library, machine = _library(chosen.mpi), this_machine()
+    mpiexec = find_mpiexec(library, environ)
+    return compare.main(chosen, words, environ, lambda job: compose(job, library, mpiexec, machine, environ))
 
 
 def _run(chosen: argparse.Namespace, program: list[str]) -> int:

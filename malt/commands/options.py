@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from malt import __version__
+from malt.commands.compare.command import ROUNDS
 from malt.commands.completion import SHELLS
 from malt.commands.plan.prediction import RANKS
 from malt.launch import job
@@ -53,8 +54,8 @@ def split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 _WITH_VALUE = (
-    "-n", "-np", "--mpi", "--hosts", "--hostfile", "--need", "--restarts", "--grace", "--output", "--filter",
-    "--metrics", "--trace", "--ranks", "--slots", "--loss", "--latency", "--bandwidth",
+    "-n", "-np", "--compare", "--rounds", "--mpi", "--hosts", "--hostfile", "--need", "--restarts", "--grace",
+    "--output", "--filter", "--metrics", "--trace", "--ranks", "--slots", "--loss", "--latency", "--bandwidth",
 )  # fmt: skip
 """The options of `malt run` and `malt plan` that take the next word."""
 
@@ -64,9 +65,15 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         "malt run -n N [--survive[=best-effort]] [--rejoin] [--restarts K] [--grace SECONDS] [--mpi NAME] "
         "[--hosts H1,H2:SLOTS] [--hostfile FILE] [--bootstrap] [--need FILE] [--label] [--view] [--filter RANKS] "
         "[--output DIR] [--metrics FILE.jsonl|DIR] [--trace DIR] [--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
+        "\n       malt run --compare N,N... [--rounds K] [--grace SECONDS] [--mpi NAME] [--output DIR] [-m] PROGRAM ..."
     )
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
-    run.add_argument("-n", "-np", type=_number_of("ranks", 1), required=True, metavar="N", help="how many ranks")
+    number = run.add_mutually_exclusive_group(required=True)
+    number.add_argument("-n", "-np", type=_number_of("ranks", 1), metavar="N", help="how many ranks")
+    number.add_argument("--compare", type=_compared, metavar="N,N...",
+                        help="instead of -n: run on each of these numbers of ranks, and compare")  # fmt: skip
+    run.add_argument("--rounds", type=_number_of("rounds", 1), metavar="K",
+                     help=f"with --compare: run each number of ranks so often ({ROUNDS})")  # fmt: skip
     run.add_argument("--restarts", type=_number_of("restarts", 0), default=0, metavar="K",
                      help="run a failed job again, up to K times, with MALT_RESTART set (0)")  # fmt: skip
     run.add_argument("--grace", type=_seconds, default=job.GRACE_S, metavar="SECONDS",
@@ -206,6 +213,17 @@ def _ranks(word: str) -> tuple[int, ...]:
     if not all(count.isdecimal() and 2 <= int(count) <= max(RANKS) for count in counts):
         raise argparse.ArgumentTypeError(f"numbers of ranks are from 2 to {max(RANKS)}, between commas, not {word!r}")
     return tuple(sorted(set(map(int, counts))))
+
+
+def _compared(word: str) -> tuple[int, ...]:
+    """A type for argparse: two or more numbers of ranks, between commas, in their order."""
+    counts = word.split(",")
+    if not all(count.isdecimal() and int(count) >= 1 for count in counts):
+        raise argparse.ArgumentTypeError(f"numbers of ranks are 1 or more, between commas, not {word!r}")
+    numbers = tuple(dict.fromkeys(map(int, counts)))
+    if len(numbers) < 2:
+        raise argparse.ArgumentTypeError(f"two numbers of ranks or more are compared, as in 1,2, not {word!r}")
+    return numbers
 
 
 def _seconds(word: str) -> float:

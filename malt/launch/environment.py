@@ -9,12 +9,12 @@ from malt.launch.command import RESTART, SURVIVE
 from malt.launch.hosts.plain.starter import HOST_SIZE, INCARNATION, RANK, REJOIN, SIZE
 from malt.runner.program import FAILURE_DIR, JOB_DIR
 from malt.runner.reporting import CALL, CONTROL_SERVER
-from malt.watch.metrics import METRICS
+from malt.watch.metrics import COUNTS, METRICS
 from malt.watch.trace.files import TRACE
 
 _OURS = (
-    RANK_PROCESS, FAILURE_DIR, JOB_DIR, CONTROL_SERVER, CALL, SURVIVE, RESTART, METRICS, TRACE, RANK, SIZE, HOST_SIZE,
-    REJOIN, INCARNATION,
+    RANK_PROCESS, FAILURE_DIR, JOB_DIR, CONTROL_SERVER, CALL, SURVIVE, RESTART, METRICS, COUNTS, TRACE, RANK, SIZE,
+    HOST_SIZE, REJOIN, INCARNATION,
 )  # fmt: skip
 _MPI = (
     "OMPI_APP_", "OMPI_ARGV", "OMPI_COMMAND", "OMPI_COMM_WORLD_", "OMPI_FILE_LOCATION", "OMPI_FIRST_RANKS",

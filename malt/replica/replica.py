@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from malt.replica.totals import ReplicaStatistics, replica_statistics
 from malt.session import session
 from malt.session.creation import agree_on_replica, check_name, come_in
 from malt.session.graphs import session_graph
+from malt.watch.metrics import note_counts
 from malt.world.agreement import exchange
 from vol import Vector, arguments
 from vol.update import Array
@@ -155,6 +156,7 @@ class Replica(Finishing):
         self._unchanged: list[str] = []
         self._warned = False
         self.deliver()
+        self._began_at, self._began_with = self._transport.clock(), self._count
         world.replicas.append(self)
         if world.meter is not None:
             world.meter.made(sum(part.vector.array.nbytes for part in self._parts), low)
@@ -244,8 +246,12 @@ class Replica(Finishing):
         """Close the vectors without a common model: peers no longer wait for this rank. One-sided."""
         for part in self._parts:
             part.vector.close()
-        with suppress(ValueError):  # a second call, perhaps of another thread
+        try:
             self._world.replicas.remove(self)
+        except ValueError:  # a second call, perhaps of another thread
+            return
+        if not isinstance(self._pacing, Led):  # it has counted what its leader has
+            note_counts(self._count - self._began_with, self._transport.clock() - self._began_at)
 
     def trust(self) -> None:
         """Watch no longer whether arrays change: they are known to be those that are trained. Local."""

@@ -1,8 +1,12 @@
-"""`malt run --metrics`: each report of a rank as a line of JSON, or in the event files of TensorBoard."""
+"""`malt run --metrics`: each report of a rank as a line of JSON, or in the event files of TensorBoard.
+
+Under `malt run --compare` also what its Replicas have counted, in a file of its own.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -16,6 +20,8 @@ from malt.runner import reporting
 
 METRICS = "MALT_METRICS"
 """The variable that names the file of JSON lines, or the folder of TensorBoard."""
+COUNTS = "MALT_COUNTS"
+"""The variable that names the file of JSON lines for what Replicas have counted: malt run --compare sets it."""
 SUFFIX = ".jsonl"
 _OWN = "rank", "time"
 """The fields of a line that are no numbers of the report."""
@@ -49,6 +55,16 @@ def sink(path: str) -> Sink:
                 print(f"malt: rank {rank} writes no more reports: {path}: {error.strerror}", file=sys.stderr)
 
     return attempt
+
+
+def note_counts(counts: int, seconds: float) -> None:
+    """Write down what a Replica of this rank has counted, and in which time, where COUNTS names a file. Local."""
+    if path := os.environ.get(COUNTS):
+        _counts(path)({"counts": counts, "seconds": seconds})
+
+
+_counts = functools.cache(sink)
+"""Opened once. It is for files that malt run has made: a program may close many Replicas."""
 
 
 def _lines(path: str, rank: int) -> Sink:

@@ -7,7 +7,7 @@ import json
 import re
 
 import pytest
-from documents import EXAMPLES
+from documents import EXAMPLES, small
 from failing_jobs import Job, needs_openmpi
 from programs import ROOT
 
@@ -173,7 +173,7 @@ def test_an_exit_with_status_0_is_no_failure(start):
 @needs_openmpi
 def test_the_loop_of_the_readme_goes_on(start):
     """One rank is killed in the midst of its rows. From the next epoch on the others train on them, too."""
-    source = EXAMPLES["parallel"]
+    source = small(EXAMPLES["parallel"])
     first, epochs, loop = "w = np.zeros(30)\n", "for epoch in range(3):\n", "        w += 0.02 *"
     assert source.count(loop) == source.count(first) == source.count(epochs) == 1
     waits = "    while epoch == 1 and 2 in malt.alive() and malt.rank() != 2:\n        malt.heartbeat()\n"

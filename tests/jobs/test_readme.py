@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from documents import DOCUMENTS, EXAMPLES
+from documents import DOCUMENTS, EXAMPLES, small
 from programs import ROOT
 
 import malt
@@ -44,10 +44,11 @@ def test_the_port_adds_four_lines_and_changes_one():
 
 def test_the_port_is_better_than_its_serial_twin(capsys):
     """The serial twin takes as many steps as each rank. Simulated ranks merge at the same steps in each run."""
-    twin = EXAMPLES["serial"].replace("range(len(X))", "range(len(X) // 4)")
-    assert twin != EXAMPLES["serial"]
+    serial, parallel = small(EXAMPLES["serial"]), small(EXAMPLES["parallel"])
+    twin = serial.replace("range(len(X))", "range(len(X) // 4)")
+    assert twin != serial
     malt.simulate(lambda rank: exec(twin, {}), 1)
-    malt.simulate(lambda rank: exec(EXAMPLES["parallel"], {}), 4)
+    malt.simulate(lambda rank: exec(parallel, {}), 4)
     serial, *parallel = losses(capsys.readouterr().out)
     assert len(parallel) == 4 and len(set(parallel)) == 1
     assert parallel[0] < serial
@@ -55,7 +56,7 @@ def test_the_port_is_better_than_its_serial_twin(capsys):
 
 @pytest.mark.thorough
 def test_the_port_ends_with_one_model(tmp_path, job_environment):
-    parallel = losses(run(EXAMPLES["parallel"], tmp_path, job_environment, ranks=4))
+    parallel = losses(run(small(EXAMPLES["parallel"]), tmp_path, job_environment, ranks=4))
     assert len(parallel) == 4 and len(set(parallel)) == 1
 
 
@@ -100,7 +101,7 @@ def test_a_loop_of_scikit_learn(tmp_path, job_environment):
 
 def test_the_checkpoint_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     """The port with a checkpoint, killed after one epoch and after another, ends as if it had never been killed."""
-    port, loop = EXAMPLES["parallel"], EXAMPLES["checkpoint"].replace("every_s=60", "every_s=0")
+    port, loop = small(EXAMPLES["parallel"]), EXAMPLES["checkpoint"].replace("every_s=60", "every_s=0")
     start, end = port[: port.index("w = np.zeros")], port[port.index("print(") :]
     monkeypatch.chdir(tmp_path)
     for epoch in (1, 2):
@@ -116,7 +117,7 @@ def test_the_checkpoint_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
 
 def test_a_finished_job_run_again_has_the_same_model(tmp_path, monkeypatch, capsys):
     """All ranks have it, though the lowest writes the checkpoint."""
-    port, loop = EXAMPLES["parallel"], EXAMPLES["checkpoint"].replace("every_s=60", "every_s=0")
+    port, loop = small(EXAMPLES["parallel"]), EXAMPLES["checkpoint"].replace("every_s=60", "every_s=0")
     program = port[: port.index("w = np.zeros")] + loop + port[port.index("print(") :]
     monkeypatch.chdir(tmp_path)
     for _ in range(2):

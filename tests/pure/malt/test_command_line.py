@@ -50,6 +50,34 @@ REFUSED = {
     "run -n 2 --hostfile gone x.py": "malt run: --hostfile gone: No such file",
     "run -n 2 --hostfile x.py x.py": "malt run: --hostfile x.py: it names no host",
     "run -n 2 --hosts a:1 x.py": "malt run: the hosts have 1 slots, too few for 2",
+    "run -n 2 --compare 1,2 x.py": "malt run: argument --compare: not allowed with argument -n/-np",
+    "run -n 2 --rounds 3 x.py": "malt run: --rounds goes with --compare",
+    "run --compare 1,x x.py": "malt run: .*numbers of ranks are 1 or more, between commas, not '1,x'",
+    "run --compare 0,1 x.py": "malt run: .*numbers of ranks are 1 or more",
+    "run --compare 2,2 x.py": "malt run: .*two numbers of ranks or more are compared, as in 1,2, not '2,2'",
+    "run --compare 1,2 --rounds 0 x.py": "malt run: .*the number of rounds is 1 or more, not '0'",
+    "run --compare 1,2": "malt run: no PROGRAM",
+    "run --compare 1,2 gone.py": "malt run: no such file: gone.py",
+    "run --compare 1,2 --output x.py x.py": "malt run: --output x.py/round-1-ranks-1: Not a directory",
+    "run --compare 1,2 --mpi mpich x.py": "malt run: mpi4py in .* is bound to Open MPI 5.0, not to MPICH",
+    **{
+        f"run --compare 1,2 {option} x.py": f"malt run: --compare does not go with {option.split(maxsplit=1)[0]}: "
+        for option in (
+            "--hosts a:2",
+            "--hostfile x.py",
+            "--bootstrap",
+            "--need x.py",
+            "--survive",
+            "--rejoin",
+            "--restarts 1",
+            "--label",
+            "--filter 0",
+            "--view",
+            "--metrics a.jsonl",
+            "--trace a",
+            "--dry-run",
+        )
+    },
 }
 
 
@@ -153,6 +181,17 @@ def test_no_folder_for_temporary_files(words, monkeypatch, capsys):
     assert status(words.split()) == 2
     reports = capsys.readouterr().err
     assert reports.endswith(": no folder for temporary files can be written to, as /tmp: set TMPDIR to one\n")
+
+
+def test_several_numbers_of_ranks_are_compared_on_this_machine_alone(monkeypatch, capsys):
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    assert status(["run", "--compare", "1,2", "x.py"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "malt run: --compare measures on this machine alone: run it on one host of the batch system"
+    )
+    monkeypatch.setenv("MALT_SURVIVE", "1")
+    assert status(["run", "--compare", "1,2", "x.py"]) == 2
+    assert "--compare does not go with --survive" in capsys.readouterr().err
 
 
 def test_version(capsys):

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.serial
     ("st", {"status", "stacks"}),
     ("run --s", {"--survive"}),
     ("run -n 4 --tr", {"--trace"}),
+    ("run --comp", {"--compare"}),
     ("graph ha", {"halton"}),
     ("completion z", {"zsh"}),
     ("run -n 4 prog", set()),  # the shell then looks for files

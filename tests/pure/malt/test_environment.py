@@ -13,7 +13,13 @@ USERS = {"PATH": "/bin", "OMPI_MCA_btl": "self,tcp", "PMIX_MCA_gds": "hash", "HY
 OF_THE_JOB = {
     "open mpi": {"PMIX_RANK": "1", "PMIX_NAMESPACE": "x", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_MCA_num_procs": "2"},
     "mpich": {"PMI_RANK": "1", "PMI_FD": "9", "HYDI_CONTROL_FD": "7", "MPI_LOCALNRANKS": "2"},
-    "malt": {"MALT_RANK_PROCESS": "1 2 3", "MALT_JOB_DIR": "/tmp/x", "MALT_CALL": "5", "MALT_SURVIVE": "1"},
+    "malt": {
+        "MALT_RANK_PROCESS": "1 2 3",
+        "MALT_JOB_DIR": "/tmp/x",
+        "MALT_CALL": "5",
+        "MALT_SURVIVE": "1",
+        "MALT_COUNTS": "/tmp/x/counts.jsonl",
+    },
 }
 
 

@@ -1,0 +1,1 @@
+"""`malt run --compare`: a program on several numbers of ranks."""
