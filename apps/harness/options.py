@@ -67,10 +67,13 @@ def add_exchange_every(parser: Any, usual: int, unit: str, more: str = "") -> No
 def settle_exchange_every(options: argparse.Namespace, usual: int, together: bool = False) -> None:
     """Let --exchange-every be a number, or AUTO where it may be: each rank has an interval of its own then. Local.
 
-    `usual`: the number where it may not. `together`: all ranks make as many exchanges. ValueError: AUTO was given.
+    `usual`: the number where it may not, and on one rank. `together`: all ranks make as many exchanges. ValueError:
+    AUTO was given.
     """
     together = together or not str(options.sync).startswith(("asp", "ssp"))
-    if options.exchange_every is None:
+    if malt.size() == 1 and options.exchange_every in (None, AUTO):
+        options.exchange_every = usual  # so that a run repeats
+    elif options.exchange_every is None:
         options.exchange_every = usual if together else AUTO
     elif options.exchange_every == AUTO and together:
         raise ValueError(f"--exchange-every auto: here ranks exchange together: give a number, {usual:,} say")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
@@ -63,7 +64,8 @@ class Learner:
         """The mean loss of the last batch before an exchange."""
         self._batch = options.batch
         self.vectors = []
-        self._exchanges = exchanges_of(options, -(-len(mine) // options.batch), self.vectors)
+        self._paced = partial(exchanges_of, options, -(-len(mine) // options.batch), self.vectors)
+        self._exchanges = self._paced()
         self._connect(options, optimizers)
 
     def _connect(self, options: Namespace, optimizers: Mapping[str, Kind]) -> None:
@@ -127,6 +129,7 @@ class Learner:
             layer[:] = state[f"layer_{place}"]
             optimizer.restore({name: state[f"layer_{place}_{name}"] for name in optimizer.state()})
         self._batches = epochs * -(-len(self._mine) // self._batch)
+        self._exchanges = self._paced(self._batches)
 
     def go_on_from(self, state: Mapping[str, Any], epochs: int) -> None:
         """As `restore`, on a rank that has come back."""
@@ -139,9 +142,9 @@ class Learner:
         common_mean(self.current(), counts=self._batches > 0)
 
 
-def exchanges_of(options: Namespace, batches: int, vectors: Sequence[Any] = ()) -> malt.Exchanges:
-    """When a rank exchanges that has so many batches in an epoch. Local."""
-    return malt.Exchanges(options.exchange_every, epoch=batches or None, first=USUAL, vectors=vectors)
+def exchanges_of(options: Namespace, batches: int, vectors: Sequence[Any] = (), done: int = 0) -> malt.Exchanges:
+    """When a rank exchanges that has so many batches in an epoch, and has `done` some. Local."""
+    return malt.Exchanges(options.exchange_every, epoch=batches or None, first=USUAL, vectors=vectors, done=done)
 
 
 def logits(network: Any, some: Data) -> Weights:

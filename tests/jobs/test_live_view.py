@@ -125,7 +125,7 @@ def test_a_prompt_its_answer_and_lines_of_all_stay_above_the_table(launch):
     assert sorted(lines[1:4]) == ["[0] hello Bob", "[1] b", "warning"]
     title, heading, first, second = lines[4:]
     assert re.fullmatch(r"job \d+, \d+ s: 2 ranks of x.py", title)
-    assert heading.split() == ["rank", "done", "out", "overwritten", "lag"]
+    assert heading.split() == ["rank", "done", "start", "training", "waiting"]
     assert first.split()[-1] == "finished" and second.split() == ["1", "failed:", "killed"]
 
 

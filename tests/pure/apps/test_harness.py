@@ -348,7 +348,8 @@ def test_what_a_program_lacks_is_one_line(monkeypatch, capsys, module, line, lac
     (["--sync", "notify-ack"], False, 70), ([], True, 70), (["--exchange-every", "5"], True, 5),
     (["--exchange-every", "auto"], False, harness.AUTO),
 ])  # fmt: skip
-def test_ranks_that_need_not_exchange_together_find_intervals_of_their_own(words, together, every):
+def test_ranks_that_need_not_exchange_together_find_intervals_of_their_own(words, together, every, monkeypatch):
+    monkeypatch.setattr(malt, "size", lambda: 2)
     parser = harness.Parser()
     harness.add_common_options(parser, epochs=1, exchange_every=70, graph="all", sync="asp")
     options = parser.parse_args(words)
@@ -356,7 +357,15 @@ def test_ranks_that_need_not_exchange_together_find_intervals_of_their_own(words
     assert options.exchange_every == every
 
 
-def test_where_ranks_exchange_together_auto_is_refused():
+def test_one_rank_has_a_number():
+    """So that a run repeats bit by bit."""
+    options = SimpleNamespace(sync="asp", exchange_every=harness.AUTO)
+    harness.settle_exchange_every(options, 70)
+    assert options.exchange_every == 70
+
+
+def test_where_ranks_exchange_together_auto_is_refused(monkeypatch):
+    monkeypatch.setattr(malt, "size", lambda: 2)
     options = SimpleNamespace(sync="bsp", exchange_every=harness.AUTO)
     with pytest.raises(ValueError, match="--exchange-every auto: here ranks exchange together: give a number, 70 say"):
         harness.settle_exchange_every(options, 70)
