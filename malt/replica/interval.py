@@ -14,6 +14,8 @@ from typing import Final
 
 TIMES: Final = 10
 """So many times what an exchange costs is trained between two."""
+TIMES_ALONE: Final = 100
+"""The same on one rank, where it brings nothing."""
 CAP_S: Final = 1.0
 """The most seconds of training between two exchanges, where nobody has said how long an epoch is. Where a link takes
 longer for a message, it is as long as that."""
@@ -36,12 +38,14 @@ class Interval:
     """The counts between two exchanges.
 
     `low`, `high`: bounds; no upper one if None. `epoch`: the counts of an epoch; None: not known. `low` wins where an
-    epoch is short. `first`: the interval at the start, within bounds.
+    epoch is short. `first`: the interval at the start, within bounds. `times`: TIMES or TIMES_ALONE.
     """
 
     def __init__(
-        self, low: int = 1, high: int | None = None, epoch: int | None = None, first: int | None = None
+        self, low: int = 1, high: int | None = None, epoch: int | None = None, first: int | None = None,
+        times: int = TIMES,
     ) -> None:  # fmt: skip
+        self._times = times
         self._low, self._epoch = low, epoch
         most = [one for one in (high, None if epoch is None else epoch // IN_AN_EPOCH) if one is not None]
         self.high: float = max(low, min(most, default=math.inf))
@@ -66,7 +70,7 @@ class Interval:
         self._held_s.append(held_s)
         self._sends.append((trained_s + held_s, sent, superseded))
         self._note_link()
-        wanted_s = TIMES * _median(self._held_s)
+        wanted_s = self._times * _median(self._held_s)
         if self._epoch is None:
             wanted_s = min(wanted_s, CAP_S)
         wish = max(wanted_s, self._link_s) / max(_median(self._per_count_s), _LEAST_S)

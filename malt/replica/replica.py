@@ -17,7 +17,7 @@ from malt.replica.cadence import Cadence
 from malt.replica.changes import Changes
 from malt.replica.exchanges import traffic
 from malt.replica.finishing import Finishing
-from malt.replica.interval import Interval
+from malt.replica.interval import TIMES, TIMES_ALONE, Interval
 from malt.replica.options import AUTO, agreement_on, bounds, changed_of, check_graph, is_by_host, same_of
 from malt.replica.outer import Step
 from malt.replica.pacing import TRIED, Auto, Fixed, Led, Pacing
@@ -55,15 +55,16 @@ class Replica(Finishing):
     integers in a dict or list take the values of rank 0 at the start, and are not exchanged.
 
     `every`: the examples or batches, as counted by `step`, between two exchanges. "auto", the default under "asp" and
-    "ssp:S": an exchange costs a tenth of what is trained between two, on each rank by itself. Its cost is the time that
-    it takes, waits included. The interval begins at 1, changes by a factor of 2 at most, and follows costs. It is as
-    long as a link to another host takes for a message, if that is longer. `every=(low, high)` gives bounds; high may be
-    None. `epoch`: the counts of this rank in an epoch, where they are known: there are at least 8 exchanges in one.
-    Without it no more than a second of training lies between two. `statistics().every` has the interval in use. Under
-    "bsp" and "notify-ack", and with `outer`, `wire`, `top` or `fragments`, the default is 1. Under "bsp" ranks exchange
-    together: with "auto" or bounds they agree on one number after 8 exchanges, or in `agree` before that. It is that of
-    the rank whose exchanges cost most, and is printed, so that `every=` repeats the run. With `outer`, `wire`, `top`
-    and `fragments` it is a ValueError. In malt.simulate, where work takes no time, it is the lower bound, 1 for "auto".
+    "ssp:S": an exchange costs a tenth of what is trained between two, on each rank by itself; on one rank a hundredth.
+    Its cost is the time that it takes, waits included. The interval begins at 1, changes by a factor of 2 at most, and
+    follows costs. It is as long as a link to another host takes for a message, if that is longer. `every=(low, high)`
+    gives bounds; high may be None. `epoch`: the counts of this rank in an epoch, where they are known: there are at
+    least 8 exchanges in one. Without it no more than a second of training lies between two. `statistics().every` has
+    the interval in use. Under "bsp" and "notify-ack", and with `outer`, `wire`, `top` or `fragments`, the default is 1.
+    Under "bsp" ranks exchange together: with "auto" or bounds they agree on one number after 8 exchanges, or in `agree`
+    before that. It is that of the rank whose exchanges cost most, and is printed, so that `every=` repeats the run.
+    With `outer`, `wire`, `top` and `fragments` it is a ValueError. In malt.simulate, where work takes no time, it is
+    the lower bound, 1 for "auto".
 
     `average`: "model": w <- mean of own and received. Along "hierarchical" under "asp" and "ssp:S", which "auto" is on
     several hosts, each weighs the square root of the examples that are new in it here, as a model of another host may
@@ -149,7 +150,8 @@ class Replica(Finishing):
             self._pacing: Pacing = Fixed(low, fragments)
             self._begin(comes_back, graph=graph, sync=sync, check_finite=check_finite)
             if low != high and world.meter is None and not session.in_simulation():
-                far, interval = traffic(self._transport, self.vectors), Interval(low, high, epoch)
+                times = TIMES if self._transport.size > 1 else TIMES_ALONE
+                far, interval = traffic(self._transport, self.vectors), Interval(low, high, epoch, times=times)
                 self._pacing = Auto(interval, self._transport.clock, far, mode.lockstep, self._count)
             self._due_at: float = self._pacing.due_after(self._count)
         self._changes: Changes | None = self._watched()

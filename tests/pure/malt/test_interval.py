@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from malt.replica.interval import CAP_S, IN_AN_EPOCH, Interval
+from malt.replica.interval import CAP_S, IN_AN_EPOCH, TIMES, TIMES_ALONE, Interval
 
 pytestmark = pytest.mark.serial
 
@@ -120,3 +120,12 @@ def test_a_clock_that_stands_still():
     for _ in range(5):
         interval.note(interval.counts, 0.0, 0.0)
     assert interval.counts == 1
+
+
+def test_one_rank_exchanges_less_often():
+    """It exchanges with nobody."""
+    alone, one_of_many = Interval(times=TIMES_ALONE), Interval()
+    for _ in range(20):
+        for interval in (alone, one_of_many):
+            interval.note(interval.counts, 1e-4 * interval.counts, 1e-4)
+    assert (alone.counts, one_of_many.counts) == (TIMES_ALONE, TIMES)
