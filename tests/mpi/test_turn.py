@@ -130,7 +130,7 @@ def test_an_exchange_of_another_thread_ends_before_the_mean_is_taken(monkeypatch
         return merge(*arguments)
 
     monkeypatch.setattr(replica._parts[0], "merge", slow)
-    monkeypatch.setattr(replica, "_take_mean", lambda: (order.append("mean"), going_on.set(), mean()))
+    monkeypatch.setattr(replica, "_take_mean", lambda ends: (order.append("mean"), going_on.set(), mean(ends))[-1])
     stepping = in_thread(replica.step)
     assert entered.wait(5)
     replica.finish()
