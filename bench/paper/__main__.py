@@ -32,14 +32,16 @@ class Scale(NamedTuple):
     shapes: workloads.Scale
     rounds: int
     failing_rows: int
+    until_back: bool
+    """Whether the others wait for the rank that comes back."""
     killed_every_s: float
     goodput_epochs: int
     uncounted: frozenset[str]
     """Workloads whose bytes by graph are left out."""
 
 
-WHOLE = Scale(workloads.WHOLE, 3, 12_000, 30.0, 400, frozenset())
-QUICK = Scale(workloads.QUICK, 1, 9000, 8.0, 40, frozenset({"KDD12"}))
+WHOLE = Scale(workloads.WHOLE, 3, 12_000, False, 30.0, 400, frozenset())
+QUICK = Scale(workloads.QUICK, 1, 9000, True, 8.0, 40, frozenset({"KDD12"}))
 Made = Sequence[Workload]
 
 
@@ -83,7 +85,7 @@ def counted(scale: Scale, made: Made, _: Path) -> dict[str, Any]:
 def killed(scale: Scale, _: Made, folder: Path) -> dict[str, Any]:
     """The objective over seconds with a failure and without one, and goodput where ranks are killed again, in jobs."""
     say(f"{failure.RANKS} ranks, of which one is killed")
-    found = {"failure": failure.curves(scale.failing_rows, folder)}
+    found = {"failure": failure.curves(scale.failing_rows, folder, scale.until_back)}
     say(f"{failure.RANKS} ranks, of which one is killed every {scale.killed_every_s:g} s, and comes back")
     return {**found, "goodput": failure.goodput(scale.killed_every_s, scale.goodput_epochs, folder)}
 

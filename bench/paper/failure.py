@@ -18,17 +18,19 @@ GOODPUT_ROWS = 12_000
 RUNS = ("without", "killed", "rejoined")
 
 
-def curves(rows: int, folder: Path) -> dict[str, Any]:
+def curves(rows: int, folder: Path, until_back: bool) -> dict[str, Any]:
     """Seconds and objective of each epoch without a failure, with one, and where the rank comes back; what the reports
     say of the failure.
+
+    `until_back`: the others wait for the rank, which would else come too late on a machine that is busy.
     """
     own = folder / "failure"
     own.mkdir()
     planted.write(workloads.strings(rows, PLACES), own)
     words = (own, "--no-intercept", "--sync", "bsp", "--exchange-every", EVERY, "--epochs", EPOCHS)
-    struck = ("--killed-in", KILLED_IN)
+    struck, waiting = ("--killed-in", KILLED_IN), ("--until-back",) * until_back
     runs = [jobs.report(RANKS, "bench.paper.struck", *words, *more, options=["--survive", *options])
-            for more, options in (((), ()), (struck, ()), (struck, ("--rejoin",)))]  # fmt: skip
+            for more, options in (((), ()), (struck, ()), ((*struck, *waiting), ("--rejoin",)))]  # fmt: skip
     curves = ([[epoch["seconds"], epoch["objective"]] for epoch in made["epochs"]] for made in runs)
     [lost], [back] = (made["lost_ranks"] for made in runs[1:])
     return {**dict(zip(RUNS, curves, strict=True)), "lost": lost, "back": back, "rows": rows}
