@@ -58,6 +58,30 @@ def agreement_on(least: int, most: int | None, sync: str, returns: bool) -> str 
     return AUTO
 
 
+def checked(
+    parameters: Parameters, mesh: Graph, average: str, sync: str, every: Any, epoch: Any, returns: bool, *,
+    fragments: Any, **changed: Any,
+) -> tuple[tuple[int, int | None], bool, dict[str, Any]]:  # fmt: skip
+    """The bounds of the interval, whether ranks gossip, and what must be the same on all of them.
+
+    `changed`: the arguments `outer`, `wire` and `top`. `returns`: as for `agreement_on`. TypeError, ValueError: an
+    argument is wrong.
+    """
+    same = same_of(parameters, average, mesh, sync)
+    same["fragments"] = arguments.whole("fragments", fragments, 1)
+    same |= changed_of(parameters, average, sync, fragments=fragments, **changed)
+    gossips = changed["outer"] is not None and not mesh.is_complete()
+    if average == "delta" and (changed["wire"] is not None or changed["top"] is not None):
+        check_graph(mesh, gossips, sync)
+    least, most = bounds(every, sync, fragments=fragments, **changed)
+    if least < fragments:
+        raise ValueError(f"fragments must be at most every, {least}, got {fragments}")
+    if epoch is not None:
+        arguments.whole("epoch", epoch, 1)
+    same["every"] = agreement_on(least, most, sync, returns)
+    return (least, most), gossips, same
+
+
 def is_by_host(graph: Any, hosts: Sequence[str]) -> bool:
     """Whether ranks are on several hosts, and `graph` has fewer edges between these than inside them."""
     name = graph.name if isinstance(graph, Graph) else graph

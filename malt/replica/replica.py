@@ -18,7 +18,7 @@ from malt.replica.changes import Changes
 from malt.replica.exchanges import traffic
 from malt.replica.finishing import Finishing
 from malt.replica.interval import TIMES, TIMES_ALONE, Interval
-from malt.replica.options import AUTO, agreement_on, bounds, changed_of, check_graph, is_by_host, same_of
+from malt.replica.options import AUTO, checked, is_by_host
 from malt.replica.outer import Step
 from malt.replica.pacing import TRIED, Auto, Fixed, Led, Pacing
 from malt.replica.parameters import Parameters
@@ -117,19 +117,11 @@ class Replica(Finishing):
         def check() -> tuple[tuple[Parameters, tuple[int, int | None], bool], Mapping[str, Any]]:
             check_name(name)
             parameters, mesh = Parameters(params, set), session_graph(world, graph)
-            same = same_of(parameters, average, mesh, sync)
-            same["fragments"] = arguments.whole("fragments", fragments, 1)
-            same |= changed_of(parameters, average, sync, outer, wire, top, fragments)
-            gossips = outer is not None and not mesh.is_complete()
-            if average == "delta" and (wire is not None or top is not None):
-                check_graph(mesh, gossips, sync)
-            least, most = bounds(every, sync, outer=outer, wire=wire, top=top, fragments=fragments)
-            if least < fragments:
-                raise ValueError(f"fragments must be at most every, {least}, got {fragments}")
-            if epoch is not None:
-                arguments.whole("epoch", epoch, 1)
-            same["every"] = agreement_on(least, most, sync, world.transport.returns is not None)
-            return (parameters, (least, most), gossips), {"name": self.name, **same}
+            bounds, gossips, same = checked(
+                parameters, mesh, average, sync, every, epoch, world.transport.returns is not None,
+                fragments=fragments, outer=outer, wire=wire, top=top,
+            )  # fmt: skip
+            return (parameters, bounds, gossips), {"name": self.name, **same}
 
         with world.transport.calling("malt.Replica"):
             (self._parameters, (low, high), gossips), comes_back = agree_on_replica(world, check)
@@ -150,9 +142,7 @@ class Replica(Finishing):
             self._pacing: Pacing = Fixed(low, fragments)
             self._begin(comes_back, graph=graph, sync=sync, check_finite=check_finite)
             if low != high and world.meter is None and not session.in_simulation():
-                times = TIMES if self._transport.size > 1 else TIMES_ALONE
-                far, interval = traffic(self._transport, self.vectors), Interval(low, high, epoch, times=times)
-                self._pacing = Auto(interval, self._transport.clock, far, mode.lockstep, self._count)
+                self._pacing = self._auto(low, high, epoch)
             self._due_at: float = self._pacing.due_after(self._count)
         self._changes: Changes | None = self._watched()
         self._unchanged: list[str] = []
@@ -293,6 +283,13 @@ class Replica(Finishing):
         return [array for part in self._parts for array in part.outer_state]
 
     # -- private ----------------------------------------------------------------------------------------------
+
+    def _auto(self, low: int, high: int | None, epoch: int | None) -> Auto:
+        """An interval that follows what exchanges cost, and on which ranks agree in lockstep. Local."""
+        transport = self._transport
+        times = TIMES if transport.size > 1 else TIMES_ALONE
+        interval = Interval(low, high, epoch, times=times)
+        return Auto(interval, transport.clock, traffic(transport, self.vectors), self._lockstep, self._count)
 
     def _begin(self, comes_back: bool, **options: Any) -> None:
         """Make the vectors, and take the parameters of the lowest rank. Collective. MemoryError: on all ranks.

@@ -49,6 +49,7 @@ class Rotation(Learner):
         self.items = blocks(self.first_items(), self.sizes, lone_ranks[order], name="the items")
 
     def present(self) -> tuple[int, ...]:
+        """As `Learner.present`: those that pass blocks on."""
         return tuple(self.items.ranks)
 
     def order(self) -> Numbers:
@@ -56,6 +57,7 @@ class Rotation(Learner):
         return self._generator.permutation(len(self.mine)).astype(np.int32)
 
     def learn(self, epoch: int, order: Numbers) -> int:
+        """As `Learner.learn`: on each block while it is here."""
         steps = self._steps(epoch)
         for users in np.array_split(order, self._rounds):
             for visit in self.items.round():
@@ -66,13 +68,16 @@ class Rotation(Learner):
         return int(self.counts.sum())
 
     def end(self) -> None:
+        """As `Learner.end`: no rank waits for a block any more."""
         self.items.barrier()
 
     def newest(self) -> NDArray[np.bool_]:
+        """As `Learner.newest`: of the blocks that this rank holds."""
         mask: NDArray[np.bool_] = self.items.newest()
         return mask
 
     def reported(self) -> dict[str, float | None]:
+        """As `Learner.reported`: the blocks that failed with the rank that held them."""
         return {"passes_lost": self.items.passes_lost}
 
     def _common_items(self) -> Rows:

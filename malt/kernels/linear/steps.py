@@ -50,6 +50,7 @@ def first_step(
     steps = _steps(problem, square)
 
     def tried(some: Iterable[float]) -> list[float]:
+        """The objective that each of the steps leads to."""
         return [_trial(problem, sample, n_features, ranks, eta0) for eta0 in some]
 
     found = dict(share(tried(steps[part])))

@@ -45,6 +45,7 @@ class Momentum:
         self._updates = 0
 
     def update(self, gradient: Weights, step: float) -> None:
+        """As `Optimizer.update`; `gradient` is overwritten."""
         self._step(gradient, step)
         self._updates += 1
         if self._updates % SWEEP_EVERY == 0:
@@ -57,6 +58,7 @@ class Momentum:
         np.add(self._weights, self._velocity, out=self._weights)
 
     def state(self) -> dict[str, Any]:
+        """As `Optimizer.state`: a view of the velocity, and the updates."""
         return {"velocity": self._velocity, "updates": self._updates}
 
     def restore(self, state: Mapping[str, Any]) -> None:
