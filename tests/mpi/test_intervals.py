@@ -138,3 +138,8 @@ def test_without_being_asked_lockstep_exchanges_at_each_step():
             w += 1
             assert replica.step()
         assert replica.statistics().every == 1
+
+
+def test_each_fragment_has_its_turn_within_an_interval():
+    with pytest.raises(ValueError, match="fragments must be at most every, 3, got 4"):
+        malt.Replica([np.zeros(3)] * 4, every=3, fragments=4)
