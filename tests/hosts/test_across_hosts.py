@@ -22,6 +22,7 @@ from bench.hosts.wire import sent_by_host
 s = malt.sharded(1 << 18, "float64")
 malt.barrier()
 before = sent_by_host()
+malt.barrier()  # no rank has pulled from a host that has not read its counter
 for _ in range(10):
     s.pull()
 malt.barrier()
