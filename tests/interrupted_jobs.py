@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 PROGRAM = r"""
-import json, os, random, signal, sys, threading, time
+import json, os, random, signal, sys, time
 import numpy as np
 path, kind, sync, signals, merges, size = *sys.argv[1:4], *map(int, sys.argv[4:7])
 if kind == "compiled":
@@ -43,7 +43,7 @@ def noted(number, frame):
     while at is not None and not (at.f_code.co_filename.endswith(MERGES) or at.f_code is add):
         at = at.f_back
     within += at is not None
-    handler(number, frame)
+    handler(signal.SIGINT, frame)
 from dstorm.queues.calls.direct import DirectCalls
 add = DirectCalls._add.__code__
 
@@ -65,26 +65,15 @@ if malt.rank() != 0:
     shared.close()
     sys.exit()
 
-signal.signal(signal.SIGINT, noted)
+signal.signal(signal.SIGALRM, noted)  # by a timer: a thread would wait for this one to let go of the interpreter
 chance, bad, took = random.Random(1), [], 0.0
 for _ in range(10):
     start = time.perf_counter()
     train()
     took = max(took, time.perf_counter() - start)  # one that merges: under asp not each does
-due, ended = threading.Event(), False
-def interrupt():
-    while True:
-        due.wait()
-        due.clear()
-        if ended:
-            return
-        time.sleep(chance.uniform(0, 2 * took))
-        os.kill(os.getpid(), signal.SIGINT)
-thread = threading.Thread(target=interrupt)
-thread.start()
 while came < signals or (within < merges and came < 20 * signals):
     try:
-        due.set()
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, 2 * took))
         while True:
             train()
     except KeyboardInterrupt:
@@ -93,10 +82,6 @@ while came < signals or (within < merges and came < 20 * signals):
         [saved] = [file[name] for name in file.files if file[name].size == size]
     if torn(saved):
         bad.append(np.unique(saved)[:5].tolist())
-ended = True
-due.set()
-thread.join()
-signal.signal(signal.SIGINT, handler)
 for _ in range(2):  # the first is what may be left of one that was interrupted
     w[:] = END
     exchange()
