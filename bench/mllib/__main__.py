@@ -37,11 +37,16 @@ class Scale(NamedTuple):
     """Steps of sums of batches at most."""
     every: int
     """Of the step sizes of a grid, every so many."""
+    above: float
+    """How far above the optimum a training ends."""
+    drawn: tuple[Way, ...]
+    """The ways whose real ranks are drawn."""
     sizes: tuple[int, ...]
 
 
-WHOLE = Scale(40_000, 20_000, 20_000, 1000, 1000, 1, (10**4, 10**5, 10**6, 10**7))
-QUICK = Scale(20_000, 2000, 20_000, 300, 30, 4, (10**3, 10**4))
+DRAWN = ways.MLLIB, ways.MODEL_TREE, ways.MLLIB_STAR
+WHOLE = Scale(40_000, 20_000, 20_000, 1000, 1000, 1, task.ABOVE, DRAWN, (10**4, 10**5, 10**6, 10**7))
+QUICK = Scale(4000, 500, 4000, 300, 30, 4, 0.1, DRAWN[::2], (10**3,))
 
 
 def measured(scale: Scale, parts: Collection[str], before: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,7 +62,7 @@ def about(scale: Scale) -> dict[str, object]:
     """The numbers in the text of the page."""
     return {
         "rows": scale.rows, "nonzeros": task.NONZEROS, "features": scale.features, "ranks": RANKS, "l2": task.L2,
-        "above": task.ABOVE, "most": scale.most, "rare_features": scale.rare_features, "real_ranks": sizes.RANKS,
+        "above": scale.above, "most": scale.most, "rare_features": scale.rare_features, "real_ranks": sizes.RANKS,
         "size_rows": sizes.ROWS, "iterations": sizes.ITERATIONS,
     }  # fmt: skip
 
@@ -66,7 +71,7 @@ def counts(scale: Scale, _: Mapping[str, Any]) -> dict[str, Any]:
     """Steps and bytes of each way, and the settings of those that are drawn, by simulated ranks."""
     text = text_task(scale)
     found = {"counts": RANKS, "runs": gantt.RANKS}
-    some = {"counts": ways.WAYS, "runs": (ways.MLLIB, ways.MODEL_TREE, ways.MLLIB_STAR)}
+    some = {"counts": ways.WAYS, "runs": scale.drawn}
     return {name: [as_json(one) for one in counted(text, scale, some[name], ranks)] for name, ranks in found.items()}
 
 
@@ -91,7 +96,7 @@ PARTS = {"counts": counts, "sums": compared, "seconds": timed}
 
 def text_task(scale: Scale) -> Task:
     """The task of most figures."""
-    return task.task(task.rows(scale.rows, scale.features, task.TEXT), scale.features)
+    return task.task(task.rows(scale.rows, scale.features, task.TEXT), scale.features, scale.above)
 
 
 def counted(text: Task, scale: Scale, some: tuple[Way, ...], ranks: int) -> Iterator[Count]:
@@ -104,8 +109,8 @@ def counted(text: Task, scale: Scale, some: tuple[Way, ...], ranks: int) -> Iter
 
 def sums(text: Task, scale: Scale, steps: tuple[float, ...]) -> Iterator[tuple[str, list[list[object]]]]:
     """Steps of sums and of means at each step size, an epoch between two, by the name of the rows."""
-    rare = task.task(task.rows(scale.rows, scale.rare_features, task.RARE), scale.rare_features)
-    for name, one in (("a9a", task.task(*task.census())), ("text", text), ("columns alike", rare)):
+    rare = task.task(task.rows(scale.rows, scale.rare_features, task.RARE), scale.rare_features, scale.above)
+    for name, one in (("a9a", task.task(*task.census(), scale.above)), ("text", text), ("columns alike", rare)):
         say(f"sums and means, {name}")
         yield name, [
             [shown(count(one, way, Setting(step, 1.0), scale.most // 10).steps) for way in (ways.SUMS, ways.MLLIB_STAR)]

@@ -40,10 +40,12 @@ class Scale(NamedTuple):
     """Of the real jobs."""
     rounds: int
     """Of the real jobs."""
+    syncs: tuple[str, ...]
+    """Those of the real jobs."""
 
 
-WHOLE = Scale((svm.news, mlp.digits), (120, 120), task.rcv1, (2, 4), 3)
-QUICK = Scale((svm.small, mlp.small), (150, 150), machine.embedded, (2,), 1)
+WHOLE = Scale((svm.news, mlp.digits), (120, 120), task.rcv1, (2, 4), 3, SYNCS)
+QUICK = Scale((svm.small, mlp.small), (40, 40), machine.embedded, (2,), 1, ("asp", "bsp"))
 MEASURED = 7
 """Times that the kernels are timed."""
 PACES = {"even": 1.0, "slow": SLOW}
@@ -109,7 +111,7 @@ def real(scale: Scale, _: Found) -> dict[str, Any]:
     say(f"jobs of {' and '.join(map(str, scale.ranks))} ranks, {scale.rounds} of each mode")
     others = Others()
     rows = scale.real()
-    made = [one._asdict() for one in machine.runs(rows, scale.ranks, scale.rounds)]
+    made = [one._asdict() for one in machine.runs(rows, scale.ranks, scale.rounds, scale.syncs)]
     for one in made:
         one["seconds"] = [seconds if math.isfinite(seconds) else None for seconds in one["seconds"]]
     return {"real": {"name": rows.name, "target": rows.target, "jobs": made}, "others": others.share()}

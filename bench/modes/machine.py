@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import malt
 from apps.linear import reading
 from bench import jobs
-from bench.modes.way import SYNCS
 from bench.svm import task
 
 EMBEDDED_TARGET = 0.37
@@ -31,9 +30,9 @@ class Real(NamedTuple):
     """Of the messages that all ranks have sent until then, the share that was never merged: the median."""
 
 
-def runs(rows: task.Task, ranks: tuple[int, ...], rounds: int) -> Iterator[Real]:
-    """What each mode has taken on so many ranks, in turns: a round is a run of each, with a seed of its own."""
-    found: dict[tuple[int, str], list[jobs.Report]] = {(size, sync): [] for size in ranks for sync in SYNCS}
+def runs(rows: task.Task, ranks: tuple[int, ...], rounds: int, syncs: tuple[str, ...]) -> Iterator[Real]:
+    """What each of these modes has taken on so many ranks, in turns: a round is a run of each, with its own seed."""
+    found: dict[tuple[int, str], list[jobs.Report]] = {(size, sync): [] for size in ranks for sync in syncs}
     for seed in range(rounds):
         for (size, sync), made in found.items():
             options = ("--graph", "all", "--sync", sync, "--epochs", rows.epochs, "--seed", seed)

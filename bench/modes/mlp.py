@@ -122,4 +122,4 @@ def digits() -> Mlp:
 def small() -> Mlp:
     """The digits of scikit-learn."""
     options = ("--hidden", 32, "--batch", 16, "--step", 0.05)
-    return Mlp("the digits of scikit-learn", None, options, 2, 0.25)
+    return Mlp("the digits of scikit-learn", None, options, 2, 1.0)

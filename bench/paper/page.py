@@ -238,7 +238,7 @@ def _host_numbers(measured: Measured) -> dict[str, Any]:
 def _byte_numbers(measured: Measured) -> dict[str, float]:
     graphs = {one["name"]: one["graphs"] for one in measured["traffic"]}
     fewer = {name: found["all"]["dense"] / found["all"]["sent"] for name, found in graphs.items()}
-    sparse = [fewer[name] for name in ("RCV1", "webspam", "KDD12") if name in fewer]
+    sparse = [fewer[name] for name in ("RCV1", "webspam", "KDD12")]
     messages = {graph: graphs["RCV1"][graph]["messages"] for graph in ("halton", "all")}
     return {"sparse_least": min(sparse), "sparse_most": max(sparse), "marks": 1 / fewer["alpha"] - 1, **messages}
 

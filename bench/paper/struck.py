@@ -24,6 +24,8 @@ from bench.svm.paced import Paced
 
 PACE_S = 100e-6
 """Seconds that a rank takes for a row."""
+_PAUSE_S = 0.01
+"""Between two exchanges of those that wait: the rank that starts needs the cores."""
 
 
 class Strikes:
@@ -68,6 +70,7 @@ class Trainer(sgd.Trainer):
             while self._options.until_back and epoch > self._options.killed_in and len(malt.alive()) < malt.size():
                 self._learner.learn(part[:0])
                 self._learner.exchange()
+                time.sleep(_PAUSE_S)
         return len(order)
 
 

@@ -13,6 +13,7 @@ import malt
 from apps.mf import planted as planted_ratings
 from apps.mlp import planted as planted_clicks
 from bench import jobs
+from bench.angel import rows as text
 from bench.mf import ratings
 from bench.mf.comparison import CLOSE
 from bench.mllib import task
@@ -22,6 +23,8 @@ from bench.svm.task import L2, RCV1
 Array = np.ndarray[Any, Any]
 CLICKS_HIDDEN = 16
 """Neurons of the hidden layer of apps.mlp for rows, by default."""
+_FEW_CLICKS = 6000, 10_000
+"""Rows and features, in place of those of apps.mlp."""
 EXCHANGES = 5
 """Of an epoch of a linear SVM on simulated ranks."""
 LETTERS = 4
@@ -72,14 +75,14 @@ class Scale(NamedTuple):
     """Features of web pages that occur at all."""
     page_length: int
     """Features of a page, drawn with replacement."""
-    is_film: bool
-    """Whether ratings are as many as a film site's."""
+    is_whole: bool
+    """Whether news stories are those at hand, and ratings as many as a film site's."""
     news: tuple[int, int]
     """Rows of `many_news`, and epochs of several ranks."""
 
 
 WHOLE = Scale(80_000, 150_000, 8000, 10**7, 680_000, 3700, True, (planted.ROWS, 20))
-QUICK = Scale(4000, 6000, 1000, 10**6, 68_000, 370, False, (6000, 4))
+QUICK = Scale(2000, 2000, 500, 10**5, 6800, 100, False, (6000, 4))
 
 
 def made(scale: Scale, folder: Path, say: Callable[[str], None]) -> Iterator[Workload]:
@@ -89,9 +92,10 @@ def made(scale: Scale, folder: Path, say: Callable[[str], None]) -> Iterator[Wor
         yield make(scale, folder)
 
 
-def _news(_: Scale, folder: Path) -> Workload:
-    if not RCV1.exists():
-        return svm("RCV1", planted.made(), folder, 3000)
+def _news(scale: Scale, folder: Path) -> Workload:
+    if not (scale.is_whole and RCV1.exists()):
+        rows = scale.news[0]
+        return svm("RCV1", planted.made(count=rows), folder, min(3000, rows // 10))
     return _svm_of("RCV1", malt.open_svmlight(RCV1), ("apps.svm", RCV1), 3000)._replace(close=CLOSE, epochs=(15, 30))
 
 
@@ -109,7 +113,7 @@ def _web_pages(scale: Scale, folder: Path) -> Workload:
 
 
 def _films(scale: Scale, folder: Path) -> Workload:
-    if not scale.is_film:
+    if not scale.is_whole:
         rows, sides = planted_ratings.planted(0)[0].ratings.size, (planted_ratings.USERS, planted_ratings.ITEMS)
         words: tuple[object, ...] = ("--problem", "small")
     else:
@@ -124,12 +128,19 @@ def _films(scale: Scale, folder: Path) -> Workload:
     )  # fmt: skip
 
 
-def _clicks(_: Scale, folder: Path) -> Workload:
-    weights = CLICKS_HIDDEN * (planted_clicks.FEATURES + 1) + CLICKS_HIDDEN + 1
-    words = ("apps.mlp", "--problem", "clicks", "--graph", "all", "--exchange-every", 5)
+def _clicks(scale: Scale, folder: Path) -> Workload:
+    if scale.is_whole:
+        rows, features, values = planted_clicks.TRAINED, planted_clicks.FEATURES, planted_clicks.VALUES
+        words: tuple[object, ...] = ("--problem", "clicks")
+    else:
+        rows, features, values = *_FEW_CLICKS, task.NONZEROS
+        file = folder / "clicks.svm"
+        text.write(file, rows, features)
+        words = (file, "--test", file)
+    weights = CLICKS_HIDDEN * (features + 1) + CLICKS_HIDDEN + 1
+    words = ("apps.mlp", *words, "--graph", "all", "--exchange-every", 5)
     return Workload(
-        "KDD12", "network, one hidden layer", planted_clicks.TRAINED, weights, planted_clicks.VALUES, words, (),
-        "test_logloss", 1.02, (2, 2),
+        "KDD12", "network, one hidden layer", rows, weights, values, words, (), "test_logloss", 1.02, (2, 2)
     )  # fmt: skip
 
 

@@ -79,7 +79,7 @@ BEGUN = """
 import os, time
 from mpi4py import MPI
 file = os.path.join(os.environ["MALT_JOB_DIR"], f"begun-{MPI.COMM_WORLD.rank}")
-end = time.time() + 10
+end = time.time() + 60
 while not os.path.exists(file) and time.time() < end:
     time.sleep(0.01)
 print("reported" if os.path.exists(file) else "not reported", flush=True)

@@ -99,11 +99,14 @@ v = malt.vector(10)
 for _ in range(20):
     v.scatter()
     v.gather()
+numbers = malt.allgather(os.getpid())
 malt.barrier()
 if malt.rank() == 1 and how == "is killed":
     os.kill(os.getpid(), signal.SIGKILL)
 if malt.rank() == 1:
     sys.exit(0)
+while how == "is killed" and os.path.exists(f"/proc/{numbers[1]}"):
+    time.sleep(0.01)
 end = time.time() + (1 if how == "is killed" else 6)
 while time.time() < end:
     if how == "ends early":

@@ -43,10 +43,10 @@ def test_a_pull_moves_its_bytes_once(hosts):
 
 @pytest.mark.thorough
 def test_a_program_trains_as_on_one_host(hosts):
-    words = ["-m", "apps.svm", "--sync", "bsp", "--epochs", "2"]
-    across = hosts.malt("a", "-n", "4", "--hosts", "a:2,b:2", *words)
+    words = ["-m", "apps.svm", "--sync", "bsp", "--epochs", "1"]
+    across = hosts.malt("a", "-n", "3", "--hosts", "a:2,b:1", *words)
     assert across.returncode == 0, across.stderr
-    alone = hosts.malt("a", "-n", "4", *words)
+    alone = hosts.malt("a", "-n", "3", *words)
     final = re.compile("^final: .*", re.M)
     assert final.findall(across.stdout) == final.findall(alone.stdout) != []
     hosts.until_clean()

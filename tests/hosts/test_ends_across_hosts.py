@@ -17,10 +17,16 @@ import malt
 malt.init()
 malt.vector(1000)
 malt.barrier()
+def until_asked():
+    while not os.path.exists("/tmp/asked"):
+        time.sleep(0.01)
+    os.remove("/tmp/asked")
 print("running", flush=True)
 {}
 """
-SOON_S = 10.0
+ASK = "touch /tmp/asked"
+SOON_S = 20.0
+"""Less than SILENCE_S, after which a host ends what runs there by itself."""
 
 
 class Run:
@@ -75,12 +81,14 @@ def test_a_rank_that_is_killed_on_another_host_ends_the_job(hosts):
 @pytest.mark.thorough
 @pytest.mark.parametrize(("last_lines", "limit_s", "ended", "line"), [
     ("time.sleep(100)", SOON_S, 1, f"nothing was heard of host b for {CUT_OFF_S:.0f} s, by a link that is down, say"),
-    ("time.sleep(3)\nif malt.rank() == 0: sys.exit(5)\ntime.sleep(100)", SOON_S + 3, 5,
+    ("if malt.rank() == 0:\n    until_asked()\n    sys.exit(5)\ntime.sleep(100)", SOON_S, 5,
      f"host b does not answer: within {SILENCE_S:.0f} s it ends by itself"),
 ], ids=["no-failure", "a-failure"])  # fmt: skip
 def test_the_job_ends_while_a_link_is_down(last_lines, limit_s, ended, line, hosts):
     run = Run(hosts, last_lines)
     hosts.link("b", "down")
+    if ended == 5:
+        hosts.shell("a", ASK)
     status, errors = run.end(limit_s)
     assert status == ended
     assert f"malt run: {line}" in errors
@@ -104,9 +112,10 @@ def test_the_job_goes_on_while_a_host_is_busy(hosts):
 
 @pytest.mark.thorough
 def test_the_job_ends_when_all_ranks_have_and_mpiexec_has_not(hosts):
-    run = Run(hosts, "time.sleep(2)")
+    run = Run(hosts, "if malt.rank() == 1: until_asked()")
     hosts.shell("b", "kill -STOP $(ps -e -o pid=,comm= | grep -E 'prted|hydra_pmi' | while read p c; do echo $p; done)")
-    status, errors = run.end(2 + 2 * SOON_S)
+    hosts.shell("b", ASK)
+    status, errors = run.end(2 * SOON_S)
     assert status == 0
     assert "malt run: all ranks have ended, and mpiexec has not: the job is ended" in errors
     hosts.until_clean()

@@ -7,7 +7,8 @@ import sys
 import pytest
 from host_network import ROOT
 
-LOOP = """
+STOP_S = 4.0
+LOOP = f"""
 import time
 import malt
 malt.init()
@@ -15,16 +16,20 @@ malt.barrier()
 malt.init(deadline_s=2.0)
 v = malt.vector(1000, sync="bsp")
 print("begun", flush=True)
-for step in range(20):
+before, later = time.monotonic(), 0
+while later < 5:  # steps after that in which the job was suspended
     end = time.process_time() + 0.1
     while malt.rank() and time.process_time() < end:
         pass
+    now = time.monotonic()
+    v.array[:] = v.array[0] > 0 or now - before > {STOP_S} - 1  # the mean is the same on both
+    before = now
     v.scatter()
     v.gather()
+    later += v.array[0] > 0
     malt.barrier()
 print("ends", malt.alive(), flush=True)
 """
-STOP_S = 4.0
 LAUNCHER = "pgrep -f '^[^ ]*python -m [m]alt run'"
 STATES = "for p in $(pgrep -f '^[^ ]*python [^ ]*runner/[p]rogram.py'); do cut -d' ' -f3 /proc/$p/stat; done"
 """The states of the ranks of a host: T where they are stopped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ pytest.importorskip("numba")
 import malt
 from apps.harness import BadInput
 from apps.linear.roc import area
-from apps.mlp import modelfile, planted, program
+from apps.mlp import modelfile, planted, program, rows
 
 pytestmark = pytest.mark.serial
 
@@ -130,12 +131,11 @@ def test_it_sends_the_rows_that_were_touched(report, monkeypatch):
 
 
 @pytest.mark.thorough
-def test_several_ranks_are_as_good_as_one(report):
+def test_several_ranks_are_as_good_as_one(report, monkeypatch):
     """A linear model has 0.8396 at the best of its penalties."""
-    alone, *several = (
-        report(ranks, "--problem", "clicks", "--sync", "bsp")["final"]["test_auc"] for ranks in (1, 2, 4)
-    )
-    assert min(several) > 0.995 * alone and alone > 0.842
+    monkeypatch.setitem(rows.PROBLEMS, "clicks", cache(planted.clicks))  # made once, not by each rank
+    one, four = (report(ranks, "--problem", "clicks", "--sync", "bsp")["final"]["test_auc"] for ranks in (1, 4))
+    assert four > 0.995 * one and one > 0.842
 
 
 @pytest.mark.thorough

@@ -23,6 +23,7 @@ from malt.runner.reporting import CALL, CONTROL_NAME, CONTROL_SERVER
 pytestmark = pytest.mark.serial
 KEY = "3c" * 32
 PROGRAM = str(Path(__file__).parents[2] / "malt" / "runner" / "program.py")
+SOON_S = 30
 
 
 @pytest.fixture
@@ -33,12 +34,12 @@ def open_control_server(tmp_path, monkeypatch):
 
 
 def connected(server, key=KEY):
-    return server_of_dstorm.call((server.addresses[0], server.port), key, CONTROL_NAME, 2, 5)
+    return server_of_dstorm.call((server.addresses[0], server.port), key, CONTROL_NAME, 2, SOON_S)
 
 
 def call(server, *lines):
     with connected(server) as connection:
-        connection.settimeout(5)
+        connection.settimeout(SOON_S)
         connection.sendall(b"".join(lines))
         with contextlib.suppress(ConnectionResetError):  # a stranger's
             with contextlib.suppress(OSError):  # it is closed already
@@ -91,7 +92,7 @@ def caller(open_control_server):
 
 
 def wait_for(name, folder):
-    end = time.monotonic() + 5
+    end = time.monotonic() + SOON_S
     while name not in files(folder):
         assert time.monotonic() < end, files(folder)
         time.sleep(0.001)
@@ -194,7 +195,7 @@ if not {{ends_well}}:
     raise ValueError
 if os.fork() == 0:  # a child that outlives the rank keeps nothing of the connection
     os.closerange(0, 3)
-    end = time.monotonic() + 10
+    end = time.monotonic() + {2 * SOON_S}
     while not pathlib.Path(__file__).with_name("ended-2").exists() and time.monotonic() < end:
         time.sleep(0.01)
     os._exit(0)
@@ -211,7 +212,7 @@ def test_a_rank_on_another_host_connects(ends_well, open_control_server, tmp_pat
     environment = job_environment | {CONTROL_SERVER: endpoint, "MALT_JOB_DIR": "/nowhere", "PMIX_RANK": "2"}
     environment |= {"MALT_FAILURE_DIR": str(tmp_path / "there")}
     subprocess.run([sys.executable, PROGRAM, program], env=environment, capture_output=True, timeout=200)
-    end = time.monotonic() + 5
+    end = time.monotonic() + SOON_S
     while "ended-2" not in files(tmp_path) and time.monotonic() < end:
         time.sleep(0.01)
     reports = ["finished-2"] if ends_well else ["left-2", "rank-2.txt"]

@@ -7,12 +7,12 @@ import os
 import re
 import subprocess
 import sys
-import time
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from processes import wait_for
 
 from malt.commands.doctor import command, extras, hosts
 from malt.commands.doctor.findings import FAIL, OK, WARN, Facts, Finding, Outcome, can_run, judge, record, text
@@ -286,10 +286,7 @@ def test_a_job_that_hangs(job_environment, monkeypatch, tmp_path):
         if "begun" in outcome.messages:
             break
     assert (outcome.status, examination) == (None, None) and "begun" in outcome.messages
-    end = time.monotonic() + 5
-    while processes_with(f"MALT_TEST={tmp_path}") and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not processes_with(f"MALT_TEST={tmp_path}")
+    wait_for(lambda: not processes_with(f"MALT_TEST={tmp_path}"))
 
 
 def processes_with(variable):

@@ -21,6 +21,8 @@ from apps.harness import BadInput
 pytestmark = pytest.mark.serial
 
 FEW = ["--walks", 3, "--length", 20, "--dim", 10]
+NODES = 2_000
+"""Of a large graph."""
 KEPT = [0, 1, 4, 5, 6]
 """The dimensions of 7 that ranks 0 and 2 of 3 have."""
 
@@ -163,14 +165,14 @@ def test_a_model_of_other_nodes_is_refused(simulated, tmp_path, capsys):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("ranks", [1, 4])
-def test_communities_of_a_large_graph_are_recovered(job_environment, tmp_path, ranks):
-    edges, communities = planted.graph(3, 5_000, 10)
+def test_communities_of_a_large_graph_are_recovered(job_environment, tmp_path):
+    """By several ranks, which have the vectors of one, as is tested above."""
+    edges, communities = planted.graph(3, NODES, 10)
     np.savetxt(tmp_path / "edges", edges, "%d")
-    np.savetxt(tmp_path / "labels", np.stack([np.arange(5_000), communities], axis=1), "%d")
+    np.savetxt(tmp_path / "labels", np.stack([np.arange(NODES), communities], axis=1), "%d")
     options = ["--walks", 3, "--length", 20, "--dim", 32, "--step", 0.1, "--exchange-every", 500]
     files = [tmp_path / "edges", "--labels", tmp_path / "labels"]
-    done = as_job("apps.embed", job_environment)(*files, *options, ranks=ranks)
+    done = as_job("apps.embed", job_environment)(*files, *options, ranks=2)
     assert float(last_line(done, r"final: loss [\d.]+ NMI ([\d.]+) model [0-9a-f]{64}")[0]) >= 0.9
 
 

@@ -175,14 +175,22 @@ PLACES = (
 )  # fmt: skip
 
 
+FEW = ["--trees", "5"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The report of a run in which no rank fails."""
+    return on_simulated_ranks(program.run, tmp_path_factory.mktemp("whole"))(2, *FEW)[0]
+
+
 @pytest.mark.thorough
 @needs_openmpi
 @pytest.mark.parametrize("at", [1, 16, 17, 28])
-def test_a_rank_is_killed_and_the_trees_are_the_same(start, report, tmp_path, at):
+def test_a_rank_is_killed_and_the_trees_are_the_same(start, whole, tmp_path, at):
     """It dies as a tree begins, before or after histograms are added up, and before losses are."""
-    file, words = tmp_path / "killed.json", ["--trees", "5"]
-    whole = report(2, *words)
-    job = start(killed_at(at, "apps.gbdt", *PLACES), *words, "--json", str(file), ranks=3)
+    file = tmp_path / "killed.json"
+    job = start(killed_at(at, "apps.gbdt", *PLACES), *FEW, "--json", str(file), ranks=3)
     assert job.end() == 0, job.output
     made = json.loads(file.read_text())
     assert [lost["rank"] for lost in made["lost_ranks"]] == [1]

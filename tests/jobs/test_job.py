@@ -232,7 +232,7 @@ def test_only_processes_of_the_job_are_killed(tmp_path, malt_environment):
     hook = """import subprocess, sys
         other = subprocess.Popen(["sh", "-c", "sleep 0.3; setsid sleep 250 >&- 2>&- & echo $! > " + sys.argv[1]])
         from malt.launch import job"""
-    launcher = supervise(tmp_path, malt_environment, "sleep 0.5; sleep 250 & echo $! > {0}/1.pid; kill -9 $$", hook)
+    launcher = supervise(tmp_path, malt_environment, "until [ -s {0}/other ]; do sleep 0.1; done; " + KILLED, hook)
     launcher.communicate(timeout=200)
     assert launcher.returncode == 137
     spared = int((tmp_path / "other").read_text())
@@ -275,7 +275,7 @@ def test_mpiexec_is_not_ended_while_it_has_something_to_print(read, monkeypatch,
     monkeypatch.setattr(supervisor, "_is_read", lambda: read)
     monkeypatch.setattr(supervisor, "FAILED_S", 0.1)
     ended = tmp_path / "ended"
-    command = ["sh", "-c", f"sleep 1; touch {ended}"]
+    command = ["sh", "-c", f"sleep {100 if read else 1}; touch {ended}"]
     output = Output(tmp_path, 0)
     job = Supervised(command, os.environ, Signals(), Departure(tmp_path, 0), 10, output)
     output.start()

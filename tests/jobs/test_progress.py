@@ -233,17 +233,20 @@ def compute():  # in C, without the GIL
     while time.perf_counter() - start < {seconds}:
         hashlib.pbkdf2_hmac("sha256", b"", b"", 50_000)
     seconds = time.perf_counter() - start
-    return seconds, (time.process_time() - time.thread_time() - cpu) / seconds
+    return start + seconds, seconds, (time.process_time() - time.thread_time() - cpu) / seconds
 
 v = malt.vector(2**18)  # 1 MB
 v.scatter()
 answer = dict(rank=malt.rank(), hosts=len(set(malt.init().transport.hosts)), computed_s=[], scattered_s=[], merged=[])
+ends = []  # of computations and scatters: both ranks have one clock
 answer["threads"] = [thread.name for thread in threading.enumerate()]
 for repeat in range({repeats}):
     malt.barrier()
     v.gather()
     if malt.rank() == 0:
-        answer["computed_s"].append(compute()[0])
+        end, seconds, _ = compute()
+        ends.append(end)
+        answer["computed_s"].append(seconds)
         answer["merged"].append(v.gather().count)
     else:
         time.sleep(0.1)
@@ -251,10 +254,12 @@ for repeat in range({repeats}):
         v.scatter()
         if malt.init().transport.carrier is not None:  # the scatter does not wait until its message is there
             malt.init().transport.carrier.drain("scatter")
-        answer["scattered_s"].append(time.perf_counter() - start)
+        ends.append(time.perf_counter())
+        answer["scattered_s"].append(ends[-1] - start)
+answer["ends"] = ends
 malt.barrier()
 if malt.rank() == 0:
-    answer["shares"] = [compute()[1] for _ in range(3)]
+    answer["shares"] = [compute()[2] for _ in range(3)]
 malt.barrier()
 sys.stdout.write(json.dumps(answer) + "\\n")
 """
@@ -267,20 +272,19 @@ def median(numbers):
 
 
 @pytest.mark.thorough
-def test_without_help_a_scatter_takes_as_long_as_its_receiver_computes(job):
+def test_without_help_a_scatter_ends_after_its_receiver_has_computed(job):
     """Otherwise the other tests would prove nothing."""
     (computing, scattering), _ = job(ALONE + COMPUTING.format(repeats=3, seconds=0.5))
     assert computing["hosts"] == 2 and HELPER not in computing["threads"]
-    assert median(scattering["scattered_s"]) > 0.7 * (median(computing["computed_s"]) - 0.1)
-    assert median(scattering["scattered_s"]) > 0.2
+    assert all(scattered > computed for scattered, computed in zip(scattering["ends"], computing["ends"], strict=True))
 
 
 def test_a_scatter_arrives_while_its_receiver_computes(job):
-    (computing, scattering), stderr = job(COMPUTING.format(repeats=7, seconds=1.0))
+    (computing, scattering), stderr = job(COMPUTING.format(repeats=3, seconds=1.0))
     print(f"median {1e3 * median(scattering['scattered_s']):.1f} ms, thread {100 * min(computing['shares']):.1f} %")
     assert computing["hosts"] == 2 and HELPER in computing["threads"]
-    assert median(scattering["scattered_s"]) < 0.1 < min(computing["computed_s"])
-    assert computing["merged"] == [1] * 7  # it was there when the computation ended
+    assert median(scattering["scattered_s"]) < 0.5 * min(computing["computed_s"])
+    assert computing["merged"] == [1] * 3  # it was there when the computation ended
     assert min(computing["shares"]) < 0.05  # without traffic; a thread costs more where others use its caches, too
     assert stderr == ""
 
@@ -315,15 +319,15 @@ def test_a_transfer_thread_that_waits_leaves_its_core_to_others(job, library):
 def test_the_librarys_own_thread(job, library):
     if library.family != "openmpi":
         pytest.skip(f"{library} has no progress thread that is worth its cost")
-    (computing, scattering), _ = job(COMPUTING.format(repeats=7, seconds=0.5), **{OPENMPI_THREAD: "1"})
+    (computing, scattering), _ = job(COMPUTING.format(repeats=5, seconds=0.5), **{OPENMPI_THREAD: "1"})
     print(f"median {1e3 * median(scattering['scattered_s']):.1f} ms")
     assert computing["hosts"] == 2 and HELPER not in computing["threads"] + scattering["threads"]
-    assert median(scattering["scattered_s"]) < 0.3 < min(computing["computed_s"])
+    assert median(scattering["scattered_s"]) < 0.5 * min(computing["computed_s"])
 
 
 @pytest.mark.thorough
 def test_serialized_calls_take_turns_with_the_helper(job):
-    (computing, scattering), stderr = job(COMPUTING.format(repeats=7, seconds=0.5), MPI4PY_RC_THREAD_LEVEL="serialized")
+    (computing, scattering), stderr = job(COMPUTING.format(repeats=5, seconds=0.5), MPI4PY_RC_THREAD_LEVEL="serialized")
     assert HELPER in computing["threads"]
     assert median(scattering["scattered_s"]) < 0.5 * min(computing["computed_s"])
     assert stderr == progress.ADVICE[True] + "\n"

@@ -146,7 +146,7 @@ if {}:
     os.close(1)
     os.close(2)
 open(sys.argv[1] + "/ready", "w").close()
-time.sleep(20)
+time.sleep(100)
 """
 
 
@@ -164,7 +164,7 @@ def test_ctrl_c_just_before_a_wait_for_the_launcher(has_closed, tmp_path, monkey
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         running._run_job(tmp_path, [])
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.thorough

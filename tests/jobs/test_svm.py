@@ -293,14 +293,14 @@ class TestRcv1:
     """The reference: an optimum of 0.18855, and a test accuracy of 0.941."""
 
     @pytest.mark.parametrize(("ranks", "sync"), [(1, "asp"), (4, "bsp")])
-    def test_reaches_the_optimum_within_one_percent(self, svm, data, ranks, sync):
-        """Under asp the objective of several ranks depends on how far they drift apart on a busy machine."""
+    def test_reaches_the_optimum_within_one_percent(self, alone, data, ranks, sync):
+        """On simulated ranks, jobs are in the next test. Under asp several ranks may drift apart on a busy machine."""
         train, test = (data / "rcv1-ccat" / name for name in ("train.svm.xz", "test.svm.xz"))
         options = ["--l2", 1e-4, "--no-intercept", "--epochs", 10, "--sync", sync]
-        objective, accuracy, _ = final(svm(train, "--test", test, *options, ranks=ranks))
+        objective, accuracy, _ = final(alone(train, "--test", test, *options, ranks=ranks))
         assert objective <= 0.1905 and accuracy >= 0.938
 
-    @pytest.mark.parametrize("ranks", [1, 2, 4])
+    @pytest.mark.parametrize("ranks", [1, 4])
     def test_the_duality_gap_closes(self, svm, data, tmp_path, ranks):
         report = tmp_path / "report.json"
         options = ["--l2", 1e-4, "--no-intercept", "--optimizer", "dual", "--json", report]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from bench import __main__ as program
-from bench import document, jobs, picture, rows
+from bench import document, jobs, picture, rows, timing
 from bench.pages import network, primitives, torch
 from bench.rows import Row, rated, timed
 from bench.svm import planted
@@ -21,17 +21,18 @@ from malt.kernels import linear
 pytestmark = pytest.mark.serial
 
 
-def test_contenders_take_turns_and_are_timed_alike():
-    calls = []
+def test_contenders_take_turns_and_are_timed_alike(monkeypatch):
+    calls, now = [], [0.0]
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def work(name, seconds):
         calls.append(name)
-        time.sleep(seconds)
+        now[0] += seconds
 
     times = alternate({"a": lambda: work("a", 0.001), "b": lambda: work("b", 0.004)}, rounds=4, calls=2)
     assert calls[:8] == ["a", "a", "b", "b", "b", "b", "a", "a"]  # the order rotates
-    assert [len(taken) for taken in times.values()] == [4, 4]
-    assert 2 < ratio(times["b"], times["a"]) < 5
+    assert times == {"a": pytest.approx([0.001] * 4), "b": pytest.approx([0.004] * 4)}
+    assert ratio(times["b"], times["a"]) == pytest.approx(4)
 
 
 def test_a_row_is_the_median_of_pairs():

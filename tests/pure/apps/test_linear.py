@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import lzma
 import math
-import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -414,22 +412,19 @@ def test_a9a_reaches_its_target(generator):
 
 @pytest.mark.serial
 @pytest.mark.thorough
-def test_compiled_kernels_are_cached(tmp_path):
+def test_compiled_kernels_are_cached():
     """A second process loads the kernels. So ranks that wait for the first do not compile."""
     program = """
 from malt.kernels.linear.compiled import kernel
 kernel.compile()
-print(sum(dispatcher.stats.cache_misses.total() for dispatcher, _ in kernel.signed))"""
+stats = [dispatcher.stats for dispatcher, _ in kernel.signed]
+print(sum(one.cache_misses.total() for one in stats), len(stats) - sum(one.cache_hits.total() for one in stats))"""
 
-    def misses():
-        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-        done = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True)
-        return int(done.stdout)
+    def compiled():
+        return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
 
-    assert misses() > 0
-    start_s = time.perf_counter()
-    assert misses() == 0
-    assert time.perf_counter() - start_s < 20
+    compiled()  # what is not there yet
+    assert compiled() == "0 0\n"
 
 
 @pytest.mark.parametrize("intercept", [False, True])

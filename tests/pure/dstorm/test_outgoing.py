@@ -550,6 +550,10 @@ SCENARIOS = [
 ]
 
 
+TELLING = SCENARIOS[2]
+"""Some schedule of it catches each of the mutants."""
+
+
 def header_first_or_last(stages):
     """Two orders of arrival: that in which a stage was put, its header last, and the same from its end."""
     yield [piece for stage in stages for piece in stage]
@@ -612,5 +616,4 @@ MUTANTS = [
 def test_some_schedule_catches(mutant, monkeypatch, few_retries):
     mutant(monkeypatch)
     with pytest.raises((Violation, AssertionError)):
-        for scenario, newest in product(SCENARIOS, (True, False)):
-            played(scenario, newest)
+        played(TELLING, newest=False)
