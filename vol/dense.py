@@ -62,9 +62,10 @@ class DenseVector(Vector):
 
     def _compile(self) -> None:
         """Make the compiled calls for the present neighbours, if there are any. Local."""
-        if not self._check_finite:
-            calls = self._queues, self._flat, self._topology.seen.outs, self._topology.seen.ins
-            self._at_once = compiled.calls(*calls) or direct.calls(*calls)
+        calls = self._queues, self._flat, self._topology.seen.outs, self._topology.seen.ins
+        self._at_once = compiled.calls(*calls, self._check_finite)
+        if self._at_once is None and not self._check_finite:
+            self._at_once = direct.calls(*calls)
         if self._at_once is not None and not self._consistency.lockstep:
             self._before = Before(self._at_once.before)
 

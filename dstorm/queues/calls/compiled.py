@@ -66,10 +66,13 @@ def load(kind: str) -> Kernels | None:
         return None
 
 
-def calls(queues: Queues, array: NDArray[Any], outs: Phases, ins: Phases) -> CompiledCalls | None:
+def calls(
+    queues: Queues, array: NDArray[Any], outs: Phases, ins: Phases, check_finite: bool = False
+) -> CompiledCalls | None:  # fmt: skip
     """The calls that send and merge `array`, flat; None where there are none. Local.
 
     `outs`, `ins`: the neighbours by phase. There are none where a step has other neighbours than the next one.
+    `check_finite`: messages that are not finite are left to the code in Python. In lockstep all are.
     """
     if outs != (tuple(queues.outbox.edges),) or ins != (tuple(queues.inbox.edges),):
         return None
@@ -77,14 +80,16 @@ def calls(queues: Queues, array: NDArray[Any], outs: Phases, ins: Phases) -> Com
     is_plain = array.dtype.char in "fd" and array.dtype.isnative and array.flags.aligned and array.size > 0
     if not is_plain or (mode.acknowledges and not mode.lockstep) or not ranks <= queues.window.addresses.keys():
         return None
+    if check_finite and mode.lockstep:
+        return None
     made = kernels(array.dtype.char) if len(ranks) > 1 else None
-    return CompiledCalls(queues, made, array) if made is not None else None
+    return CompiledCalls(queues, made, array, check_finite) if made is not None else None
 
 
 class CompiledCalls:
     """The compiled calls of one vector: each is a whole send or merge, or changes nothing. The constructor is Local."""
 
-    def __init__(self, queues: Queues, kernels: Kernels, array: NDArray[Any]) -> None:
+    def __init__(self, queues: Queues, kernels: Kernels, array: NDArray[Any], check_finite: bool) -> None:
         self._queues, self._transport, self._waiting = queues, queues.transport, queues.waiting
         self._scatter, self._gather, self._places = kernels
         self._nbytes, self._lockstep = array.nbytes, queues.consistency.lockstep
@@ -93,7 +98,7 @@ class CompiledCalls:
         """The values of the array from before a merge, but in lockstep, until the merge is known to be whole."""
         staleness = queues.consistency.staleness
         self._ahead = headstart.STEPS if staleness is None else staleness
-        self._out, self._in = self._table_to_send(), self._table_to_gather(array.itemsize)
+        self._out, self._in = self._table_to_send(), self._table_to_gather(array.itemsize, check_finite)
         self.adopted(array)
         self._out_address, self._in_address = _address(self._out), _address(self._in)
         self._out_words, self._in_words = self._out.data, self._in.data
@@ -113,12 +118,12 @@ class CompiledCalls:
             words += [at[rank] + layout.acknowledgement(rank, peer), 0, 0, 0, *slots]
         return np.array(words, np.uint64)
 
-    def _table_to_gather(self, item_nbytes: int) -> NDArray[np.uint64]:
+    def _table_to_gather(self, item_nbytes: int, check_finite: bool) -> NDArray[np.uint64]:
         queues, layout, rank = self._queues, self._queues.layout, self._transport.rank
         at, edges = queues.window.addresses, queues.inbox.edges
         words = [0, self._nbytes, layout.depth, len(edges), self._lockstep, self._ahead, item_nbytes]
         words += [sum(peer < rank for peer in edges), _address(self._block), self._block.size, _address(self.before)]
-        words += [_LOOKS_AT_ONCE if self._lockstep else 0]
+        words += [_LOOKS_AT_ONCE if self._lockstep else 0, check_finite]
         for peer in edges:
             slots = [at[rank] + slot for slot in layout.slots(peer, rank)]
             words += [at[peer] + layout.acknowledgement(peer, rank), 0, 0, 0, *slots]

@@ -30,11 +30,11 @@ ARRAY, NBYTES, DEPTH, EDGES = range(4)
 """Of both tables: the address of the array, its length, the slots of an edge, the number of edges."""
 IN_FLIGHT, OUT_EDGES = 4, 5
 """Of a table to send: the most unacknowledged messages (0: receivers acknowledge none); where the edges begin."""
-LOCKSTEP, AHEAD, ITEM_NBYTES, PLACE, BLOCK, BLOCK_SIZE, BEFORE, LOOKS, IN_EDGES = range(4, 13)
+LOCKSTEP, AHEAD, ITEM_NBYTES, PLACE, BLOCK, BLOCK_SIZE, BEFORE, LOOKS, CHECKED, IN_EDGES = range(4, 14)
 """Of a table to gather: whether messages of one step are merged; how many steps a peer may be behind; the length of an
 element; the place of the array in the sum; an array for sums of blocks, its length; an array for the values from before
-the merge, unless in lockstep; how often more a gather in lockstep looks for messages that have not come; where the
-edges begin."""
+the merge, unless in lockstep; how often more a gather in lockstep looks for messages that have not come; whether the
+result must be finite, but in lockstep; where the edges begin."""
 ACKNOWLEDGEMENT, SETTLED, NUMBER, STEP, SLOTS = range(5)
 """Of an edge: the address of the acknowledgement; the newest message sent, or taken; the number and the step of the
 message merged (number 0: none); the addresses of its slots."""
@@ -343,8 +343,9 @@ def _gather(table: Any, step: Any, is_mean: bool, kind: Any) -> int:
     if count == 0:
         return DONE
     _fence()
-    _blend(table, lockstep, count, kind(count + 1 if is_mean else 1))
+    is_usual = _blend(table, lockstep, count, kind(count + 1 if is_mean else 1))
     _fence()
+    done = DONE if is_usual else UNUSUAL
     for k in range(_load(table, EDGES)):
         edge = _edge(table, IN_EDGES, k)
         number = _load(edge, NUMBER)
@@ -353,11 +354,12 @@ def _gather(table: Any, step: Any, is_mean: bool, kind: Any) -> int:
         elif number != _0:
             is_sound, again, _, state, _, _ = _read(_slot(edge, number, _load(table, DEPTH)))
             if not is_sound or again != number or state != _WHOLE:
-                _copy(_load(table, ARRAY), _load(table, BEFORE), _load(table, NBYTES))
-                return OVERWRITTEN + np.int64(k)
+                done = OVERWRITTEN + np.int64(k)
     if lockstep:
         _fence()
-    return DONE
+    elif done != DONE:
+        _copy(_load(table, ARRAY), _load(table, BEFORE), _load(table, NBYTES))
+    return done
 
 
 @_inlined
@@ -399,11 +401,13 @@ def _find_newest(table: Any, edge: Any, step: Any) -> int:
 
 
 @_inlined
-def _blend(table: Any, lockstep: bool, count: int, divisor: Any) -> None:
+def _blend(table: Any, lockstep: bool, count: int, divisor: Any) -> bool:
     """Replace the array by the sum of the terms in rank order, over `divisor`, an element.
 
-    It works block by block. Unless in lockstep it keeps the values of a block before it changes them.
+    It works block by block. Unless in lockstep it keeps the values of a block before it changes them. It returns
+    whether the result is finite, where that is to be checked: then all messages are.
     """
+    is_finite = True
     nbytes, block_nbytes = _load(table, NBYTES), _load(table, BLOCK_SIZE) * _load(table, ITEM_NBYTES)
     other, before = _0, _0  # the payload, where there is one; the same where it comes before the array
     for k in range(_load(table, EDGES)):
@@ -421,6 +425,17 @@ def _blend(table: Any, lockstep: bool, count: int, divisor: Any) -> None:
             _add_one(own, other + start, before == _0, some // _load(table, ITEM_NBYTES), divisor)
         else:
             _add_all(table, start, some // _load(table, ITEM_NBYTES), divisor)
+        if _load(table, CHECKED) != _0:
+            is_finite &= _is_finite(_pointer(own, divisor), some // _load(table, ITEM_NBYTES))
+    return is_finite
+
+
+@_inlined
+def _is_finite(values: Any, size: Any) -> bool:
+    is_finite = True
+    for j in range(size):
+        is_finite &= values[j] - values[j] == 0
+    return is_finite
 
 
 @_inlined

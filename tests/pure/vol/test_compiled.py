@@ -97,7 +97,7 @@ def calls(chance, vectors, rounds):
         else:
             yield from (chance.choice([("scatter", rank), ("gather", rank)]) for rank in order)
         if turn == rounds // 2 and chance.random() < 0.3:
-            vectors[order[0]].array[0] = np.nan
+            vectors[order[0]].array[-1] = chance.choice([np.nan, np.inf, -np.inf])
         if turn == rounds - 3 and not mode.waits:
             yield "close", order[0]
             vectors = [v for v in vectors if not v.closed]
@@ -110,7 +110,8 @@ def play(seed, kernels, monkeypatch):
     size, sync = chance.choice([2, 2, 3, 5]), chance.choice(["asp", "bsp", "ssp:1", "notify-ack"])
     length, dtype = chance.choice([1, 7, 1000, 20_000]), chance.choice(["f4", "f8", "f2"])
     depth = chance.choice([2, 3] if sync == "bsp" else [1, 2, 3])
-    parts, vectors = group(size, length, dtype, sync, depth, chance.choice(["all", "all", "ring"]))
+    made = chance.choice(["all", "all", "ring"])
+    parts, vectors = group(size, length, dtype, sync, depth, made, check_finite=chance.random() < 0.5)
     log = []
     for call, rank in calls(chance, vectors, 12):
         v, unusual = vectors[rank], chance.random() < 0.15
@@ -141,7 +142,8 @@ def test_they_do_what_the_calls_in_python_do(seed, monkeypatch):
 
         monkeypatch.setattr(CompiledCalls, name, noted)
     for game in range(8 * seed, 8 * seed + 8):
-        ours, theirs = (play(game, kernels, monkeypatch) for kernels in (compiled.load, lambda kind: None))
+        with np.errstate(all="ignore"):
+            ours, theirs = (play(game, kernels, monkeypatch) for kernels in (compiled.load, lambda kind: None))
         for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
             assert one == other, f"seed {game}, place {place}"
     for name in ("send", "merge"):
@@ -164,6 +166,24 @@ def test_of_nans_of_two_signs_all_ranks_keep_the_same(size, dtype, kernels, monk
             v.gather()
         assert len({v.array.tobytes() for v in vectors}) == 1, length
         assert np.isnan(vectors[0].array).all()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("place", [0, 8191, 8192, 20_002])
+def test_a_message_that_is_not_finite_is_left_to_the_calls_in_python(place, dtype, monkeypatch):
+    monkeypatch.setattr(compiled, "kernels", compiled.load)
+    _, (v, other) = group(2, 20_003, dtype, "asp", check_finite=True)
+    before = v.array.copy()
+    other.scatter()
+    assert v._at_once.merge(True)[0] == (1,) and (v.array == (before + other.array) / 2).all()
+    for bad in (np.nan, np.inf, -np.inf):
+        before, other.array[place] = v.array.copy(), bad
+        other.scatter()
+        assert v._at_once.merge(True) is None
+        np.testing.assert_array_equal(v.array, before)
+        assert v.gather().senders == ()
+        np.testing.assert_array_equal(v.array, before)
+    assert v.statistics().refused == 3
 
 
 def test_they_are_used_where_the_program_has_imported_numba(monkeypatch):
