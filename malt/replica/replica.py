@@ -504,13 +504,16 @@ class Replica(Finishing):
         if self._changes is not None:
             self._changes.check(self._parameters.arrays)
             self._unchanged = self._changes.unchanged
-        mine = {"_stepped": self.has_stepped, "_unchanged": self._unchanged, "_warned": self._warned}
+        mine = {
+            "_stepped": self.has_stepped, "_unchanged": self._unchanged, "_warned": self._warned,
+            "_count": float(self._count), "_agreed": self._agreed_at is not None,
+        }  # fmt: skip
         if ends:
             return {"name": self.name, **mine}
         found = [self._parameters.arrays[place] for place in self._parameters.floats]
         kinds = [[list(array.shape), array.dtype.str] for array in found]
         exchanges = self._turns if self._lockstep else None
-        return {"name": self.name, "exchanges": exchanges, **mine, "_kinds": kinds, "_count": float(self._count)}
+        return {"name": self.name, "exchanges": exchanges, **mine, "_kinds": kinds}
 
     def _warn_of_unchanged(self, reports: Sequence[Mapping[str, Any]]) -> None:
         """Warn of arrays that changed on no rank that counted a step, unless a rank has warned already. Local."""

@@ -127,7 +127,7 @@ def test_a_finished_job_run_again_has_the_same_model(tmp_path, monkeypatch, caps
 
 @pytest.fixture
 def evaluated(tmp_path, monkeypatch, capsys):
-    """evaluated(example, made): what each of two ranks ends with. They stop early and together, and one of them says so.
+    """evaluated(example, made): what each of two ranks ends with. They stop early and together, and one says so.
 
     `made`: the end of the line that makes what exchanges. Work takes no time: by itself it would exchange at each step.
     """
