@@ -20,10 +20,11 @@ X = (torch.exp(-(place**2)) + 0.4 * torch.randn(PICTURES, SIDE, SIDE))[:, None]
 model = nn.Sequential(
     nn.Conv2d(1, 8, 5), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 4)
 )
+malt.seed(0)  # each rank draws numbers of its own from here on, as for dropout
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-optimizer = malt.torch.Optimizer(optimizer, model, every=10, sync="bsp")
+optimizer = malt.torch.Optimizer(optimizer, model)
 for epoch in range(EPOCHS):
-    order = torch.from_numpy(malt.shard(torch.randperm(TRAINED).numpy()))
+    order = torch.from_numpy(malt.shard(TRAINED, shuffle=True, seed=epoch))
     for rows in order.split(BATCH):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(X[rows]), y[rows]).backward()

@@ -32,4 +32,25 @@ def partners(
     found = agreeing or {rank: one["_own"] for rank, one in reports.items()}
     if world.rank in found and (problem := difference(found)):
         raise ValueError(f"{call}: {problem}")
+    if len(agreeing) == 1:
+        [alone] = agreeing
+        if line := _told_alone(alone, {rank: one["_own"] for rank, one in reports.items()}):
+            world.report(line)
     return not agreeing, found
+
+
+def _told_alone(rank: int, reports: Mapping[int, Mapping[str, Any]]) -> str:
+    """What to say of `rank`, the only one that agrees, where no rank has agreed before. "": it may mean to. Pure.
+
+    A rank that trains for longer than the others agrees alone, too. So it is told only where it has counted no more.
+    """
+    everyone = reports.values()
+    if any(one.get("_agreed", True) for one in everyone) or len({one["name"] for one in everyone}) > 1:
+        return ""
+    others = [one["_count"] for other, one in reports.items() if other != rank]
+    if not 0 < reports[rank]["_count"] <= min(others, default=0):
+        return ""
+    return (
+        f"malt: {reports[rank]['name']}: rank {rank} called agree() and no other rank did: they wait in finish(). So "
+        "it goes on with its own model: call agree() on all ranks"
+    )

@@ -134,6 +134,8 @@ class Replica(Finishing):
             self._turn, self._is_exchanging = Turn(), False
             self._cadence, self._steps_to_reading = Cadence(self._transport.clock()), 1
             self._finished = False
+            self._agreed_at: int | None = None
+            """The count at which all ranks had one model last. None: they have not agreed on one since the start."""
             self._check_finite = check_finite
             self._parts: list[Part] = []
             self._under_way: list[Part] = []
@@ -253,6 +255,11 @@ class Replica(Finishing):
     def has_stepped(self) -> bool:
         """Whether this rank has counted a step. Local."""
         return self._count > 0
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether this rank has counted a step since all ranks had one model. Local."""
+        return self._count > (self._agreed_at or 0)
 
     def _closed_error(self, call: str, why: str) -> ClosedError:
         return ClosedError(f"Replica.{call}: {children.refusal() if self._parts[0].vector.disowned else why}")
@@ -405,6 +412,7 @@ class Replica(Finishing):
                 part.start_again(self._parameters.arrays)
             if self._changes is not None:
                 self._watch_on(self._changes, self._parameters.arrays)
+        self._agreed_at = self._count
 
     @interruption.whole
     def _exchange(self) -> None:
@@ -496,13 +504,16 @@ class Replica(Finishing):
         if self._changes is not None:
             self._changes.check(self._parameters.arrays)
             self._unchanged = self._changes.unchanged
-        mine = {"_stepped": self.has_stepped, "_unchanged": self._unchanged, "_warned": self._warned}
+        mine = {
+            "_stepped": self.has_stepped, "_unchanged": self._unchanged, "_warned": self._warned,
+            "_count": float(self._count), "_agreed": self._agreed_at is not None,
+        }  # fmt: skip
         if ends:
             return {"name": self.name, **mine}
         found = [self._parameters.arrays[place] for place in self._parameters.floats]
         kinds = [[list(array.shape), array.dtype.str] for array in found]
         exchanges = self._turns if self._lockstep else None
-        return {"name": self.name, "exchanges": exchanges, **mine, "_kinds": kinds, "_count": float(self._count)}
+        return {"name": self.name, "exchanges": exchanges, **mine, "_kinds": kinds}
 
     def _warn_of_unchanged(self, reports: Sequence[Mapping[str, Any]]) -> None:
         """Warn of arrays that changed on no rank that counted a step, unless a rank has warned already. Local."""

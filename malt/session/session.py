@@ -203,11 +203,11 @@ def finalize() -> None:
 
 
 def _warn_of_unfinished() -> None:
-    """Warn, on the lowest rank, of Replicas that were neither finished nor closed. Local."""
+    """Warn, on the lowest rank, of Replicas that have trained on and were neither finished nor closed. Local."""
     current = _simulated.get() or _world
     if current is None or current.closed:
         return
-    names = [replica.name for replica in current.replicas if replica.has_stepped]
+    names = [replica.name for replica in current.replicas if replica.is_apart]
     if names:
         why = "neither finish() nor close() was called: every rank has a model of its own"
         current.report(f"malt: {', '.join(names)}: {why}")

@@ -6,6 +6,7 @@ from functools import wraps
 from types import new_class
 from typing import Any, Final, NoReturn
 
+from malt.replica.totals import ReplicaStatistics
 from malt.sklearn.averaging import Averaging
 
 _NEWOBJ: Final = 2
@@ -27,6 +28,7 @@ def average(
     average="model"; by default as often as that is worth its cost. `graph`, `sync`, `epoch`: as there; `epoch` counts
     calls, too. clone, copy and pickle make a plain estimator of it. `fit` is refused.
 
+    - `model.statistics()`: as of a Replica, with the interval in use.
     - `model.finish()`: all ranks end with one and the same model, that of the ranks that have called partial_fit; it is
       collective. Ranks may make different numbers of calls, or none.
     - The first call of partial_fit is collective. Where a rank calls `finish` without one, that is.
@@ -80,6 +82,13 @@ class Averaged:
         ClosedError: the call follows finish. Other errors: as of malt.Replica.agree.
         """
         self._averaging.agree()
+
+    def statistics(self) -> ReplicaStatistics:
+        """The totals of all vectors, and the interval in use. Local; any thread may call it at any time.
+
+        Before the first partial_fit, and where counts are added up, nothing is exchanged, and all totals are 0.
+        """
+        return self._averaging.statistics()
 
     def __sklearn_clone__(self) -> Any:
         from sklearn.base import clone

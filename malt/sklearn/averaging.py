@@ -15,6 +15,7 @@ from malt.files.values import joined, pack, parted
 from malt.replica.options import bounds
 from malt.replica.partners import call_of, partners
 from malt.replica.replica import Replica
+from malt.replica.totals import ReplicaStatistics
 from malt.session import session
 from malt.session.graphs import session_graph
 from malt.sklearn.states import Counts, State, state_of
@@ -101,6 +102,10 @@ class Averaging:
         if not self._begun:
             self._begin(None)
         self._take_mean(ends=False)
+
+    def statistics(self) -> ReplicaStatistics:
+        """Those of the Replica. Local."""
+        return ReplicaStatistics() if self._replica is None else self._replica.statistics()
 
     # -- private ----------------------------------------------------------------------------------------------
 

@@ -121,9 +121,20 @@ def difference(reports: Mapping[int, Sequence[Any]]) -> str:
                 return (
                     f"malt.shard, call {call}: rank {lowest} gave {_in_words(*first)}, rank {rank} gave "
                     f"{_in_words(*other)}; all must give the same rows, in the same order, or some are trained on "
-                    "twice and some never"
+                    f"twice and some never{_remedy(first, other)}"
                 )
     return ""
+
+
+def _remedy(first: Sequence[Any], other: Sequence[Any]) -> str:
+    """What to do where as many rows of one kind are in another order, as it seems."""
+    (*shape, number, _), (*other_shape, other_number, _) = first, other
+    if shape != other_shape or number == other_number:
+        return ""
+    return (
+        ": if they are shuffled, ranks draw from different generators: "
+        "malt.shard(len(rows), shuffle=True, seed=epoch) has one order for all"
+    )
 
 
 def _in_words(count: int, kind: str, number: int, seed: int | None) -> str:

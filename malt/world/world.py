@@ -69,8 +69,8 @@ class OpenReplica(Paced, Protocol):
     name: str
 
     @property
-    def has_stepped(self) -> bool:
-        """Whether it has counted a step."""
+    def is_apart(self) -> bool:
+        """Whether it has counted a step since all ranks had one model."""
 
 
 class World:

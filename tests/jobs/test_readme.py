@@ -125,16 +125,59 @@ def test_a_finished_job_run_again_has_the_same_model(tmp_path, monkeypatch, caps
     assert len(set(losses(capsys.readouterr().out))) == 1
 
 
-def test_all_ranks_evaluate_one_model_and_stop_together(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    ranks = []
-    malt.simulate(lambda rank: ranks.append(exec(EXAMPLES["evaluate"], found := {}) or found), 2)
-    first, second = capsys.readouterr().out.splitlines()
-    assert first == second and 3 <= ranks[0]["epoch"] == ranks[1]["epoch"] < 49, "they stop early"
+@pytest.fixture
+def evaluated(tmp_path, monkeypatch, capsys):
+    """evaluated(example, made): what each of two ranks ends with. They stop early and together, and one says so.
+
+    `made`: the end of the line that makes what exchanges. Work takes no time: by itself it would exchange at each step.
+    """
+
+    def evaluated(example, made):
+        monkeypatch.chdir(tmp_path)
+        assert EXAMPLES[example].count(made + ")\n") == 1
+        program = EXAMPLES[example].replace(made + ")\n", made + ", every=20)\n")
+        ranks = []
+        malt.simulate(lambda rank: ranks.append(exec(program, found := {}) or found), 2)
+        assert len(capsys.readouterr().out.splitlines()) == 1
+        assert ranks[0]["epoch"] == ranks[1]["epoch"] and ranks[0]["waited"] == 3, "they stop early"
+        assert ranks[0]["best"] == ranks[1]["best"] and ranks[0]["score"] == ranks[1]["score"]
+        return ranks
+
+    return evaluated
+
+
+def test_all_ranks_evaluate_one_model_stop_together_and_end_with_the_best(evaluated):
+    ranks = evaluated("evaluate", "malt.Replica(w")
     saved = malt.files.load_npz("best.npz")["w"]
-    assert all(one["best_w"].tobytes() == saved.tobytes() != one["w"].tobytes() for one in ranks)
-    losses = np.log1p(np.exp(-ranks[0]["y"] * (ranks[0]["X"] @ saved)))[3000:]
-    assert ranks[0]["best"] == pytest.approx(losses.mean()) and losses.mean() < np.log(2)
+    assert all(one["w"].tobytes() == saved.tobytes() for one in ranks)
+    losses = np.log1p(np.exp(-ranks[0]["y"] * (ranks[0]["X"] @ saved)))
+    assert ranks[0]["best"] == pytest.approx(losses[3000:4000].mean())
+    assert ranks[0]["score"]["loss"] == pytest.approx(losses[4000:].mean()) and losses[4000:].mean() < np.log(2)
+
+
+@pytest.mark.thorough
+def test_a_network_of_torch_ends_with_the_best(evaluated):
+    torch = pytest.importorskip("torch")
+    ranks = evaluated("evaluate-torch", "model.parameters(), lr=0.05, momentum=0.9), model")
+    saved = torch.load("best.pt")
+    states = [one["model"].state_dict() for one in ranks]
+    assert all(torch.equal(state[name], saved[name]) for state in states for name in saved)
+    X, y, model = (ranks[0][name] for name in ("X", "y", "model"))
+    with torch.no_grad():
+        losses = torch.nn.functional.cross_entropy(model(X), y, reduction="none")
+    assert ranks[0]["best"] == pytest.approx(losses[3000:4000].mean().item(), rel=1e-5)
+    assert ranks[0]["score"] == pytest.approx(losses[4000:].mean().item(), rel=1e-5) and ranks[0]["score"] < 0.5
+
+
+@pytest.mark.thorough
+def test_a_loop_of_scikit_learn_ends_with_the_best(evaluated):
+    joblib = pytest.importorskip("joblib")
+    ranks = evaluated("evaluate-sklearn", "SGDClassifier(alpha=0.01, random_state=0)")
+    saved, X, y = joblib.load("best.joblib"), ranks[0]["X"], ranks[0]["y"]
+    assert type(saved).__name__ == "SGDClassifier", "a plain one"
+    assert all(one["best_model"].coef_.tobytes() == saved.coef_.tobytes() for one in ranks)
+    assert ranks[0]["best"] == pytest.approx(saved.score(X[1000:1400], y[1000:1400]))
+    assert ranks[0]["score"] == pytest.approx(saved.score(X[1400:], y[1400:])) and ranks[0]["score"] > 0.8
 
 
 @pytest.mark.thorough

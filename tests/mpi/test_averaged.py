@@ -106,7 +106,10 @@ def test_all_ranks_agree_and_go_on(everywhere, kind):
 
     def live(rank):
         model, X = average(estimator(kind, random_state=0), every=2), rows(1)[0]
+        assert model.statistics().sent == 0
         train(model, 3 + rank)
+        found = model.statistics()
+        assert found.every == 2 and (found.sent > 0) == (malt.size() > 1)
         model.agree()
         assert alike(model.predict(X).tobytes()) and alike(model.score(*rows(1)).hex().encode())
         if rank:

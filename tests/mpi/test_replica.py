@@ -374,11 +374,13 @@ class TestAfterTheEnd:
         malt.finalize()
         capfd.readouterr()
         train("lost", lambda replica: replica.step())
+        train("later", lambda replica: (replica.step(), replica.agree(), replica.step()))
         train("idle", lambda replica: None)
         train("left", lambda replica: (replica.step(), replica.close()))
         train("ended", lambda replica: (replica.step(), replica.finish()))
+        train("agreed", lambda replica: (replica.step(), replica.agree()))
         malt.finalize()
-        warning = "malt: lost: neither finish() nor close() was called: every rank has a model of its own\n"
+        warning = "malt: lost, later: neither finish() nor close() was called: every rank has a model of its own\n"
         assert capfd.readouterr().err == (warning if malt.rank() == 0 else "")
 
     def test_step_after_finish(self):

@@ -162,6 +162,41 @@ def test_a_rank_that_finishes_is_left_out_and_waits():
         assert (a == (0 + 3 * 2) / 4).all() and (b == (0 + 3 * 4) / 4).all()
 
 
+@pytest.mark.parametrize("is_usual", [False, True])
+def test_a_rank_that_agrees_alone_is_told_once_unless_it_trains_for_longer(capfd, is_usual):
+    """As under `if malt.lowest()`, where the others make all their steps meanwhile."""
+
+    def live(rank):
+        w = np.zeros(2)
+        replica = malt.Replica(w, name="one")
+        for epoch in range(3):
+            w += rank + 1
+            replica.step(10)
+            if epoch == 0 and is_usual:
+                replica.agree()
+            if rank == 0 and epoch:
+                replica.agree()
+        replica.finish()
+
+    malt.simulate(live, 3)
+    line = "malt: one: rank 0 called agree() and no other rank did: they wait in finish(). "
+    told = line + "So it goes on with its own model: call agree() on all ranks\n"
+    assert capfd.readouterr().err == ("" if is_usual else told)
+
+
+def test_a_rank_that_trains_for_longer_agrees_alone_in_silence(capfd):
+    def live(rank):
+        replica = malt.Replica(np.zeros(2))
+        for _ in range(3 if rank == 0 else 2):
+            replica.step(10)
+        if rank == 0:
+            replica.agree()
+        replica.finish()
+
+    malt.simulate(live, 3)
+    assert "agree()" not in capfd.readouterr().err
+
+
 def test_a_model_weighs_the_examples_since_the_mean():
     """Between hosts: the square root of 25 of them against that of 100."""
 

@@ -74,6 +74,18 @@ def test_rows_of_many_zeros_in_another_order():
     assert difference({0: noted(labels), 1: noted(labels[::-1])})
 
 
+REMEDY = "ranks draw from different generators: malt.shard(len(rows), shuffle=True, seed=epoch) has one order for all"
+
+
+def test_as_many_rows_in_another_order_are_the_work_of_generators():
+    def told(one, other, **options):
+        return difference({0: noted(one), 1: noted(other, **options)})
+
+    assert told(RANDOM, RANDOM[::-1]).endswith(f"twice and some never: if they are shuffled, {REMEDY}")
+    others = [told(RANDOM, RANDOM[1:]), told(RANDOM, RANDOM.astype("f4")), told(9, 8), told(RANDOM, RANDOM, seed=3)]
+    assert all(one.endswith("twice and some never") for one in others)
+
+
 def test_another_seed():
     message = difference({0: noted(RANDOM), 1: noted(RANDOM, seed=3)})
     assert "rank 1 gave 500 rows of float64, checksum" in message and ", shuffled with seed 3; all must" in message
