@@ -40,6 +40,8 @@ class Averaging(Learner):
             capacity=capacity(ratings),
         )  # fmt: skip
         vectors.append(self.items)
+        self._sent = 0
+        """The messages sent up to the last exchange."""
 
     def take(self) -> Numbers:
         new = super().take()
@@ -91,10 +93,10 @@ class Averaging(Learner):
         """
         self._touched &= self._is_shared
         if malt.size() > 1:
-            before = self.items.statistics().sent
             self.items.scatter(rows=self._touched)
             self.items.gather(malt.AVG)
-            self.rows_sent += int(np.count_nonzero(self._touched)) * (self.items.statistics().sent - before)
+            sent, self._sent = self._sent, self.items.statistics().sent
+            self.rows_sent += int(np.count_nonzero(self._touched)) * (self._sent - sent)
         self._touched[:] = False
 
     def end(self) -> None:
