@@ -143,8 +143,7 @@ class Replica(Finishing):
             self._followers: list[Replica] = []
             self._pacing: Pacing = Fixed(low, fragments)
             self._begin(comes_back, graph=graph, sync=sync, check_finite=check_finite)
-            if low != high and world.meter is None and not session.in_simulation():
-                self._pacing = self._auto(low, high, epoch)
+            self._pacing = self._paced(low, high, epoch)
             self._due_at: float = self._pacing.due_after(self._count)
         self._changes: Changes | None = self._watched()
         self._unchanged: list[str] = []
@@ -291,9 +290,11 @@ class Replica(Finishing):
 
     # -- private ----------------------------------------------------------------------------------------------
 
-    def _auto(self, low: int, high: int | None, epoch: int | None) -> Auto:
-        """An interval that follows what exchanges cost, and on which ranks agree in lockstep. Local."""
+    def _paced(self, low: int, high: int | None, epoch: int | None) -> Pacing:
+        """The fixed interval, or one that follows what exchanges cost, on which ranks agree in lockstep. Local."""
         transport = self._transport
+        if low == high or self._world.meter is not None or session.in_simulation():
+            return self._pacing
         times = TIMES if transport.size > 1 else TIMES_ALONE
         interval = Interval(low, high, epoch, times=times)
         return Auto(interval, transport.clock, traffic(transport, self.vectors), self._lockstep, self._count)

@@ -343,9 +343,9 @@ def _gather(table: Any, step: Any, is_mean: bool, kind: Any) -> int:
     if count == 0:
         return DONE
     _fence()
-    is_usual = _blend(table, lockstep, count, kind(count + 1 if is_mean else 1))
+    is_finite = _blend(table, lockstep, count, kind(count + 1 if is_mean else 1))
     _fence()
-    done = DONE if is_usual else UNUSUAL
+    done = DONE if is_finite else UNUSUAL
     for k in range(_load(table, EDGES)):
         edge = _edge(table, IN_EDGES, k)
         number = _load(edge, NUMBER)

@@ -62,6 +62,7 @@ class Momentum:
         return {"velocity": self._velocity, "updates": self._updates}
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """As `Optimizer.restore`: copies the velocity."""
         self._velocity[:], self._updates = state["velocity"], int(state["updates"])
 
 
@@ -82,6 +83,7 @@ class Adam:
         self._updates = 0
 
     def update(self, gradient: Weights, step: float) -> None:
+        """As `Optimizer.update`; `gradient` is overwritten."""
         self._updates += 1
         root = (1 - self.SQUARE**self._updates) ** 0.5
         self._step(gradient, step * root / (1 - self.MEAN**self._updates), self.EPSILON * root)
@@ -105,9 +107,11 @@ class Adam:
         np.subtract(self._weights, scratch, out=self._weights)
 
     def state(self) -> dict[str, Any]:
+        """As `Optimizer.state`: views of both means, and the updates."""
         return {"mean": self._mean, "square": self._square, "updates": self._updates}
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """As `Optimizer.restore`: copies both means."""
         self._mean[:], self._square[:], self._updates = state["mean"], state["square"], int(state["updates"])
 
 
@@ -122,6 +126,7 @@ class Adagrad:
         self._scratch = np.empty_like(weights)
 
     def update(self, gradient: Weights, step: float) -> None:
+        """As `Optimizer.update`; `gradient` is overwritten."""
         np.multiply(gradient, gradient, out=self._scratch)
         np.add(self._squares, self._scratch, out=self._squares)
         np.sqrt(self._squares, out=self._scratch)
@@ -131,9 +136,11 @@ class Adagrad:
         np.subtract(self._weights, gradient, out=self._weights)
 
     def state(self) -> dict[str, Any]:
+        """As `Optimizer.state`: a view of the sums of squares."""
         return {"squares": self._squares}
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """As `Optimizer.restore`: copies the sums of squares."""
         self._squares[:] = state["squares"]
 
 

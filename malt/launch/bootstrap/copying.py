@@ -57,6 +57,7 @@ def copy(hosts: Sequence[str], shell: Sequence[str], contents: Contents, where: 
     wanted = {"folders": where, "python": _VERSION, "machine": platform.machine(), "working": os.getcwd()}
 
     def to(host: str, note: Note) -> str:
+        """Copy to one host; return what is wrong, or ""."""
         words = [*shell, host, f"exec python3 -I -c {shlex.quote(START)}"]
         own = [os.path.realpath(sys.executable), "-I", "-c", START]
         with _started(own if host == HERE else words, note) as process:
