@@ -146,8 +146,10 @@ def _run(chosen: argparse.Namespace, program: list[str]) -> int:
     check_program(words)
     where = placement(chosen.hosts, chosen.hostfile, chosen.n, environ)
     wanted = Job(chosen.n, words, where, survive, display, metrics, trace, chosen.rejoin)
-    library = _library(chosen.mpi)
-    mpiexec, machine = find_mpiexec(library, environ), this_machine()
+    needs_mpi = survive is None or not all(is_here(host.name) for host in where)
+    library = _library(chosen.mpi) if needs_mpi else None
+    mpiexec = "" if survive or library is None else find_mpiexec(library, environ)
+    machine = this_machine()
 
     def line(environ: Mapping[str, str]) -> Line:
         """The line that starts the job in this environment. Pure."""

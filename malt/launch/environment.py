@@ -16,6 +16,8 @@ _OURS = (
     RANK_PROCESS, FAILURE_DIR, JOB_DIR, CONTROL_SERVER, CALL, SURVIVE, RESTART, METRICS, COUNTS, TRACE, RANK, SIZE,
     HOST_SIZE, REJOIN, INCARNATION,
 )  # fmt: skip
+_ASKED = {SURVIVE, METRICS, TRACE}
+"""Those of them that a user may set."""
 _MPI = (
     "OMPI_APP_", "OMPI_ARGV", "OMPI_COMMAND", "OMPI_COMM_WORLD_", "OMPI_FILE_LOCATION", "OMPI_FIRST_RANKS",
     "OMPI_LIBDIR_LOC", "OMPI_NUM_APP_CTX", "OMPI_TOOL_NAME", "OMPI_UNIVERSE_SIZE", "OMPI_VERSION", "OMPI_WORLD_",
@@ -28,7 +30,12 @@ _MPI = (
 
 
 def outside(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return a copy of `environ`, in a rank without the variables of its job. Pure."""
+    """Return a copy of `environ`, in a rank without the variables of its job. Pure.
+
+    What a user sets for jobs stays in a step of a batch system, which is no rank of malt.
+    """
     if not any(name in environ for name in (RANK_PROCESS, *RANKS)):
         return dict(environ)
-    return {name: value for name, value in environ.items() if name not in _OURS and not name.startswith(_MPI)}
+    is_rank = RANK_PROCESS in environ or RANK in environ
+    dropped = _OURS if is_rank else set(_OURS) - _ASKED
+    return {name: value for name, value in environ.items() if name not in dropped and not name.startswith(_MPI)}

@@ -69,8 +69,8 @@ def run(
     remote = remote or RemoteHosts()
     _allow_files(line)
     # With --survive other hosts are left to themselves: a part without the launcher may go on.
-    with Signals() as signals, remote.folder(is_watched=not line.fault_tolerant_ranks) as folder:
-        state = JobState(folder, line.fault_tolerant_ranks, line.is_spread) if line.fault_tolerant_ranks else None
+    with Signals() as signals, remote.folder(is_watched=not line.survives) as folder:
+        state = JobState(folder, line.ranks, line.is_spread) if line.survives else None
         control_server, endpoint = _server(folder, line, state)
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
         departure = Departure(folder, line.ranks, line.is_spread, state is not None, control_server)
@@ -129,12 +129,12 @@ def _server(folder: Path, line: Line, state: JobState | None) -> tuple[ControlSe
 
 def _variables(line: Line, environ: Mapping[str, str], folder: str, has_hosts: bool, endpoint: str) -> dict[str, str]:
     """The environment of mpiexec. `has_hosts`: whether there are other hosts. `endpoint`: of a control server."""
-    is_watched = has_hosts and not line.fault_tolerant_ranks
+    is_watched = has_hosts and not line.survives
     ours = {SESSION_BASE: folder, **({REMOTE_SESSION_BASE: folder} if is_watched else {}), **environ, **line.settings}
     for variable in (JOB_DIR, CONTROL_SERVER):  # of the job that starts this one
         ours.pop(variable, None)
     ours[FAILURE_DIR] = folder
-    ours |= {JOB_DIR: folder} if line.fault_tolerant_ranks else {}
+    ours |= {JOB_DIR: folder} if line.survives else {}
     ours |= {CONTROL_SERVER: endpoint} if endpoint else {}
     return ours | ({_LAST: ours.pop(_LAST, "")} if has_hosts or line.is_spread else {})
 

@@ -68,11 +68,6 @@ class Library:
     path: str = ""
     """Its file, or "" if the system does not report it."""
 
-    @property
-    def survives_failures(self) -> bool:
-        """Whether its mpiexec lets live ranks go on when a rank fails."""
-        return self.family == "openmpi" and self.version[0] >= 5
-
     def __str__(self) -> str:
         return f"{NAMES[self.family]} {self.version[0]}.{self.version[1]}"
 

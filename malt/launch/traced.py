@@ -18,13 +18,13 @@ _TOLD = ("MALT_", "OMP_", "OPENBLAS_", "MKL_", "NUMBA_", "OMPI_MCA_", "MPICH_")
 """The variables that are written down, by their beginnings."""
 
 
-def facts(job: Job, library: Library, machine: Machine, environ: Mapping[str, str]) -> dict[str, Any]:
+def facts(job: Job, library: Library | None, machine: Machine, environ: Mapping[str, str]) -> dict[str, Any]:
     """What is known of a run before it begins. Local."""
     from malt import __version__
 
     return {
         "program": list(job.program), "ranks": job.ranks, "hosts": [str(host) for host in job.hosts],
-        "survive": job.survive or "no", "rejoin": "yes" if job.rejoin else "no", "mpi": str(library),
+        "survive": job.survive or "no", "rejoin": "yes" if job.rejoin else "no", "mpi": str(library or "none"),
         "malt": __version__,
         "python": platform.python_version(), "machine": f"{platform.node()}, {platform.machine()}",
         "cores": machine.cores, "folder": os.getcwd(), "began": time.strftime("%Y-%m-%d %H:%M:%S"),

@@ -1,8 +1,7 @@
 """The transport of a session whose ranks may fail, on several hosts.
 
-Ranks do not communicate through MPI, not even at the start. A connection of MPI that breaks when a rank fails would end
-the job (dstorm/transports/links/links.py). Each rank publishes its endpoint through the processes of mpiexec, and looks
-up those of the others.
+Each rank publishes its endpoint by the launcher, and looks up those of the others. Why they do not communicate through
+MPI is in dstorm/transports/links/links.py.
 
 A rank that was started again looks all of them up, and connects to those that run. It maps the memory of its host,
 which stays until the job ends.
@@ -31,16 +30,17 @@ from dstorm.transports import shm_space
 from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.endpoints import Endpoint, Exchange
 from dstorm.transports.links.links import Links
+from dstorm.transports.mapped import fence
 from dstorm.transports.shm import SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts, host_name
 from malt.launch.machine import open_files
-from malt.resilience.party import Party
+from malt.resilience.party import NO_MPI, Party
 from malt.runner import leaving, reporting
 from malt.runner.program import JOB_DIR
 
 PUBLISHED = "{}-published-{}"
 """The report of a rank: session and rank. That of one that was started again ends in a point and its incarnation."""
-_NAME = re.compile(r"([0-9a-f]{8}-\d+)-published-(\d+)\.?(\d*)")
+_NAME = re.compile(r"(session-(\d+))-published-(\d+)\.?(\d*)")
 _POLL_S = 0.01
 _START_S = 30.0
 """How long the ranks may take to connect, once all have come."""
@@ -70,8 +70,7 @@ class Known:
 
     def ended(self) -> dict[int, int]:
         """The incarnations that have ended: of ranks of this host, and of those that the launcher has seen end."""
-        found = {member: seen for member, seen in leaving.ended_elsewhere().items() if member in self.ranks.members}
-        known = {self.ranks.members.index(member): seen for member, seen in found.items()}
+        known = leaving.ended_elsewhere()
         near = {rank: one for rank, (one, process) in tuple(self._near.items()) if has_ended(process)}
         return {rank: max(known.get(rank, -1), near.get(rank, -1)) for rank in known.keys() | near.keys()}
 
@@ -88,19 +87,17 @@ def transport(
     Ranks may fail once it has returned. `session`: a name that no other session has. `suspect_after_s`: the heartbeat
     timeout, as for malt.init.
 
-    RuntimeError: it does not work with this MPI, or the limit of open files is too low. Refused: this rank was started
+    RuntimeError: the limit of open files is too low. Refused: this rank was started
     again, and cannot come back. DeadlinePassed: ranks are missing, or cannot be reached. MemoryError: a host has too
     little free shared memory.
     """
-    if ranks.has_mpi and not ranks.library.startswith("Open MPI"):
-        raise RuntimeError("survive=True is for ranks of one host with this MPI: run them on one, or without it")
     exchange = Exchange(ranks.rank, reporting.job_key(), session, reporting.job_hosts())
     mine = [host_name(), this_process(), exchange.endpoint, shm_space.free_nbytes()]
     reports = _gather(session, ranks, mine, deadline_s)
     newest = _newest(session) if ranks.rejoins else {}
     again = {rank: _look_up(session, rank, incarnation) for rank, incarnation in newest.items()}
     latest = [json.loads(again.get(rank) or "null") or report for rank, report in enumerate(reports)]
-    place = SeveralHosts(ranks.rank, [host for host, _, _, _ in reports], ranks.library)
+    place = SeveralHosts(ranks.rank, [host for host, _, _, _ in reports], NO_MPI)
     leave = partial(_leave, ranks.rank)
     memory = _memory(session, place, ranks, [free for _, _, _, free in reports])
     near = {rank: Process(*latest[rank][1]) for rank in place.local_peers}
@@ -184,10 +181,9 @@ def _call_again(exchange: Exchange, endpoints: Mapping[int, Endpoint], known: Kn
     return {rank: out for rank, (out, _) in found.items()}, {rank: into for rank, (_, into) in found.items()}
 
 
-def newest_session(prefix: str) -> int:
-    """The number of the newest session of the ranks that `prefix` stands for, as they have begun it; 0: none. Local."""
-    begun = [one.group(1) for name in _names() if (one := _NAME.fullmatch(name))]
-    return max((int(session.split("-")[1]) for session in begun if session.split("-")[0] == prefix), default=0)
+def newest_session() -> int:
+    """The number of the newest session, as ranks have begun it; 0: none. Local."""
+    return max((int(one[2]) for name in _names() if (one := _NAME.fullmatch(name))), default=0)
 
 
 def _newest(session: str) -> dict[int, int]:
@@ -195,8 +191,8 @@ def _newest(session: str) -> dict[int, int]:
     found: dict[int, int] = {}
     for name in _names():
         one = _NAME.fullmatch(name)
-        if one and one[1] == session and one[3]:
-            found[int(one[2])] = max(int(one[3]), found.get(int(one[2]), 0))
+        if one and one[1] == session and one[4]:
+            found[int(one[3])] = max(int(one[4]), found.get(int(one[3]), 0))
     return found
 
 
@@ -225,14 +221,13 @@ def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) 
 
     Those with which they have begun: this rank may have been started again.
     """
-    publish, look_up = _by_mpi(session) if ranks.has_mpi else (partial(_publish, session), partial(_look_up, session))
     name = f"{ranks.rank}.{ranks.incarnation}" if ranks.incarnation else ranks.rank
-    publish(name, json.dumps(mine))
+    reporting.report(PUBLISHED.format(session, name), json.dumps(mine))
     found: dict[int, Any] = {}
     waited = Stopwatch()
     while missing := [other for other in range(ranks.size) if other not in found]:
         for other in missing:
-            if text := look_up(other):
+            if text := _look_up(session, other):
                 found[other] = json.loads(text)
         if leaving.is_disconnected():
             raise PeerLost(missing[0], "the launcher has ended, or its host is cut off, before all ranks had met")
@@ -244,19 +239,6 @@ def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) 
             raise Refused(ranks.rank, "the launcher is not heard, by which the others learn that it was started again")
         time.sleep(_POLL_S)  # all that can hear of it have heard before it is a member: see quorum.py
     return [found[other] for other in range(ranks.size)]
-
-
-def _by_mpi(session: str) -> tuple[Callable[[int | str, str], None], Callable[[int], str | None]]:
-    """Functions that publish the report of a rank, and look one up, by the processes of mpiexec."""
-    from dstorm.transports import mpi
-
-    name = f"malt-{os.environ.get('PMIX_NAMESPACE', '')}-{session}"
-    return (lambda rank, text: mpi.publish(f"{name}-{rank}", text)), (lambda rank: mpi.look_up(f"{name}-{rank}"))
-
-
-def _publish(session: str, rank: int | str, text: str) -> None:
-    """Publish the report of a rank by the launcher (malt/launch/reports/control.py). `rank`: or as in PUBLISHED."""
-    reporting.report(PUBLISHED.format(session, rank), text)
 
 
 def _look_up(session: str, rank: int, incarnation: int = 0) -> str | None:
@@ -283,17 +265,16 @@ def _memory(session: str, place: SeveralHosts, ranks: Party, free_nbytes: Sequen
             nbytes = path.stat().st_size // len(local_ranks)
         except OSError:
             raise Refused(ranks.rank, f"the memory of the ranks of its host is gone ({path})") from None
-    return SharedMemory(path, place.rank, local_ranks, nbytes, ranks.fence)
+    return SharedMemory(path, place.rank, local_ranks, nbytes, fence)
 
 
 def _path(session: str, place: SeveralHosts) -> Path:
     """The file of that memory."""
-    job = Path(os.environ.get(JOB_DIR) or f"malt-{os.environ.get('PMIX_NAMESPACE', '')}".replace("/", "-")).name
-    return shm_space.file_of(job, f"{session}-{place.local_ranks[0]}")
+    return shm_space.file_of(Path(os.environ[JOB_DIR]).name, f"{session}-{place.local_ranks[0]}")
 
 
 def _leave(rank: int, why: str) -> NoReturn:
     """End this process alone, whatever it does."""
     print(f"malt: rank {rank} leaves: {why}", file=sys.stderr, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)  # MPI waits for nothing then
+    os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("killed")

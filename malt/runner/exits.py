@@ -11,7 +11,6 @@ import builtins
 import contextlib
 import dis
 import os
-import signal
 import sys
 import threading
 import time
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from malt.runner.leaving import flush, is_leaving, skip_mpi_finalize
 from malt.runner.program import JOB_DIR, status_of
-from malt.runner.reporting import is_plain, report_to, report_traceback
+from malt.runner.reporting import report_to, report_traceback
 
 _abort: Callable[[int], None] | None = None
 _rank = 0
@@ -82,22 +81,16 @@ def leave_on_failure(depart: Callable[[], object]) -> None:
 
 
 def leave(status: int) -> None:
-    """Kill this process: MPI would take an exit for the end of the job. The launcher needs its status if all fail."""
-    if folder := os.environ.get(JOB_DIR):
-        report_to(folder, f"left-{_rank}", str(status))
-    if is_plain():
-        os._exit(status or 1)
-    os.kill(os.getpid(), signal.SIGKILL)
+    """End this process alone. The launcher needs its status if all fail."""
+    report_to(os.environ.get(JOB_DIR), f"left-{_rank}", str(status))
+    os._exit(status or 1)
 
 
 def leave_early() -> None:
     """Report that this rank departs before the others, as its program has ended well. Local."""
     global _has_left
     _has_left = True
-    if folder := os.environ.get(JOB_DIR):
-        report_to(folder, f"left-{_rank}", "0")
-    else:
-        skip_mpi_finalize(0)
+    report_to(os.environ.get(JOB_DIR), f"left-{_rank}", "0")
 
 
 def has_left() -> bool:

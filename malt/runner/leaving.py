@@ -23,10 +23,9 @@ NOTIFIED = "notified"
 """The file in the folder of the job that exists once all ranks have been sent the launcher's signal."""
 
 HOST_COUNTS = (
-    ("MALT_HOST_SIZE", "MALT_SIZE"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"),
-    ("MPI_LOCALNRANKS", "PMI_SIZE"),
+    ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"), ("MPI_LOCALNRANKS", "PMI_SIZE"),
 )  # fmt: skip
-"""Pairs of variables of a launcher: the number of ranks on this host, and in all."""
+"""Pairs of variables of an mpiexec: the number of ranks on this host, and in all."""
 _NO_HANDLER_OF_UCX = "UCX_DEBUG_SIGNO", "0"
 """A variable and its value. By default UCX takes SIGHUP for a request to print more, in place of the program."""
 _NAP_S = 0.002
@@ -250,8 +249,8 @@ class _MpiRefusal:
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         if name == "mpi4py.MPI" and os.getpid() == _process:
             raise ImportError(
-                "MPI cannot be used with --survive=best-effort on several hosts, nor with --rejoin: ranks are no "
-                "processes of one MPI job there: use malt.rank(), malt.size() and malt's collectives"
+                "MPI cannot be used under malt run --survive: ranks are no processes of one MPI job, which would end "
+                "with the first that fails: use malt.rank(), malt.size() and malt's collectives"
             )
 
 

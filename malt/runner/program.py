@@ -135,9 +135,6 @@ def _join_the_job() -> None:
         reporting.report(f"started-{reporting.rank()}", leaving.process())
     if reporting.is_plain():
         leaving.refuse_mpi()
-        reporting.report(f"begun-{reporting.rank()}", "")
-    elif JOB_DIR in os.environ:
-        threading.Thread(target=_report_when_mpi_has_begun, daemon=True).start()
     atexit.register(_end)
     if JOB_DIR not in os.environ and _folder is not None:
         leaving.report_end_inside_mpi()
@@ -205,17 +202,10 @@ def _write_stacks_when_asked() -> None:
             faulthandler.register(STACKS_SIGNAL, file)
 
 
-def _report_when_mpi_has_begun() -> None:
-    """Wait for the end of MPI_Init and report it: after it no rank waits there for a failed one."""
-    while (mpi := sys.modules.get("mpi4py.MPI")) is None or not getattr(mpi, "Is_initialized", bool)():
-        time.sleep(_POLL_S)
-    reporting.report(f"begun-{reporting.rank()}", "")
-
-
 def _end() -> None:
     """Report how this rank has ended, as the last exit handler.
 
-    If MPI_Finalize would wait for failed ranks, or for ranks that leave later, the process ends without it.
+    If MPI_Finalize would wait for ranks that leave later, the process ends without it.
     """
     if os.getpid() != _process:
         return
@@ -225,8 +215,6 @@ def _end() -> None:
         leaving.wait_to_be_killed()
     elif not leaving.is_leaving() and (exits is None or not exits.has_left()):
         reporting.report(f"finished-{reporting.rank()}", "")
-    if JOB_DIR in os.environ:
-        leaving.skip_mpi_finalize(0)
 
 
 def _end_job(status: int) -> NoReturn:
@@ -236,8 +224,8 @@ def _end_job(status: int) -> NoReturn:
     reporting.report(f"left-{reporting.rank()}" if goes_on else f"status-{status}", str(status))
     leaving.flush()
     time.sleep(_DRAIN_S)
-    if alone and not reporting.is_plain():
-        os.kill(_process, signal.SIGKILL)  # MPI would take an exit for the end of the job
+    if alone:
+        _exit(status)
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not mpi.Is_initialized():
         _ask_process_manager(status)

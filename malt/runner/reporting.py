@@ -38,8 +38,8 @@ So the key stands in no argument and no variable.
 CALL = "MALT_CALL"
 """The variable that holds the file descriptor of a rank's connection to the control server."""
 
-RANK, SIZE = "MALT_RANK", "MALT_SIZE"
-"""The variables of a rank that is a plain process: its number, and how many there are."""
+RANK, SIZE, HOST_SIZE = "MALT_RANK", "MALT_SIZE", "MALT_HOST_SIZE"
+"""The variables of a rank that is a plain process: its number, and how many there are, in all and on its host."""
 
 REJOIN, INCARNATION = "MALT_REJOIN", "MALT_INCARNATION"
 """The variable of a job whose failed ranks are started again (malt/launch/hosts/plain/starter.py); and that of such a

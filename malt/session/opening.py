@@ -28,11 +28,10 @@ def opened(
         return _of_plain_processes(comm, deadline_s, suspect_after_s)
     expected = network.process_count(os.environ) or 1
     try:
-        start.report_mpi_state()
         with network.settled():
             from mpi4py import MPI
 
-        from dstorm.transports.mpi import before_finalize, check_usable, library
+        from dstorm.transports.mpi import MpiTransport, before_finalize, check_usable, library
     except (ImportError, RuntimeError, OSError) as error:
         if expected > 1:
             raise RuntimeError(
@@ -51,26 +50,27 @@ def opened(
     if MPI.COMM_WORLD.size > 1:
         children.claim(os.environ, MPI.COMM_WORLD.rank)
         interruption.take_interrupts()  # under plain mpiexec; under `malt run` it has taken them
-        exits.end_job_on_failure(start.until_begun(survive, MPI.COMM_WORLD.Abort), MPI.COMM_WORLD.rank)
+        exits.end_job_on_failure(MPI.COMM_WORLD.Abort, MPI.COMM_WORLD.rank)
         before_finalize(close)
     if comm.size == 1:
         return World(SoloTransport(library()), deadline_s, comm)
-    return start.begin(comm, deadline_s, suspect_after_s, survive)
+    start.check_support(survive)
+    return World(MpiTransport(comm, deadline_s, "malt.init"), deadline_s, comm)
 
 
 def _of_plain_processes(comm: Any, deadline_s: float, suspect_after_s: float | None) -> World:
     """A new world of all ranks of a job of plain processes. Collective."""
     if comm is not None:
         raise ValueError(
-            "malt.init takes no comm here: with --survive=best-effort on several hosts, and with "
-            "--rejoin, ranks are no processes of one MPI job: malt.rank() and malt.size() are the job's"
+            "malt.init takes no comm under malt run --survive: ranks are no processes of one MPI job: malt.rank() and "
+            "malt.size() are the job's"
         )
     rank = int(reporting.rank())
     children.claim(os.environ, rank)
     exits.end_job_on_failure(exits.leave, rank)
     if os.environ[reporting.SIZE] == "1":
         return World(SoloTransport(), deadline_s)
-    return start.begin(None, deadline_s, suspect_after_s, True)
+    return start.begin(deadline_s, suspect_after_s)
 
 
 def checked(comm: Any) -> Any:

@@ -49,16 +49,16 @@ def init(
     as a suspended job is, does not count. A later call with another deadline changes it for this rank's collective
     calls, and for vectors that are made from then on.
 
-    `survive`: a rank that fails, for whatever reason, ends alone, and the others go on. MALT_SURVIVE=1, which
-    `malt run --survive` sets, asks for the same. A rank is killed if it makes no call of malt for `deadline_s` while
+    `survive`: the job must be one of `malt run --survive`: a rank that fails, for whatever reason, ends alone, and the
+    others go on. A rank is killed if it makes no call of malt for `deadline_s` while
     others wait for it and it waits for none; waits of malt.finalize are excepted. `suspect_after_s`: the heartbeat
     timeout. A rank that is stopped (SIGSTOP) for so long, by default 2 s, is killed by the ranks of its host. A rank of
     another host without a heartbeat for so long, by default 10 s or four times the longest gap so far, is marked
     failed, and leaves if it wakes up.
 
     ValueError: an argument is wrong, or `comm` is another than before. TypeError: `comm` is no intracommunicator.
-    RuntimeError: this MPI cannot `survive`, or the session began without it; a launcher started several processes and
-    MPI sees only one, which would train alone; MPI is not initialized, or finalized. ClosedError: this process is a
+    RuntimeError: an mpiexec has started the ranks, which cannot `survive` then; a launcher started several processes
+    and MPI sees only one, which would train alone; MPI is not initialized, or finalized. ClosedError: this process is a
     child of a rank, by fork or otherwise. Children of a program that was started alone are worlds of one.
     """
     global _world
@@ -298,8 +298,6 @@ def _finalize_at_exit() -> None:
     _close_or_end_job()
     if _world is not None and _world.departed and _world.size > 1:
         _world.ending.after_departure()
-    if start.must_end_without_mpi():
-        exits.end_without_mpi()
 
 
 def _close_or_end_job() -> None:

@@ -13,7 +13,6 @@ import pytest
 from programs import ROOT
 
 from dstorm.membership.processes import this_process
-from malt.launch.mpi_library import bound_library
 from malt.launch.processes.departure import Departure
 
 pytestmark = pytest.mark.serial
@@ -60,13 +59,8 @@ def start(job_environment, tmp_path):
     return job
 
 
-survive = pytest.param(
-    "SIGINT", ["--survive"], marks=pytest.mark.skipif(bound_library().family != "openmpi", reason="needs Open MPI 5")
-)
-
-
 @pytest.mark.thorough(but="SIGINT-options0")
-@pytest.mark.parametrize(("how", "options"), [("SIGINT", []), ("SIGTERM", []), survive])
+@pytest.mark.parametrize(("how", "options"), [("SIGINT", []), ("SIGTERM", []), ("SIGINT", ["--survive"])])
 def test_each_rank_leaves_as_plain_python_does(how, options, start, tmp_path):
     """So does a rank in a wait. A rank that needs one that has left gets an error, and is not waited for."""
     kept = tmp_path / "kept"

@@ -6,13 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from failing_jobs import under_one_mpi
 
-from malt.launch.mpi_library import bound_library
-
-pytestmark = [
-    pytest.mark.serial,
-    pytest.mark.skipif(bound_library().family != "openmpi", reason="survivors need Open MPI 5"),
-]
+pytestmark = [pytest.mark.serial, under_one_mpi]
 
 PROGRAM = """
 import os, signal, threading

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from failing_jobs import killed_at, needs_openmpi
+from failing_jobs import killed_at, under_one_mpi
 from programs import in_process, last_line
 
 pytest.importorskip("sklearn")
 
 from apps.autoencoder.program import run
 
-pytestmark = [pytest.mark.serial, pytest.mark.thorough, needs_openmpi]
+pytestmark = [pytest.mark.serial, pytest.mark.thorough, under_one_mpi]
 
 FINAL = r"final: loss ([\d.e-]+) chunk bytes [\d,]+ model ([0-9a-f]{64})"
 

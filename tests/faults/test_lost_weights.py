@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from failing_jobs import killed_at, needs_openmpi
+from failing_jobs import killed_at, under_one_mpi
 
 pytestmark = pytest.mark.serial
 
 
 @pytest.mark.thorough
-@needs_openmpi
+@under_one_mpi
 def test_the_others_take_over_its_rows_and_go_on_from_a_checkpoint_of_its_weights(start, tmp_path):
     killed = killed_at(6, "apps.logistic", "apps.logistic.dealing:Dealt.whole")
     words = [killed, "--epochs", "12", "--json", str(tmp_path / "report.json")]

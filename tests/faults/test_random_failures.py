@@ -11,7 +11,7 @@ import time
 from typing import NamedTuple
 
 import pytest
-from failing_jobs import LIMIT_S, LONG, Gated, needs_openmpi, runs, strike
+from failing_jobs import LIMIT_S, LONG, Gated, runs, strike, under_one_mpi
 from processes import wait_for
 
 from bench.svm.task import RCV1
@@ -80,7 +80,7 @@ def good(case, final):
 
 
 @pytest.mark.thorough(but="apps.svm --epochs 100 SIGKILL 1 0")
-@needs_openmpi
+@under_one_mpi
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_others_go_on(case, job_environment, tmp_path):
     report = tmp_path / "report.json"
@@ -126,7 +126,7 @@ print(f"rank {malt.rank()}: alive {malt.alive()} longest {max(gaps):.3f} rows {l
 
 
 @pytest.mark.thorough(but="asp")
-@needs_openmpi
+@under_one_mpi
 @pytest.mark.parametrize("sync", ["asp", "bsp", "ssp:1", "notify-ack"])
 def test_the_next_exchange_is_soon(sync, start):
     longest = []
@@ -163,7 +163,7 @@ def test_without_survive_a_failure_ends_the_job(seed, start):
 
 
 @pytest.mark.thorough
-@needs_openmpi
+@under_one_mpi
 @pytest.mark.parametrize("seed", runs(2, 50))
 def test_whenever_it_strikes(seed, job_environment, tmp_path):
     """A rank may be struck while the ranks start. Then the job may end, and prints why."""
@@ -185,7 +185,7 @@ def test_whenever_it_strikes(seed, job_environment, tmp_path):
 
 
 @pytest.mark.thorough
-@needs_openmpi
+@under_one_mpi
 @pytest.mark.parametrize("seed", runs(1, 20))
 def test_one_rank_fails_then_all_and_the_job_resumes_from_its_checkpoint(seed, job_environment, tmp_path):
     report, file = tmp_path / "report.json", tmp_path / "train.ckpt"

@@ -65,8 +65,8 @@ def test_after_ctrl_c_no_rank_is_started_again(number, start_rejoining, tmp_path
 @pytest.mark.parametrize(
     ("program", "says"),
     [
-        ("import mpi4py.MPI", "ImportError: MPI cannot be used with --survive=best-effort on several hosts, nor with"),
-        ("import malt; malt.init(object())", "ValueError: malt.init takes no comm here"),
+        ("import mpi4py.MPI", "ImportError: MPI cannot be used under malt run --survive: ranks are no"),
+        ("import malt; malt.init(object())", "ValueError: malt.init takes no comm under malt run --survive"),
     ],
 )
 @pytest.mark.thorough

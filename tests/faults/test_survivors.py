@@ -8,7 +8,7 @@ import re
 
 import pytest
 from documents import EXAMPLES, small
-from failing_jobs import Job, needs_openmpi
+from failing_jobs import Job, under_one_mpi
 from programs import ROOT
 
 pytestmark = pytest.mark.serial
@@ -37,7 +37,7 @@ print("again", malt.alive(), sorted(malt.init().failures.lost), flush=True)
 """
 
 
-@needs_openmpi
+@under_one_mpi
 def test_vectors_and_a_session_are_made_after_a_failure(start):
     job = start(AGAIN, ranks=3)
     assert job.end() == 0, job.output
@@ -70,7 +70,7 @@ print("ends with", total, failures, w.owners, flush=True)
 """
 
 
-@needs_openmpi
+@under_one_mpi
 def test_a_failed_part_of_a_sharded_vector_is_dealt_from_the_last_checkpoint(start, tmp_path):
     job = start(PARTS, str(tmp_path / "train.ckpt"), ranks=3)
     assert job.end() == 0, job.output
@@ -78,7 +78,7 @@ def test_a_failed_part_of_a_sharded_vector_is_dealt_from_the_last_checkpoint(sta
     assert job.output.count("ends with 20.0 1 (0, 2)\n") == 2
 
 
-@needs_openmpi
+@under_one_mpi
 @pytest.mark.thorough
 def test_a_failed_part_without_a_checkpoint_ends_the_job(start, tmp_path):
     job = start(PARTS.replace("checkpoint.save(", "(lambda *_, **__: 0)("), str(tmp_path / "train.ckpt"), ranks=3)
@@ -132,7 +132,7 @@ print("rank", malt.rank(), "has noticed", flush=True)
 
 
 @pytest.mark.thorough(but="gather")
-@needs_openmpi
+@under_one_mpi
 @pytest.mark.parametrize("what", ["alive", "shard", "gather", "scatter"])
 def test_a_failure_is_noticed_by_the_next_call(what, start, tmp_path):
     job = start(NOTICED, "is killed", what, tmp_path, ranks=3)
@@ -141,7 +141,7 @@ def test_a_failure_is_noticed_by_the_next_call(what, start, tmp_path):
 
 
 @pytest.mark.thorough
-@needs_openmpi
+@under_one_mpi
 def test_a_rank_that_departs_while_the_others_train_is_in_lost_ranks(start, tmp_path):
     """The interpreter of each rank ends as in plain Python: threads end, and files that the program left are closed."""
     job = start(NOTICED, "ends early", "shard", tmp_path, ranks=3)
@@ -164,7 +164,7 @@ finally:
 """
 
 
-@needs_openmpi
+@under_one_mpi
 def test_an_exit_with_status_0_is_no_failure(start):
     """That holds also while the others wait in a collective call, and if the exit passes a finalize."""
     job = start(LEAVES, ranks=3)
@@ -173,7 +173,7 @@ def test_an_exit_with_status_0_is_no_failure(start):
 
 
 @pytest.mark.thorough
-@needs_openmpi
+@under_one_mpi
 def test_the_loop_of_the_readme_goes_on(start):
     """One rank is killed in the midst of its rows. From the next epoch on the others train on them, too."""
     source = small(EXAMPLES["parallel"])
@@ -211,7 +211,7 @@ harness.main("apps." + name, app.run)
 
 
 @pytest.mark.thorough(but="svm")
-@needs_openmpi
+@under_one_mpi
 @pytest.mark.parametrize("name", ["svm", "mf"])
 def test_a_rank_that_fails_while_the_report_is_made_is_in_it(name, job_environment, tmp_path):
     """That holds also for the rank that was to make it."""

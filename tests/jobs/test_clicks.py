@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from failing_jobs import killed_at, needs_openmpi
+from failing_jobs import killed_at, under_one_mpi
 from programs import dying_after, on_simulated_ranks
 
 pytest.importorskip("numba")
@@ -139,7 +139,7 @@ def test_several_ranks_are_as_good_as_one(report, monkeypatch):
 
 
 @pytest.mark.thorough
-@needs_openmpi
+@under_one_mpi
 def test_a_rank_is_killed_and_the_others_go_on(start, sets, tmp_path):
     file = tmp_path / "killed.json"
     job = start(

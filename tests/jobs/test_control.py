@@ -56,9 +56,9 @@ def line(name, text=""):
 
 
 def test_reports_become_files(open_control_server, tmp_path):
-    reports = [line(name) for name in ("begun-2", "calls-77")]
+    reports = [line(name) for name in ("ready-2", "lost-77")]
     call(open_control_server, line("rank-2.txt", "Traceback: ü"), line("left-2", "3"), *reports)
-    assert files(tmp_path) == ["begun-2", "calls-77", "elsewhere-2", "ended-2", "left-2", "rank-2.txt"]
+    assert files(tmp_path) == ["elsewhere-2", "ended-2", "left-2", "lost-77", "rank-2.txt", "ready-2"]
     assert (tmp_path / "rank-2.txt").read_text(encoding="utf-8") == "Traceback: ü"
 
 
@@ -127,9 +127,9 @@ def test_a_rank_is_asked_to_leave(open_control_server, caller, tmp_path, monkeyp
 
 def test_once_it_is_closed_nothing_is_written(open_control_server, caller, tmp_path):
     wait_for("elsewhere-2", tmp_path)
-    caller.sendall(line("begun-2"))
+    caller.sendall(line("ready-2"))
     open_control_server.close()
-    assert files(tmp_path) == ["begun-2", "elsewhere-2"]
+    assert files(tmp_path) == ["elsewhere-2", "ready-2"]
     assert "malt control server" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -159,8 +159,8 @@ def test_of_a_rank_that_was_started_again_the_former_incarnation_reports_nothing
 
 
 def test_a_rank_is_told_which_incarnations_have_ended(open_control_server, caller, tmp_path, monkeypatch):
-    caller.sendall(line("begun-2"))
-    wait_for("begun-2", tmp_path)  # it has been told of those that had ended before: of none
+    caller.sendall(line("ready-2"))
+    wait_for("ready-2", tmp_path)  # it has been told of those that had ended before: of none
     for seen in ({0: 0}, {0: 0, 1: 0}, {0: 2, 1: 0}):
         open_control_server.report_ended(seen)
     while caller.recv(64, socket.MSG_PEEK) != b"ended 0 0\nended 1 0\nended 0 2\n":
@@ -177,9 +177,9 @@ def test_who_hears_that_a_rank_has_ended_has_heard_what_was_published_before(
 ):  # fmt: skip
     sent = []
     monkeypatch.setattr(open_control_server._server, "send", sent.append)
-    (tmp_path / "0123abcd-1-published-0.1").write_text("its endpoint")
+    (tmp_path / "session-1-published-0.1").write_text("its endpoint")
     open_control_server.tell({0: 0})
-    assert sent == [b"published 0123abcd-1-published-0.1 its endpoint\n", b"ended 0 0\n"]
+    assert sent == [b"published session-1-published-0.1 its endpoint\n", b"ended 0 0\n"]
 
 
 def test_a_caller_without_the_key_is_refused(open_control_server, tmp_path):

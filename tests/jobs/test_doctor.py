@@ -85,8 +85,6 @@ FALLS_SHORT = [
     (MPICH | found(**LATE), WARN, "one-sided", "— set MPIR_CVAR_ASYNC_PROGRESS=1"),
     ({"library": Library("intel", (2021, 1))} | found(**LATE), WARN, "one-sided", "— set I_MPI_ASYNC_PROGRESS=1"),
     (found(**LATE, thread_level="funneled"), WARN, "one-sided", "— with a higher thread level"),
-    (MPICH, WARN, "a rank dies", "the whole job ends with this MPICH 5.0 — .*Open MPI 5"),
-    ({"library": Library("openmpi", (4, 1))}, WARN, "a rank dies", "the whole job ends with this Open MPI 4.1 — "),
 ]
 
 

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from failing_jobs import killed_at, needs_openmpi
+from failing_jobs import killed_at, under_one_mpi
 from programs import as_job, dying_after, in_process, last_line, on_simulated_ranks
 from ranks import run_failing
 
@@ -177,7 +177,7 @@ def test_communities_of_a_large_graph_are_recovered(job_environment, tmp_path):
 
 
 @pytest.mark.thorough
-@needs_openmpi
+@under_one_mpi
 def test_the_others_go_on_where_a_rank_is_killed(start, tmp_path):
     """From the last checkpoint, or without one from the dimensions that they have."""
     killed = killed_at(120, "apps.embed", "apps.embed.vectors:Vectors.learn")

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from failing_jobs import killed_at, needs_openmpi
+from failing_jobs import killed_at, under_one_mpi
 from programs import ROOT, as_job, on_simulated_ranks
 
 pytest.importorskip("numba")
@@ -185,7 +185,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.thorough
-@needs_openmpi
+@under_one_mpi
 @pytest.mark.parametrize("at", [1, 16, 17, 28])
 def test_a_rank_is_killed_and_the_trees_are_the_same(start, whole, tmp_path, at):
     """It dies as a tree begins, before or after histograms are added up, and before losses are."""

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from failing_jobs import killed_at, needs_openmpi
+from failing_jobs import killed_at, under_one_mpi
 from programs import as_job, in_process, last_line
 
 pytest.importorskip("numba")
@@ -134,7 +134,7 @@ def test_the_embedded_data(job_environment, tmp_path, capsys, ranks):
 
 
 @pytest.mark.thorough
-@needs_openmpi
+@under_one_mpi
 @pytest.mark.parametrize(("at", "options"), [(12, []), (8, ["--batch", "5000", "--epochs", "5"])], ids=str)
 def test_a_rank_is_killed_among_the_first_centres_or_later(start, tmp_path, at, options):
     report = tmp_path / "report.json"

@@ -9,7 +9,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from failing_jobs import killed_at, needs_openmpi
+from failing_jobs import killed_at, under_one_mpi
 from programs import as_job, dying_after, in_process, last_line, on_simulated_ranks
 from ranks import run_failing
 
@@ -179,7 +179,7 @@ def test_held_out_documents_are_predicted_as_well_as_by_scikit_learn(job_environ
 
 
 @pytest.mark.thorough
-@needs_openmpi
+@under_one_mpi
 def test_the_others_go_on_where_a_rank_is_killed(start, tmp_path):
     """From the last checkpoint, or without one from the topics that they have."""
     killed = killed_at(8, "apps.lda", "apps.lda.documents:Documents.sweep")

@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from failing_jobs import needs_openmpi
+from failing_jobs import under_one_mpi
 from processes import wait_for
 from screen import Screen
 
@@ -168,7 +168,7 @@ def test_what_is_no_terminal_gets_no_escape_codes(job_environment):
     assert (done.returncode, done.stdout, done.stderr) == (0, b"1\n", b"")
 
 
-@needs_openmpi
+@under_one_mpi
 def test_four_ranks_of_which_one_is_slow_and_one_is_killed(job_environment):
     pytest.importorskip("rich")
     words = ["run", "-n", "4", "--survive", "--view", "-c", RANKS]

@@ -15,7 +15,7 @@ import time
 import called
 import numpy as np
 import pytest
-from failing_jobs import needs_openmpi
+from failing_jobs import under_one_mpi
 from processes import wait_for
 from programs import ROOT
 
@@ -81,7 +81,7 @@ def test_other_failures(function, args, message):
 
 
 @pytest.mark.thorough
-@needs_openmpi
+@under_one_mpi
 def test_the_others_go_on(capfd):
     assert malt.run(called.fails_alone, 3, survive=True, label=True) == [(0, 2), None, (0, 2)]
     assert "[0] malt: rank 1 is lost" in capfd.readouterr().err

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from failing_jobs import needs_openmpi
+from failing_jobs import under_one_mpi
 
 from malt.commands import command_line
 from malt.watch.trace.layout import Kind
@@ -30,7 +30,7 @@ for step in range(30):
 """
 
 
-@pytest.mark.parametrize("survives", [False, pytest.param(True, marks=needs_openmpi)])
+@pytest.mark.parametrize("survives", [False, pytest.param(True, marks=under_one_mpi)])
 def test_a_rank_that_is_killed_leaves_its_events(tmp_path, job_environment, capsys, survives):
     (tmp_path / "program.py").write_text(KILLED)
     folder = tmp_path / "trace"

@@ -72,7 +72,7 @@ def test_calls_hold_the_lock(transport, monkeypatch):
         return [Watched(win, note) for win in make(*args)]
 
     monkeypatch.setattr(module, "_windows", noted)
-    windows = [transport.window(64), transport.arena()]
+    windows = [transport.window(64)]
     with monkeypatch.context() as watching:
         for owner, comm in [(transport._by_mpi, transport._comm), (transport, transport._comm)]:
             watching.setattr(owner, "_comm", Watched(comm, note))

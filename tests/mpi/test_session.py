@@ -139,28 +139,14 @@ def test_survive_comes_too_late():
         malt.init(survive=True)
 
 
-ONE_HOST = {"OMPI_COMM_WORLD_LOCAL_SIZE": "4", "OMPI_COMM_WORLD_SIZE": "4"}
-TWO_HOSTS = {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_SIZE": "4"}
-
-
-@pytest.mark.parametrize(
-    ("library", "environ", "problem"),
-    [
-        ("Open MPI 5.0.11", {"OMPI_MCA_mpi_ft_enable": "1", **ONE_HOST}, None),
-        ("Open MPI 5.0.11", {"OMPI_MCA_mpi_ft_enable": "1", **TWO_HOSTS}, "between hosts do not outlive the death of"),
-        ("Open MPI 5.0.11", {"MALT_SURVIVE": "best-effort", **TWO_HOSTS}, None),
-        ("Open MPI 5.0.11", {}, "this mpiexec ends the job when a rank dies: start with malt run --survive"),
-        ("Open MPI 4.1.4", {"OMPI_MCA_mpi_ft_enable": "1"}, "Open MPI 4.1.4 ends the job when a rank dies: start with"),
-        ("MPICH 5.0.2", {}, "MPICH 5.0.2 ends the job when a rank dies: start with malt run --survive, on Open MPI 5"),
-        ("MPICH 5.0.2", {"MALT_SURVIVE": "best-effort"}, None),
-    ],
-)
-def test_requirements_of_survive(library, environ, problem):
-    if problem is None:
-        start.check_support(library, environ)
-    else:
-        with pytest.raises(RuntimeError, match=problem):
-            start.check_support(library, environ)
+@pytest.mark.parallel
+def test_ranks_of_an_mpiexec_cannot_survive():
+    malt.finalize()
+    with pytest.raises(
+        RuntimeError, match="^survive=True: an mpiexec ends .*: start with malt run --survive$"
+    ):
+        malt.init(survive=True)
+    assert malt.init().transport.allgather(b"all") == [b"all"] * malt.size()
 
 
 def test_the_variable_that_asks_for_survival_is_checked():

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from dstorm.errors import DeadlinePassed
 from dstorm.stopwatch import Stopwatch
-from dstorm.transports.links import handshake
 from dstorm.transports.links.server import AuthenticatedServer, call
 
 _SIOCGIFADDR = 0x8915  # <linux/sockios.h>
@@ -42,8 +41,6 @@ class Endpoint(NamedTuple):
 
     addresses: tuple[str, ...]
     port: int
-    key: str = ""
-    """The key that its callers must know. Empty: that of the job."""
 
 
 def own_addresses() -> tuple[str, ...]:
@@ -86,16 +83,15 @@ def interfaces(names: Iterable[str]) -> tuple[str, ...]:
 class Exchange:
     """The end of one rank at which connections are made. It listens at `endpoint` from the start. Local.
 
-    `key`: that of the job. Without one each endpoint has a key of its own. `session`: a name that no other session has.
-    `hosts`: the names of all hosts of the job, as far as they are known: it listens on the interfaces towards these.
+    `key`: that of the job, which callers must know. `session`: a name that no other session has. `hosts`: the names of
+    all hosts of the job, as far as they are known: it listens on the interfaces towards these.
     """
 
-    def __init__(self, rank: int, key: str = "", session: str = "", hosts: Iterable[str] = ()) -> None:
-        self._rank, self._job_key, self._session = rank, key, session
-        own_key = "" if key else handshake.new_key()
+    def __init__(self, rank: int, key: str, session: str = "", hosts: Iterable[str] = ()) -> None:
+        self._rank, self._key, self._session = rank, key, session
         addresses = interfaces(hosts)
-        self._server = AuthenticatedServer(_name(session, rank), key or own_key, addresses)
-        self.endpoint = Endpoint(addresses, self._server.port, own_key)
+        self._server = AuthenticatedServer(_name(session, rank), key, addresses)
+        self.endpoint = Endpoint(addresses, self._server.port)
         self._into: dict[int, socket.socket] = {}
         self._halves: dict[tuple[int, int], dict[int, socket.socket]] = {}
         """The connections of ranks that were started again, by rank, incarnation and kind."""
@@ -210,14 +206,14 @@ class Exchange:
         All addresses are tried at once: one that drops packets takes _ANSWER_S, and a host may have several that others
         cannot reach (docker0, virbr0).
         """
-        key, name = endpoint.key or self._job_key, _name(self._session, rank)
+        name = _name(self._session, rank)
         number = self._rank | kind << _RANK_BITS | incarnation << _RANK_BITS + 1
         answers: queue.SimpleQueue[socket.socket | None] = queue.SimpleQueue()
         one_at_a_time, is_over = threading.Lock(), threading.Event()
 
         def attempt(address: str) -> None:
             """Answer with a connection to `address` if it is the first that is confirmed, else with None. Local."""
-            made = _answered((address, endpoint.port), key, name, number)
+            made = _answered((address, endpoint.port), self._key, name, number)
             with one_at_a_time:
                 if made is not None and is_over.is_set():
                     made.close()  # the other end takes one alone

@@ -56,19 +56,3 @@ def members(comm: MPI.Intracomm) -> tuple[int, ...]:
     group.Free()
     world.Free()
     return tuple(found)
-
-
-def publish(name: str, text: str) -> None:
-    """Publish `text`, of up to 1,000 characters, under `name` to all ranks of the job (MPI-4.1, 11.4.4). Local.
-
-    The processes of mpiexec answer, not other ranks.
-    """
-    MPI.Publish_name(name, text)
-
-
-def look_up(name: str) -> str | None:
-    """The text that was published under `name`, or None where there is none yet. Local."""
-    try:
-        return MPI.Lookup_name(name)
-    except MPI.Exception:
-        return None

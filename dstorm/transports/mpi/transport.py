@@ -145,18 +145,8 @@ class MpiTransport(BarrierTransport):
         with self._calling("MPI_Win_allocate"):
             return self._window(nbytes, watchdog)
 
-    def arena(self) -> MpiWindow:
-        """A window of the same size on all ranks: half of the free /dev/shm, divided among a host's ranks. Collective.
-
-        It reads as zeros. Pages that are never written to take no memory.
-        """
-        share = shm_space.share_nbytes(len(self.local_peers) + 1)
-        nbytes = min(int(text) for text in self.allgather(str(share).encode()))
-        with self._last_barrier("MPI_Win_allocate"):
-            return self._window(nbytes, clear=False)
-
-    def _window(self, nbytes: int, watchdog: Watchdog | None = None, clear: bool = True) -> MpiWindow:
-        return MpiWindow(self._comm, self._host, self.hosts, nbytes, watchdog, clear, self._lock)
+    def _window(self, nbytes: int, watchdog: Watchdog | None = None) -> MpiWindow:
+        return MpiWindow(self._comm, self._host, self.hosts, nbytes, watchdog, self._lock)
 
     def allgather(self, data: bytes) -> list[bytes]:
         """As `Transport.allgather`. Collective."""

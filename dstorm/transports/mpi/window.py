@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, cast
@@ -28,16 +28,6 @@ from dstorm.transports.watchdog import Watchdog
 
 _SHORTEST_NAP_S, _LONGEST_NAP_S = 2e-5, 5e-5
 """The naps between two looks whether Puts have arrived."""
-
-
-def fence() -> Callable[[], None]:
-    """Return a function that orders the loads and stores of shared memory before its call with those after it. Local.
-
-    It is MPI_Win_sync (MPI-4.1, 12.5.4) on a window of this process alone.
-    """
-    win = MPI.Win.Allocate(1, 1, comm=MPI.COMM_SELF)
-    win.Lock_all(MPI.MODE_NOCHECK)
-    return win.Sync
 
 
 class _FarMemory:
@@ -149,13 +139,13 @@ class MpiWindow(SpanningWindow):
     Ranks of other hosts are reached by Puts into the same memory.
 
     `comm`, `host`: all ranks, and those of this host. `hosts`: the name of the host of each rank of `comm`. `watchdog`:
-    watches the flushes to other hosts. `clear`: whether the memory is zeroed. `lock`: held during each call of MPI; the
-    caller of the constructor holds it, too.
+    watches the flushes to other hosts. `lock`: held during each call of MPI; the caller of the constructor holds it,
+    too.
     """
 
     def __init__(
         self, comm: MPI.Intracomm, host: MPI.Intracomm, hosts: Sequence[str], nbytes: int,
-        watchdog: Watchdog | None = None, clear: bool = True, lock: threading.RLock | None = None,
+        watchdog: Watchdog | None = None, lock: threading.RLock | None = None,
     ) -> None:  # fmt: skip
         self._wins = _windows(comm, host, len(set(hosts)), max(nbytes, 1))
         for win in self._wins:
@@ -163,8 +153,7 @@ class MpiWindow(SpanningWindow):
         mates = [rank for rank, name in enumerate(hosts) if name == hosts[comm.rank]]
         parts = {rank: _part(self._wins[0], place) for place, rank in enumerate(mates)}
         parts[comm.rank] = parts[comm.rank][: max(nbytes, 1)]  # a shared part is some whole pages
-        if clear:
-            parts[comm.rank][:] = 0  # headers must read EMPTY, and pages that are touched count in free_nbytes()
+        parts[comm.rank][:] = 0  # headers must read EMPTY, and pages that are touched count in free_nbytes()
         if lock is not None:
             self._wins = [cast("MPI.Win", progress.Serialized(win, lock)) for win in self._wins]
         near = MappedMemory(comm.rank, parts, self._wins[0].Sync if len(self._wins) == 1 else self._sync_all)

@@ -19,19 +19,19 @@ _COME_S, _NAP_S = 300.0, 2.0
 
 
 def examined(
-    job: Job, library: Library, environ: Mapping[str, str], needed: Sequence[str], comes_late: bool = False,
+    job: Job, library: Library | None, environ: Mapping[str, str], needed: Sequence[str], comes_late: bool = False,
     note: Note = lambda end: None,
 ) -> RemoteHosts:  # fmt: skip
     """Return the other hosts of `job`, where it can start. LaunchError: it cannot, on one of them. Local.
 
-    `needed`: files that each host must have. `comes_late`: hosts that do not answer yet are waited for. `note` gets
-    what ends the connections.
+    `library`: None: all ranks are on this host. `needed`: files that each host must have. `comes_late`: hosts that do
+    not answer yet are waited for. `note` gets what ends the connections.
     """
     for path in needed:
         if not os.path.exists(path):
             raise LaunchError(f"--need {path}: there is no such file here")
     names = list(dict.fromkeys(host.name for host in job.hosts if not is_here(host.name)))
-    if not names:
+    if not names or library is None:
         return RemoteHosts()
     wanted = need(library, [*files_of(job.program), *map(os.path.abspath, needed)])
     end, said = time.monotonic() + (_COME_S if comes_late else 0.0), ""

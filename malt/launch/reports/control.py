@@ -27,9 +27,9 @@ from dstorm.transports.links.server import AuthenticatedServer
 from malt.launch.hosts.plain.starter import begin_anew
 from malt.runner import reporting
 
-_PUBLISHED = re.compile(r"[0-9a-f]{8}-\d+-published-\d+(\.\d+)?")
+_PUBLISHED = re.compile(r"session-\d+-published-\d+(\.\d+)?")
 """What a rank publishes to all others (malt/resilience/hosts.py); one that was started again, with its incarnation."""
-_NAME = re.compile(rf"(again|finished|left|status|ready|lost|calls|begun|shown)-\d+|rank-\d+\.txt|{_PUBLISHED.pattern}")
+_NAME = re.compile(rf"(again|finished|left|status|ready|lost|shown)-\d+|rank-\d+\.txt|{_PUBLISHED.pattern}")
 _AGAIN = reporting.AGAIN.format("")
 _LONGEST_NBYTES = 1 << 20
 _CLOSE_S = 5.0

@@ -12,9 +12,6 @@ inside-<rank>       it has loaded MPI, and its program has not ended
 
 Where ranks may fail:
 
-calls-<process>     it calls MPI_Init
-begun-<rank>        MPI_Init has returned
-memory-<process>    the files in /dev/shm that it has mapped
 *-came-<rank>       it has come to the session (malt/resilience/rendezvous.py)
 ready-<rank>        the session has begun for it
 left-<rank>         it has failed, with a status, or departed before the others, with 0; they go on
@@ -27,7 +24,7 @@ again-<rank>        its incarnation. What it has reported before is removed (mal
 ending              the launcher has decided that the job ends: no rank is started again
 
 Ranks on other hosts report over a connection (malt/launch/reports/control.py). If they cannot connect, the launcher
-knows nothing of them until mpiexec ends.
+knows nothing of them until the starter ends.
 """
 
 from __future__ import annotations
@@ -52,17 +49,13 @@ from malt.watch.ranks import ranks_with
 BAD_INPUT: Final = 2
 """The status of a program whose arguments or input are wrong. A restart would end alike."""
 
-_GRACE_S = 3.0
-"""How long the others may stay in MPI_Init after a rank has failed: they may wait there for it for ever."""
 _CALL_S = 60.0
-"""How long the others may take from there to the session, if a rank failed before it: some programs never begin one.
-Also how long a rank may take to start."""
+"""How long the others may take to the session, if a rank failed before it: some programs never begin one. Also how long
+a rank may take to start."""
 _ALL_STOPPED_S = 5.0
 """How long all ranks that are left may be stopped. After it the launcher ends them, as no rank can."""
 
-_NOTE = re.compile(
-    r"(?:.+-(?=came-))?(status|started|calls|begun|memory|came|ready|left|finished|lost|elsewhere|ended|again)-(\d+)"
-)
+_NOTE = re.compile(r"(?:.+-(?=came-))?(status|started|came|ready|left|finished|lost|elsewhere|ended|again)-(\d+)")
 
 
 def failed_with(folder: Path) -> int | None:
@@ -162,11 +155,10 @@ class JobState:
             return
         finished = self._notes.ranks("finished")
         _publish(self._failed_early - finished, "died before the session began")
-        _publish(self._failed_early & finished, "ended while the others waited for it in MPI_Init")
         _publish(self._unheard, f"said nothing for {_CALL_S:.0f} s")
 
     def end(self) -> int:
-        """Return the status of the job after mpiexec has ended with 0, which it also does if ranks were killed. Local.
+        """Return the status of the job after the end of the starter, which is 0 although ranks have failed. Local.
 
         Prints a line if no rank is known to have ended well.
         """
@@ -181,12 +173,7 @@ class JobState:
         return int(not self._is_spread)
 
     def clean(self) -> None:
-        """Remove what failed ranks, and Open MPI in them, left in /dev/shm. Call it after the end of the job. Local."""
-        self._notes.reread("memory")
-        for text in self._notes.texts("memory").values():
-            for name in text.splitlines():
-                with contextlib.suppress(OSError):
-                    os.unlink(name)
+        """Remove what ranks left in /dev/shm. Call it after the end of the job. Local."""
         for left in shm_space.files_of(self._folder.name):
             left.unlink(missing_ok=True)
 
@@ -215,7 +202,7 @@ class JobState:
         self._note_failed(failed)
         known = processes.keys() | elsewhere
         expected = known if self._is_spread and not elsewhere else self._all  # ranks elsewhere may be unable to connect
-        living = known - failed - (finished if self._is_in_mpi() else set())
+        living = known - failed
         if known and not has_begun and self._are_missing_too_long(expected - living, known):
             return 1
         running = self._all - finished - failed - self._lost()
@@ -257,10 +244,6 @@ class JobState:
                 (self._folder / f"failed-{rank}").touch()
         self._failed = self._failed | failed
 
-    def _is_in_mpi(self) -> bool:
-        """Whether a rank waits in MPI_Init for all others, by what the ranks have reported."""
-        return bool(self._notes.ranks("calls")) and not self._notes.ranks("begun")
-
     def _failed_with(self) -> int:
         """The status if no rank has ended well. It is BAD_INPUT only if all ranks report that."""
         left = [int(text) if text.isdecimal() else 1 for text in self._notes.texts("left").values()]
@@ -287,8 +270,7 @@ class JobState:
             self._missing = failed, unheard
             self._waited.restart()
             self._failed_early = self._failed_early & failed or failed
-        patience_s = _GRACE_S if failed and not self._notes.ranks("begun") else _CALL_S
-        if self._waited.seconds() <= patience_s or not missing:
+        if self._waited.seconds() <= _CALL_S or not missing:
             return False
         self._unheard = set() if failed else unheard
         return True
@@ -303,7 +285,7 @@ class _Notes:
         self._texts: defaultdict[str, dict[int, str]] = defaultdict(dict)
 
     def ranks(self, kind: str) -> set[int]:
-        """Return the ranks (or statuses, or processes) in the names of the files of this kind, read anew."""
+        """Return the ranks (or statuses) in the names of the files of this kind, read anew."""
         return set(self.texts(kind))
 
     def texts(self, kind: str) -> dict[int, str]:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from failing_jobs import needs_openmpi
+from failing_jobs import under_one_mpi
 from programs import ROOT
 
 from bench import curves
@@ -174,7 +174,7 @@ def test_the_page_names_what_keeps_all_back_among_many_hosts():
 
 
 @pytest.mark.thorough
-@needs_openmpi
+@under_one_mpi
 def test_a_quick_run_writes_a_page_and_its_pictures(tmp_path):
     file = tmp_path / "malt.md"
     words = [sys.executable, "-m", "bench.paper", "--quick", "--write", str(file)]

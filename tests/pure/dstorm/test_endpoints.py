@@ -127,14 +127,6 @@ def test_an_address_that_is_somebody_elses_is_passed_over(exchanges):
         exchanges[0]._call(1, exchanges[2].endpoint)
 
 
-def test_without_a_launcher_each_endpoint_has_a_key(monkeypatch):
-    monkeypatch.setattr(endpoints, "own_addresses", lambda: ("127.0.0.1",))
-    made = [Exchange(rank) for rank in range(2)]
-    assert len({one.endpoint.key for one in made}) == 2
-    found = connect_all(made, range(2))
-    assert [found[rank][1].keys() for rank in (0, 1)] == [{1}, {0}]
-
-
 def test_it_listens_on_the_interfaces_towards_the_hosts_of_the_job(monkeypatch):
     towards = {"b": "10.0.0.1", "c": "10.1.0.1", "self": "127.0.1.1"}
 

@@ -213,7 +213,7 @@ def test_survive_may_be_asked_for_by_the_environment(environment, option, asked,
     assert status(["run", "-n", "2", *option, "x.py"]) == 0
     ((line, environ),) = seen
     assert {**environ, **line.settings}.get("MALT_SURVIVE") == asked
-    assert line.fault_tolerant_ranks == (2 if asked else 0)
+    assert line.survives == (asked is not None)
 
 
 def test_metrics_go_where_the_option_says(tmp_path, monkeypatch, capsys):

@@ -31,3 +31,10 @@ def test_variables_of_a_rank_are_not_inherited(whose):
 def test_outside_a_rank_all_is_inherited():
     environ = USERS | {"MALT_SURVIVE": "1", "OMPI_MCA_num_procs": "2"}
     assert outside(environ) == environ
+
+
+def test_what_a_user_has_set_stays_in_a_step_of_a_batch_system():
+    """srun gives it a rank of its own, and it is none of a job of malt."""
+    asked = {"MALT_SURVIVE": "1", "MALT_METRICS": "a.jsonl"}
+    assert outside(USERS | asked | {"PMIX_RANK": "0"}) == USERS | asked
+    assert outside(USERS | asked | {"PMIX_RANK": "0", "MALT_RANK": "0"}) == USERS

@@ -112,24 +112,12 @@ def test_a_failure_before_the_session_is_reported_once_the_others_do_not_come(tm
     (tmp_path / "started-1").write_text(ended)
     state = JobState(tmp_path, 2)
     assert state.status() is None
-    patience.pass_(2.9, state)
-    assert state.status() is None
-    patience.pass_(0.2, state)
-    assert state.status() == 1
-    state.report_early_failures()
-    assert capsys.readouterr().err == "malt run: rank 1 died before the session began\n"
-
-
-def test_after_mpi_init_the_others_have_more_time(tmp_path, ended, patience):
-    (tmp_path / "started-0").write_text(here())
-    (tmp_path / "started-1").write_text(ended)
-    (tmp_path / "begun-0").write_text("")
-    state = JobState(tmp_path, 2)
-    assert state.status() is None
     patience.pass_(50, state)
     assert state.status() is None
     patience.pass_(11, state)
     assert state.status() == 1
+    state.report_early_failures()
+    assert capsys.readouterr().err == "malt run: rank 1 died before the session began\n"
 
 
 def test_a_rank_that_left_early_has_not_ended_well_if_the_others_fail(tmp_path, ended, capsys):
@@ -143,21 +131,6 @@ def test_a_rank_that_is_alone_may_stay_stopped(tmp_path, stopped, patience):
         assert state.status() is None
         patience.pass_(10, state)
     assert is_alive(stopped)
-
-
-@pytest.mark.parametrize(("reports", "status"), [((), None), (("calls-100",), 1), (("calls-100", "begun-0"), None)])
-def test_a_rank_that_ends_while_the_others_wait_in_mpi_is_reported(tmp_path, ended, patience, reports, status, capsys):
-    (tmp_path / "started-0").write_text(here())
-    (tmp_path / "started-1").write_text(ended)
-    for name in ("finished-1", *reports):
-        (tmp_path / name).write_text("")
-    state = JobState(tmp_path, 2)
-    assert state.status() is None
-    patience.pass_(4, state)
-    assert state.status() == status
-    state.report_early_failures()
-    reports = "malt run: rank 1 ended while the others waited for it in MPI_Init\n"
-    assert capsys.readouterr().err == (reports if status else "")
 
 
 @pytest.mark.parametrize(("left", "status"), [("", 1), ("2", 1), ("3", 3)])
@@ -276,17 +249,6 @@ def test_a_failure_of_all_ends_it(tmp_path):
     assert called(tmp_path, started={0: here()}, ready=[0]) == 2
 
 
-def test_what_was_left_in_memory_is_removed(tmp_path):
-    left = tmp_path / "sm_segment.x"
-    left.write_text("")
-    state = JobState(tmp_path, 2)
-    for text in (f"{tmp_path / 'gone already'}\n", f"{tmp_path / 'gone already'}\n{left}\n"):
-        (tmp_path / "memory-0").write_text(text)
-        state.status()
-    state.clean()
-    assert not left.exists()
-
-
 def test_what_a_session_left_in_memory_is_removed(tmp_path):
     path = shm_space.file_of(tmp_path.name + "-a-job", "session-1")
     path.write_text("")
@@ -358,8 +320,6 @@ def test_a_rank_that_was_wrongly_found_ended_is_not_reported(tmp_path, monkeypat
 def test_files_that_are_cleaned_away_are_remembered(tmp_path, ended, patience):
     """After some days in /tmp."""
     (tmp_path / "left-1").write_text("3")
-    (tmp_path / "memory-1").write_text(str(tmp_path / "segment"))
-    (tmp_path / "segment").touch()
     (tmp_path / "started-0").write_text(here())
     (tmp_path / "started-1").write_text(ended)
     (tmp_path / "ready-100").write_text("")
@@ -371,8 +331,6 @@ def test_files_that_are_cleaned_away_are_remembered(tmp_path, ended, patience):
     assert state.status() is None
     (tmp_path / "finished-0").write_text("")
     assert state.status() == 0
-    state.clean()
-    assert not (tmp_path / "segment").exists()
 
 
 @pytest.mark.parametrize(
@@ -416,7 +374,7 @@ def test_a_failure_elsewhere_before_the_session_is_reported(tmp_path, capsys, pa
         (tmp_path / name).write_text("")
     state = JobState(tmp_path, 2, is_spread=True)
     assert state.status() is None
-    patience.pass_(6, state)
+    patience.pass_(61, state)
     assert state.status() == 1
     state.report_early_failures()
     assert "rank 1 died" in capsys.readouterr().err

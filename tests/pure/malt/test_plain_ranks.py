@@ -75,7 +75,7 @@ def test_ranks_that_are_all_on_one_other_host_meet(job):
 
 
 def test_ranks_that_never_start_are_named(tmp_path):
-    alone = Party(0, 2, (0, 1), "no MPI", lambda: None, has_mpi=False)
+    alone = Party(0, 2)
     (tmp_path / "started-0").write_text(f"{os.getpid()} -1")
     with pytest.raises(DeadlinePassed, match="rank 1"):
         start_of_session._of_one_host(Path(tmp_path), "session", alone, 0.05, None)

@@ -2,10 +2,10 @@
 
     python malt/launch/hosts/plain/starter.py RANKS SIZE PROGRAM...     RANKS: numbers with commas, or - for none
 
-It takes the place of mpiexec where ranks are to outlive everything but themselves (--survive=best-effort on several
-hosts), and where failed ranks are started again (--rejoin). No process of one host waits for one of another: if a host,
-a daemon or a connection fails, nothing ends here. What ranks are told: MALT_RANK, MALT_SIZE and MALT_HOST_SIZE, and the
-folder of the job. How they find each other is in malt/resilience/hosts.py.
+It takes the place of mpiexec where ranks may fail (--survive), and may be started again (--rejoin). No process of one
+host waits for one of another: if a host, a daemon or a connection fails, nothing ends here. What ranks are told:
+MALT_RANK, MALT_SIZE and MALT_HOST_SIZE, and the folder of the job. How they find each other is in
+malt/resilience/rendezvous.py and hosts.py.
 
 On the launcher's host it ends once all ranks of the job have ended, as files in the folder of the job say. On another,
 where a keeper has started it (malt/launch/hosts/plain/keeper.py), it ends once those of its host have, which print into
@@ -49,7 +49,7 @@ AGAIN_S = 5.0
 FAILURES = 3
 """A rank that has failed so often at its start, in a row, is not started again."""
 _REPORTS = (
-    "started-{}", "begun-{}", "ready-{}", "left-{}", "finished-{}", "ended-{}", "lost-{}", "failed-{}", "closing-{}",
+    "started-{}", "ready-{}", "left-{}", "finished-{}", "ended-{}", "lost-{}", "failed-{}", "closing-{}",
     "stopped-{}", "shown-{}", "ask-{}", "rank-{}.txt",
 )  # fmt: skip
 """What a rank has reported, and what others have of it."""
