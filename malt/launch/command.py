@@ -20,7 +20,7 @@ from malt.launch.machine import network
 from malt.launch.machine.cores import usable_cores
 from malt.launch.mpi_library import LaunchError, Library, home_of
 from malt.launch.streams.display import PLAIN, Display
-from malt.runner.program import FAILURE_DIR, JOB_DIR
+from malt.runner.program import FAILURE_DIR, JOB_DIR, marked
 from malt.runner.reporting import CONTROL_SERVER
 from malt.watch.metrics import METRICS
 from malt.watch.trace.files import TRACE
@@ -191,7 +191,7 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
     ours = {**settings, FAILURE_DIR: "", **(dict.fromkeys((JOB_DIR, CONTROL_SERVER), "") if job.survive else {})}
     options += _hosts_options(library.family, placed, travelling({**environ, **ours}) if is_spread else [])
     added = {name: value for name, value in settings.items() if name not in environ}
-    command = [mpiexec, *options, sys.executable, RUNNER, *job.program]
+    command = [mpiexec, *options, sys.executable, RUNNER, *marked(job.program)]
     fault_tolerant_ranks = job.ranks if job.survive else 0
     forwards_signals = library.family != "openmpi"
     names = tuple(host.name for host in placed)

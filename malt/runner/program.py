@@ -1,6 +1,7 @@
 """The program of one rank: it runs as under `python PROGRAM`, and its failure ends the whole job.
 
     python malt/runner/program.py [-m] PROGRAM ARGS...         or -c CODE ARGS...
+    python malt/runner/program.py + [+-m] +PROGRAM +ARGS...    on the line of an mpiexec (`marked`)
 
 `malt run` starts every rank through this file. malt.runner.exits also ends the job on a failure, but only after
 malt.init. This file does so before malt.init, and for programs that never call it:
@@ -32,7 +33,7 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -68,6 +69,13 @@ the same number fails ("The PMIx server's listener thread failed to start"). A r
 too.
 """
 
+_MARK = "+"
+"""What each word of the program begins with on the line of an mpiexec, after a word that is nothing but this.
+
+To each mpiexec a `:` begins another program. No option of any begins with a +, and no shell changes it, where a line of
+--dry-run is pasted.
+"""
+
 PIPES = {1: "out", 2: "err"}
 """The pipes in the folder of the job to which ranks on the launcher's host print: out-<rank>, err-<rank>."""
 
@@ -100,7 +108,7 @@ def main() -> None:
     # so that malt.runner.exits gets this module, not a second copy
     sys.modules["malt.runner.program"] = sys.modules[__name__]
     os.environ.pop(SESSION_BASE, None)
-    del sys.argv[0]
+    sys.argv[:] = _unmarked(sys.argv[1:])
     kind = sys.argv.pop(0) if sys.argv[0] in ("-c", "-m") else ""
     program = sys.argv[0]
     if kind == "-c":
@@ -124,6 +132,16 @@ def main() -> None:
         _exited(error)
     except BaseException as error:
         _failed(error)
+
+
+def marked(program: Sequence[str]) -> list[str]:
+    """Return the words PROGRAM ARGS... such that none of them means anything to an mpiexec. Pure."""
+    return [_MARK, *(_MARK + word for word in program)]
+
+
+def _unmarked(words: list[str]) -> list[str]:
+    """The words PROGRAM ARGS... of a line on which they may be `marked`: a plain process gets them as they are."""
+    return [word[len(_MARK) :] for word in words[1:]] if words[0] == _MARK and not reporting.is_plain() else words
 
 
 def _join_the_job() -> None:

@@ -52,9 +52,10 @@ MPI = RANK + "from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\n"
 
 
 def test_a_job_that_ends_well(run):
-    done = run(MPI + "sys.stdout.write(f'{rank} of {MPI.COMM_WORLD.size}: {sys.argv[1:]}\\n')", "-n", "a b")
+    words = ["-n", "a b", "", ":", "-n", "3", "+", "--personality", "x", "--prtemca", "y"]  # none is for mpiexec
+    done = run(MPI + "sys.stdout.write(f'{rank} of {MPI.COMM_WORLD.size}: {sys.argv[1:]}\\n')", *words)
     assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(done.stdout.splitlines()) == ["0 of 2: ['-n', 'a b']", "1 of 2: ['-n', 'a b']"]
+    assert sorted(done.stdout.splitlines()) == [f"{rank} of 2: {words}" for rank in (0, 1)]
 
 
 def test_lines_have_the_label_of_their_rank(run, tmp_path):

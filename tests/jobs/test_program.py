@@ -12,6 +12,7 @@ import zipfile
 import pytest
 
 from malt.launch.command import RUNNER
+from malt.runner.program import marked
 
 pytestmark = pytest.mark.serial
 
@@ -63,7 +64,7 @@ def test_as_plain_python(run, name, words):
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "workers"])
 def test_a_text_as_plain_python(run, name):
     words = ["-c", PROGRAMS[name], "-m", "x y", "", "-c"]
-    plain, ours = run("", *words), run("", RUNNER, *words)
+    plain, ours = run("", *words), run("", RUNNER, *marked(words))
     assert (ours.stdout, ours.stderr) == (plain.stdout, plain.stderr)
     assert ours.returncode == (130 if name == "interrupted" else plain.returncode)
 
