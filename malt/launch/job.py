@@ -22,7 +22,7 @@ from malt.launch.processes.departure import Departure
 from malt.launch.processes.signals import Signals
 from malt.launch.processes.supervisor import Supervised
 from malt.launch.reports.control import ControlServer
-from malt.launch.reports.job_state import JobState, failed_with, report_ends_inside_mpi
+from malt.launch.reports.job_state import JobState, failed_with, report_ends_inside_mpi, written
 from malt.launch.reports.observer import Observer
 from malt.launch.streams.display import say
 from malt.launch.streams.output import Output
@@ -198,7 +198,7 @@ def _say_why(status: int, folder: Path, state: JobState | None, number: int | No
 
 def first_failure(folder: Path) -> str:
     """Return the text that ends the output: the oldest of the files rank-<r>.txt in `folder`, or "" without one."""
-    failures = sorted(folder.glob("rank-*.txt"), key=lambda path: path.stat().st_mtime_ns)
+    failures = sorted(folder.glob("rank-*.txt"), key=written)
     if not failures:
         return ""
     rank = failures[0].stem.removeprefix("rank-")

@@ -279,6 +279,8 @@ def _publishing(name: str, end: Callable[..., NoReturn]) -> Callable[..., NoRetu
                 _report(f"inside-{_rank}", "os._exit(0)" if (name, words) == ("_exit", (0,)) else f"os.{name}")
             else:
                 _forget_mpi()
+            if name == "_exit" and isinstance(status := words[0] if words else 0, int) and status & 0xFF:
+                _report(f"status-{_rank}", str(status & 0xFF))
         end(*words)
 
     return report

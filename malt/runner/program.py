@@ -181,7 +181,7 @@ def _exited(error: SystemExit) -> None:
             print(error.code, file=sys.stderr)
     if (_folder is not None or reporting.is_plain()) and _session_is_over():
         # All ranks end by themselves: the launcher gets the status, and mpiexec sees a good end.
-        reporting.report(f"status-{status}", "")
+        reporting.report(f"status-{reporting.rank()}", str(status))
         return
     _end_job(status)
 
@@ -249,12 +249,16 @@ def _end() -> None:
 
 def _end_job(status: int) -> NoReturn:
     """End all ranks at once with `status`, or this rank alone if ranks may fail. Does not return."""
-    alone = JOB_DIR in os.environ
-    goes_on = alone and not _session_is_over()  # after the session no rank takes over the work of this one
-    reporting.report(f"left-{reporting.rank()}" if goes_on else f"status-{status}", str(status))
+    goes_on = JOB_DIR in os.environ and not _session_is_over()  # after it no rank takes over the work of this one
+    reporting.report(f"{'left' if goes_on else 'status'}-{reporting.rank()}", str(status))
+    _leave(status)
+
+
+def _leave(status: int) -> NoReturn:
+    """End this rank, and where none may fail all others, with `status`. Does not return."""
     leaving.flush()
     time.sleep(_DRAIN_S)
-    if alone and not reporting.is_plain():
+    if JOB_DIR in os.environ and not reporting.is_plain():
         os.kill(_process, signal.SIGKILL)  # MPI would take an exit for the end of the job
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not mpi.Is_initialized():

@@ -173,7 +173,7 @@ def test_the_files_of_mpiexec_go_with_the_job(tmp_path, malt_environment):
 )
 def test_the_status_of_a_rank_that_failed(tmp_path, malt_environment, then):
     """It is the status of the job, whatever mpiexec returns, and soon, also if mpiexec goes on."""
-    launcher = supervise(tmp_path, malt_environment, f"touch $MALT_FAILURE_DIR/status-7; {then}")
+    launcher = supervise(tmp_path, malt_environment, f"printf 7 > $MALT_FAILURE_DIR/status-0; {then}")
     launcher.communicate(timeout=200)
     assert launcher.returncode == 7
 
