@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -131,6 +132,8 @@ class Line:
     """The names of the hosts. Empty: this machine."""
     away: tuple[tuple[str, tuple[int, ...]], ...] | None = None
     """Other hosts and their ranks, where each host is started by itself. None: mpiexec starts all of them."""
+    ended_by: int = signal.SIGTERM
+    """The signal that ends it. Where that is another, SIGTERM is for the launcher alone."""
 
     def __str__(self) -> str:
         """The line in the syntax of a shell."""
@@ -196,8 +199,9 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
     forwards_signals = library.family != "openmpi"
     names = tuple(host.name for host in placed)
     return Line(
-        added, command, job.ranks, forwards_signals, job.display, fault_tolerant_ranks, is_spread, job.program, names
-    )
+        added, command, job.ranks, forwards_signals, job.display, fault_tolerant_ranks, is_spread, job.program, names,
+        ended_by=signal.SIGTERM if forwards_signals else signal.SIGHUP,
+    )  # fmt: skip
 
 
 def _plain(job: Job, placed: Sequence[Host], settings: Mapping[str, str], environ: Mapping[str, str]) -> Line:
@@ -217,7 +221,8 @@ def _plain(job: Job, placed: Sequence[Host], settings: Mapping[str, str], enviro
     if away and job.survive != BEST_EFFORT:
         raise LaunchError(f"--survive: {SEVERAL_HOSTS}")
     return Line(
-        added, words, job.ranks, False, job.display, job.ranks, bool(away), job.program, names, tuple(away.items())
+        added, words, job.ranks, False, job.display, job.ranks, bool(away), job.program, names, tuple(away.items()),
+        ended_by=signal.SIGHUP,
     )  # fmt: skip
 
 

@@ -77,7 +77,8 @@ def run(
         jobs.publish(folder, line.ranks, line.program)
         output = Output(folder, line.ranks, line.display)
         traces = Traces(str(folder))
-        job = Supervised(line.arguments, ours, signals, departure, grace_s, output, remote.processes())
+        job = Supervised(line.arguments, ours, signals, departure, grace_s, output, remote.processes(),
+                         line.ended_by)  # fmt: skip
         signals.suspend, signals.pass_on = remote.pausing(signals.suspend), remote.passing(departure.pass_on)
         output.start()
         keepers = Keepers(dict(line.away or ()), line.ranks, line.program, _passed(ours), folder, remote.shell)

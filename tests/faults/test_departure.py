@@ -88,6 +88,22 @@ def test_each_rank_leaves_as_plain_python_does(how, options, start, tmp_path):
         assert "PeerLost: rank " in reports
 
 
+@pytest.mark.parametrize("options", [[], ["--survive=best-effort", "--rejoin"]], ids=["mpiexec", "starter"])
+def test_a_signal_to_all_processes_of_a_job_is_as_one_to_the_launcher(options, start, tmp_path):
+    """As systemd and Slurm end what they have started. Whether the launcher or a rank gets it first does not matter."""
+    job = start(LEAVING, "SIGTERM", tmp_path, options=options)
+    assert [job.stdout.readline() for _ in range(3)] == ["ready\n"] * 3
+    found = [job.pid]
+    for process in found:
+        children = Path(f"/proc/{process}/task").glob("*/children")
+        found += [int(child) for path in children for child in path.read_text().split()]
+    for process in reversed(found):
+        os.kill(process, signal.SIGTERM)
+    reports, _ = job.communicate(timeout=200)
+    assert job.returncode == 143, reports
+    assert [(tmp_path / str(rank)).read_text() for rank in range(3)] == ["SystemExit\nfinally\nexit\n"] * 3
+
+
 WARNED = """
 import signal, sys, time, malt
 got = []
