@@ -57,6 +57,8 @@ class End(NamedTuple):
     """Whether the job was ended by a signal to the launcher."""
     goes_on: bool = False
     """Whether ranks may go on on hosts that this one has lost."""
+    is_done: bool = False
+    """Whether the ranks have ended well, and the status is not 0 as what they printed could not be written."""
 
 
 def run(
@@ -101,7 +103,8 @@ def run(
             traces.remove()
         _say_why(status, folder, state, signals.first, b"" if is_printed else banners)
         say(keepers.last_words)
-    return End(status, signals.first is not None, keepers.are_left)
+    is_done = status == 0 and output.has_lost()
+    return End(status or int(is_done), signals.first is not None, keepers.are_left, is_done)
 
 
 def _allow_files(line: Line) -> None:

@@ -114,6 +114,15 @@ def test_a_reader_that_closes_the_pipe_does_not_end_the_job():
     assert job.wait(20) == 7
 
 
+@pytest.mark.parametrize("script", ["echo x", "echo x > $MALT_FAILURE_DIR/out-1", "echo x; exit 7"])
+def test_output_that_cannot_be_written_makes_a_job_fail_that_ended_well(script):
+    with open("/dev/full", "w") as full:
+        job = launch(script, stdout=full, stderr=subprocess.PIPE)
+        reports = job.communicate(timeout=200)[1]
+    assert job.returncode == (7 if "7" in script else 1)
+    assert reports == b"malt run: what ranks print is lost: standard output: No space left on device\n"
+
+
 def test_both_streams_of_a_terminal_share_its_lines():
     script = "cd $MALT_FAILURE_DIR; printf a > out-0; sleep 0.6; echo b > err-1; sleep 0.1"
     job = launch(script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

@@ -180,6 +180,10 @@ class Output:
                     lines.end_line()
                     self._writers[number].end_line()
 
+    def has_lost(self) -> bool:
+        """Whether some of what was printed could not be written. Local."""
+        return any(writer.has_lost for writer in self._writers.values())
+
     def hide(self) -> None:
         """Take the picture away until the next one is drawn: others are about to write to the terminal. Local."""
         if (screen := self.screen()) is not None:
@@ -193,7 +197,7 @@ class Output:
         self._ended.set()
         self._thread.join()
         screen = self.screen() if picture else None
-        for writer in {*self._writers.values()}:
+        for writer in dict.fromkeys(self._writers.values()):  # stderr last: that of stdout may have to say something
             writer.close(picture if writer is screen else ())
         speak_through(None, self._lines[2].is_within_line and screen is not self._writers[2])
         for key in list(self._selector.get_map().values()):
