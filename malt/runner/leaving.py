@@ -196,13 +196,13 @@ def wait_to_be_killed() -> None:
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and _spans_hosts() and mpi.Is_initialized() and not mpi.Is_finalized():
         _flush_files()
-        os.unlink(closing)
+        _remove(closing)
         while True:
             mpi.COMM_WORLD.Iprobe()
             time.sleep(_NAP_S)
     if not _call_at_the_end(("fflush", None), ("unlink", closing), ("pause", None), ("_exit", 0)):
         flush()
-        os.unlink(closing)
+        _remove(closing)
         signal.pause()
 
 
@@ -273,8 +273,12 @@ class _MpiImport:
 
 def _forget_mpi() -> None:
     if os.getpid() == _process and _folder is not None:
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(_folder, f"inside-{_rank}"))
+        _remove(os.path.join(_folder, f"inside-{_rank}"))
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):  # a cleaner of /tmp has done so
+        os.unlink(path)
 
 
 def _publishing(name: str, end: Callable[..., NoReturn]) -> Callable[..., NoReturn]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -184,6 +185,25 @@ def test_it_is_over_once_all_have_left(folder):
     assert job.is_over()
 
 
+def test_those_are_named_that_have_not_left(folder):
+    """Also where they have reported nothing."""
+    job = Departure(folder, 3)
+    (folder / "stopped-0").touch()
+    assert not job.is_over() and job.slow() == [1, 2]
+
+
+def test_a_folder_that_a_cleaner_has_removed_is_made_anew(folder, monkeypatch):
+    """The ranks look for what is in it, and are known from before."""
+    sent = []
+    monkeypatch.setattr(os, "kill", lambda *words: sent.append(words))
+    job = Departure(folder, 1)
+    job.look()
+    shutil.rmtree(folder)
+    job.notify(signal.SIGTERM)
+    assert sent == [(os.getpid(), signal.SIGTERM)] and not job.is_over()
+    assert (folder / "signal-15").exists() and (folder / "notified").exists() and folder.stat().st_mode & 0o777 == 0o700
+
+
 def test_one_that_waits_in_mpi_finalize_has_left(folder, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("dstorm.stopwatch.time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -219,7 +239,7 @@ def test_each_rank_is_notified_once(folder, monkeypatch):
         job.notify(signal.SIGINT)
     assert sent == [(os.getpid(), signal.SIGINT, False)]
     assert (folder / "signal-2").exists() and (folder / "notified").exists()
-    assert job.slow() == [0]
+    assert job.slow() == [0, 1]
     (folder / "stopped-0").touch()  # it missed another that was notified: its files are being closed
     Departure(folder, 2).notify(signal.SIGINT)
     assert len(sent) == 1
