@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -73,10 +74,11 @@ def run(
     # With --survive other hosts are left to themselves: a part without the launcher may go on.
     with Signals() as signals, remote.folder(is_watched=not line.fault_tolerant_ranks) as folder:
         state = JobState(folder, line.fault_tolerant_ranks, line.is_spread) if line.fault_tolerant_ranks else None
+        with _writing_to(folder):
+            jobs.publish(folder, line.ranks, line.program)
         control_server, endpoint = _server(folder, line, state)
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
         departure = Departure(folder, line.ranks, line.is_spread, state is not None, control_server)
-        jobs.publish(folder, line.ranks, line.program)
         output = Output(folder, line.ranks, line.display)
         traces = Traces(str(folder))
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output, remote.processes(),
@@ -116,6 +118,18 @@ def _allow_files(line: Line) -> None:
                           f"(ulimit -n {count}), or start fewer ranks")  # fmt: skip
 
 
+@contextlib.contextmanager
+def _writing_to(folder: Path) -> Iterator[None]:
+    """A block that writes to the folder of the job. LaunchError: it cannot, as on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        raise LaunchError(
+            f"nothing can be written to {folder.parent}: {error.strerror}: free space there, or set "
+            "TMPDIR to another folder"
+        ) from None
+
+
 def _server(folder: Path, line: Line, state: JobState | None) -> tuple[ControlServer | None, str]:
     """The control server, and its endpoint, where ranks of several hosts may fail; else None, and "".
 
@@ -124,8 +138,9 @@ def _server(folder: Path, line: Line, state: JobState | None) -> tuple[ControlSe
     if state is None or not line.is_spread:
         return None, ""
     key = handshake.new_key()
-    with open(os.open(folder / KEY, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write("\n".join([key, *line.hosts]))
+    file = os.open(folder / KEY, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
+    with _writing_to(folder), open(file, "w", encoding="utf-8") as text:
+        text.write("\n".join([key, *line.hosts]))
     made = ControlServer(folder, key, line.hosts)
     state.report_ended = made.tell
     return made, made.endpoint(os.uname().nodename)

@@ -150,7 +150,7 @@ def _join_the_job() -> None:
     if reporting.CALL in os.environ:
         threading.Thread(target=leaving.listen, args=[int(os.environ[reporting.CALL])], daemon=True).start()
     else:
-        reporting.report(f"started-{reporting.rank()}", leaving.process())
+        _report_start()
     if reporting.is_plain():
         leaving.refuse_mpi()
         reporting.report(f"begun-{reporting.rank()}", "")
@@ -161,6 +161,33 @@ def _join_the_job() -> None:
         leaving.report_end_inside_mpi()
         leaving.show_closing()
     threading.excepthook = _ending_job(threading.excepthook)
+
+
+def _report_start() -> None:
+    """Report the start of this rank. Where it cannot be written, as on a full disk, end the job: others would wait."""
+    if _folder is None or reporting.rank() == "?":
+        return
+    try:
+        reporting.write(os.path.join(_folder, f"started-{reporting.rank()}"), leaving.process())
+    except FileNotFoundError:  # the folder is on another host
+        return
+    except OSError as error:
+        if _is_first(os.path.join(_folder, "full")):
+            print(
+                f"malt: rank {reporting.rank()} cannot write to the folder of the job, {_folder}: {error.strerror}: "
+                "free space there, or set TMPDIR to another folder", file=sys.stderr,
+            )  # fmt: skip
+        reporting.report(f"status-{reporting.rank()}", "1")
+        _leave(1)
+
+
+def _is_first(path: str) -> bool:
+    """Whether no other rank has made the file `path`. One with nothing in it can be made on a full disk, too."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError as error:
+        return not isinstance(error, FileExistsError)
+    return True
 
 
 def _exited(error: SystemExit) -> None:

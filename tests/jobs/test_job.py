@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from unittest import mock
 
 import pytest
 from processes import is_alive, wait_for
 from programs import ROOT
 
+from malt.launch import job
+from malt.launch.command import Line
 from malt.launch.job import first_failure
+from malt.launch.mpi_library import LaunchError
 from malt.launch.processes import supervisor
 from malt.launch.processes.departure import Departure
 from malt.launch.processes.signals import Signals
@@ -176,6 +182,16 @@ def test_the_status_of_a_rank_that_failed(tmp_path, malt_environment, then):
     launcher = supervise(tmp_path, malt_environment, f"printf 7 > $MALT_FAILURE_DIR/status-0; {then}")
     launcher.communicate(timeout=200)
     assert launcher.returncode == 7
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path, monkeypatch):
+    """On a full disk nothing is started: no rank could report anything."""
+    full = OSError(errno.ENOSPC, "No space left on device")
+    why = f"^nothing can be written to {tmp_path}: No space left on device: free space there, or set TMPDIR"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with mock.patch.object(job.jobs, "publish", side_effect=full), pytest.raises(LaunchError, match=why):
+        job.run(Line({}, ["no-such-mpiexec"], 1), {})
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_mpiexec_that_cannot_be_started(tmp_path, malt_environment):

@@ -154,6 +154,22 @@ def test_a_report_that_cannot_be_written(tmp_path, run, environment):
     assert {file.name for file in tmp_path.iterdir()} == {"program.py"}
 
 
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_rank_whose_start_cannot_be_written_ends_the_job(tmp_path, run, rank):
+    """On a full disk. One of them says why. A file with nothing in it can be made there, and is the rank's report."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    if rank == "1":
+        (folder / "full").touch()
+    limited = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); del sys.argv[0]\n"
+    limited += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    done = run("print('runs')", "-c", limited, RUNNER, "program.py", MALT_FAILURE_DIR=str(folder), PMI_RANK=rank)
+    assert done.returncode == 1 and done.stdout == ""
+    why = f"malt: rank 0 cannot write to the folder of the job, {folder}: File too large: free space there"
+    assert done.stderr == ("" if rank == "1" else f"{why}, or set TMPDIR to another folder\n")
+    assert failed_with(folder) == 1
+
+
 def test_what_a_rank_starts_is_not_of_its_job(tmp_path, run):
     text = """if True:
         import os

@@ -4,6 +4,7 @@ In every job, beside the files of malt/launch/processes/departure.py:
 
 started-<rank>      its process: number and start time
 status-<rank>       it has failed, with that status, and the job ends
+full                a rank could not write that it has started, and has said so
 finished-<rank>     its program has ended well
 
 Where no rank may fail:
