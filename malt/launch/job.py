@@ -220,10 +220,11 @@ def first_failure(folder: Path) -> str:
     failures = sorted(folder.glob("rank-*.txt"), key=written)
     if not failures:
         return ""
-    rank = failures[0].stem.removeprefix("rank-")
-    first = f", the first of {len(failures)} ranks," if len(failures) > 1 else ""
-    trace = failures[0].read_text(encoding="utf-8", errors="replace").rstrip()
-    return f"\nmalt run: rank {rank}{first} failed:\n{trace}\n"
+    traces = [path.read_text(encoding="utf-8", errors="replace").rstrip() for path in failures]
+    same = [path for path, trace in zip(failures, traces, strict=True) if trace == traces[0]]
+    equal = sorted(int(path.stem.removeprefix("rank-")) for path in same)
+    first = f", the first of {len(failures)} ranks," if len(failures) > len(equal) else ""
+    return f"\nmalt run: rank{'s'[: len(equal) - 1]} {', '.join(map(str, equal))}{first} failed:\n{traces[0]}\n"
 
 
 def _notified(folder: Path, number: int | None) -> str:

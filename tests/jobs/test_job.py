@@ -264,6 +264,11 @@ def test_the_first_failure_is_printed_at_the_end(tmp_path):
         os.utime(tmp_path / f"rank-{rank}.txt", ns=(0, 10**18 + when))
     (tmp_path / "rank-1.txt.77").write_text("half of")
     assert first_failure(tmp_path) == "\nmalt run: rank 3, the first of 3 ranks, failed:\nTraceback\nof 3\n"
+    (tmp_path / "rank-2.txt").write_text("Traceback\nof 3\n")
+    assert first_failure(tmp_path) == "\nmalt run: ranks 2, 3, the first of 4 ranks, failed:\nTraceback\nof 3\n"
+    for rank in (0, 12):
+        (tmp_path / f"rank-{rank}.txt").unlink()
+    assert first_failure(tmp_path) == "\nmalt run: ranks 2, 3 failed:\nTraceback\nof 3\n"
 
 
 @pytest.mark.parametrize("full", [False, True])
