@@ -39,6 +39,8 @@ _LAST = "_"
 GRACE_S = 10.0
 """How long ranks may take to leave after a signal to the launcher."""
 
+_FOLDER_KB, _REMEDY = 64, "free space there, or set TMPDIR to another folder"
+"""What the folder of a job takes for each rank, as all are small files, and for itself; and what to do without it."""
 _FILES_AWAY, _FILES_OF_HOST = 3, 4
 """Files that are open here for each rank on another host, beside its pipes, and for each such host, where each is
 started by itself."""
@@ -74,6 +76,7 @@ def run(
     # With --survive other hosts are left to themselves: a part without the launcher may go on.
     with Signals() as signals, remote.folder(is_watched=not line.fault_tolerant_ranks) as folder:
         state = JobState(folder, line.fault_tolerant_ranks, line.is_spread) if line.fault_tolerant_ranks else None
+        _check_space(folder, line.ranks)
         with _writing_to(folder):
             jobs.publish(folder, line.ranks, line.program)
         control_server, endpoint = _server(folder, line, state)
@@ -118,16 +121,25 @@ def _allow_files(line: Line) -> None:
                           f"(ulimit -n {count}), or start fewer ranks")  # fmt: skip
 
 
+def _check_space(folder: Path, ranks: int) -> None:
+    """Raise LaunchError if the disk of the folder of the job is full, or nearly so. MPI would fail in its own words."""
+    disk = os.statvfs(folder)
+    free = disk.f_frsize * (disk.f_bavail if os.geteuid() else disk.f_bfree) // 1024
+    needed = _FOLDER_KB * (ranks + 1)
+    if disk.f_blocks and free < needed:
+        raise LaunchError(
+            f"{folder.parent} has {free:,} kB free, and the folder of a job of {ranks} ranks takes {needed:,}: "
+            f"{_REMEDY}"
+        )
+
+
 @contextlib.contextmanager
 def _writing_to(folder: Path) -> Iterator[None]:
     """A block that writes to the folder of the job. LaunchError: it cannot, as on a full disk."""
     try:
         yield
     except OSError as error:
-        raise LaunchError(
-            f"nothing can be written to {folder.parent}: {error.strerror}: free space there, or set "
-            "TMPDIR to another folder"
-        ) from None
+        raise LaunchError(f"nothing can be written to {folder.parent}: {error.strerror}: {_REMEDY}") from None
 
 
 def _server(folder: Path, line: Line, state: JobState | None) -> tuple[ControlServer | None, str]:
