@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from malt.launch.machine import network
 from malt.launch.machine.cores import usable_cores
 from malt.launch.mpi_library import LaunchError, Library, home_of
 from malt.launch.streams.display import PLAIN, Display
-from malt.runner.program import FAILURE_DIR
+from malt.runner.program import FAILURE_DIR, marked
 from malt.watch.metrics import METRICS
 from malt.watch.trace.files import TRACE
 
@@ -129,6 +130,8 @@ class Line:
     away: tuple[tuple[str, tuple[int, ...]], ...] | None = None
     """Other hosts and their ranks, where ranks are plain processes, and each may fail alone. None: mpiexec starts them
     all."""
+    ended_by: int = signal.SIGTERM
+    """The signal that ends it. Where that is another, SIGTERM is for the launcher alone."""
 
     @property
     def survives(self) -> bool:
@@ -190,10 +193,13 @@ def compose(job: Job, library: Library | None, mpiexec: str, machine: Machine, e
     ours = {**settings, FAILURE_DIR: ""}
     options += _hosts_options(library.family, placed, travelling({**environ, **ours}) if is_spread else [])
     added = {name: value for name, value in settings.items() if name not in environ}
-    command = [mpiexec, *options, sys.executable, RUNNER, *job.program]
+    command = [mpiexec, *options, sys.executable, RUNNER, *marked(job.program)]
     forwards_signals = library.family != "openmpi"
     names = tuple(host.name for host in placed)
-    return Line(added, command, job.ranks, forwards_signals, job.display, is_spread, job.program, names)
+    return Line(
+        added, command, job.ranks, forwards_signals, job.display, is_spread, job.program, names,
+        ended_by=signal.SIGTERM if forwards_signals else signal.SIGHUP,
+    )  # fmt: skip
 
 
 def _plain(job: Job, placed: Sequence[Host], settings: Mapping[str, str], environ: Mapping[str, str]) -> Line:
@@ -212,7 +218,10 @@ def _plain(job: Job, placed: Sequence[Host], settings: Mapping[str, str], enviro
     names = tuple(host.name for host in placed)
     if away and job.survive != BEST_EFFORT:
         raise LaunchError(_SEVERAL_HOSTS)
-    return Line(added, words, job.ranks, False, job.display, bool(away), job.program, names, tuple(away.items()))
+    return Line(
+        added, words, job.ranks, False, job.display, bool(away), job.program, names, tuple(away.items()),
+        ended_by=signal.SIGHUP,
+    )  # fmt: skip
 
 
 def _labelling(library: Library) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from malt.launch.processes.departure import Departure
 from malt.launch.processes.signals import Signals
 from malt.launch.processes.supervisor import Supervised
 from malt.launch.reports.control import ControlServer
-from malt.launch.reports.job_state import JobState, failed_with, report_ends_inside_mpi
+from malt.launch.reports.job_state import JobState, failed_with, report_ends_inside_mpi, written
 from malt.launch.reports.observer import Observer
 from malt.launch.streams.display import say
 from malt.launch.streams.output import Output
@@ -38,6 +39,8 @@ _LAST = "_"
 GRACE_S = 10.0
 """How long ranks may take to leave after a signal to the launcher."""
 
+_FOLDER_KB, _REMEDY = 64, "free space there, or set TMPDIR to another folder"
+"""What the folder of a job takes for each rank, as all are small files, and for itself; and what to do without it."""
 _FILES_AWAY, _FILES_OF_HOST = 3, 4
 """Files that are open here for each rank on another host, beside its pipes, and for each such host, where each is
 started by itself."""
@@ -57,6 +60,8 @@ class End(NamedTuple):
     """Whether the job was ended by a signal to the launcher."""
     goes_on: bool = False
     """Whether ranks may go on on hosts that this one has lost."""
+    is_done: bool = False
+    """Whether the ranks have ended well, and the status is not 0 as what they printed could not be written."""
 
 
 def run(
@@ -71,13 +76,16 @@ def run(
     # With --survive other hosts are left to themselves: a part without the launcher may go on.
     with Signals() as signals, remote.folder(is_watched=not line.survives) as folder:
         state = JobState(folder, line.ranks, line.is_spread) if line.survives else None
+        _check_space(folder, line.ranks)
+        with _writing_to(folder):
+            jobs.publish(folder, line.ranks, line.program)
         control_server, endpoint = _server(folder, line, state)
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
         departure = Departure(folder, line.ranks, line.is_spread, state is not None, control_server)
-        jobs.publish(folder, line.ranks, line.program)
         output = Output(folder, line.ranks, line.display)
         traces = Traces(str(folder))
-        job = Supervised(line.arguments, ours, signals, departure, grace_s, output, remote.processes())
+        job = Supervised(line.arguments, ours, signals, departure, grace_s, output, remote.processes(),
+                         line.ended_by)  # fmt: skip
         signals.suspend, signals.pass_on = remote.pausing(signals.suspend), remote.passing(departure.pass_on)
         output.start()
         keepers = Keepers(dict(line.away or ()), line.ranks, line.program, _passed(ours), folder, remote.shell)
@@ -100,7 +108,8 @@ def run(
             traces.remove()
         _say_why(status, folder, state, signals.first, b"" if is_printed else banners)
         say(keepers.last_words)
-    return End(status, signals.first is not None, keepers.are_left)
+    is_done = status == 0 and output.has_lost()
+    return End(status or int(is_done), signals.first is not None, keepers.are_left, is_done)
 
 
 def _allow_files(line: Line) -> None:
@@ -112,6 +121,27 @@ def _allow_files(line: Line) -> None:
                           f"(ulimit -n {count}), or start fewer ranks")  # fmt: skip
 
 
+def _check_space(folder: Path, ranks: int) -> None:
+    """Raise LaunchError if the disk of the folder of the job is full, or nearly so. MPI would fail in its own words."""
+    disk = os.statvfs(folder)
+    free = disk.f_frsize * (disk.f_bavail if os.geteuid() else disk.f_bfree) // 1024
+    needed = _FOLDER_KB * (ranks + 1)
+    if disk.f_blocks and free < needed:
+        raise LaunchError(
+            f"{folder.parent} has {free:,} kB free, and the folder of a job of {ranks} ranks takes {needed:,}: "
+            f"{_REMEDY}"
+        )
+
+
+@contextlib.contextmanager
+def _writing_to(folder: Path) -> Iterator[None]:
+    """A block that writes to the folder of the job. LaunchError: it cannot, as on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        raise LaunchError(f"nothing can be written to {folder.parent}: {error.strerror}: {_REMEDY}") from None
+
+
 def _server(folder: Path, line: Line, state: JobState | None) -> tuple[ControlServer | None, str]:
     """The control server, and its endpoint, where ranks of several hosts may fail; else None, and "".
 
@@ -120,8 +150,9 @@ def _server(folder: Path, line: Line, state: JobState | None) -> tuple[ControlSe
     if state is None or not line.is_spread:
         return None, ""
     key = handshake.new_key()
-    with open(os.open(folder / KEY, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write("\n".join([key, *line.hosts]))
+    file = os.open(folder / KEY, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
+    with _writing_to(folder), open(file, "w", encoding="utf-8") as text:
+        text.write("\n".join([key, *line.hosts]))
     made = ControlServer(folder, key, line.hosts)
     state.report_ended = made.tell
     return made, made.endpoint(os.uname().nodename)
@@ -198,13 +229,14 @@ def _say_why(status: int, folder: Path, state: JobState | None, number: int | No
 
 def first_failure(folder: Path) -> str:
     """Return the text that ends the output: the oldest of the files rank-<r>.txt in `folder`, or "" without one."""
-    failures = sorted(folder.glob("rank-*.txt"), key=lambda path: path.stat().st_mtime_ns)
+    failures = sorted(folder.glob("rank-*.txt"), key=written)
     if not failures:
         return ""
-    rank = failures[0].stem.removeprefix("rank-")
-    first = f", the first of {len(failures)} ranks," if len(failures) > 1 else ""
-    trace = failures[0].read_text(encoding="utf-8", errors="replace").rstrip()
-    return f"\nmalt run: rank {rank}{first} failed:\n{trace}\n"
+    traces = [path.read_text(encoding="utf-8", errors="replace").rstrip() for path in failures]
+    same = [path for path, trace in zip(failures, traces, strict=True) if trace == traces[0]]
+    equal = sorted(int(path.stem.removeprefix("rank-")) for path in same)
+    first = f", the first of {len(failures)} ranks," if len(failures) > len(equal) else ""
+    return f"\nmalt run: rank{'s'[: len(equal) - 1]} {', '.join(map(str, equal))}{first} failed:\n{traces[0]}\n"
 
 
 def _notified(folder: Path, number: int | None) -> str:

@@ -19,14 +19,15 @@ def run(
     """Run the line that compose(environ) returns, and again after a failure, at most `restarts` times.
 
     Returns the status of the last run. A job that a signal to the launcher has ended is not run again, nor one that
-    ended with BAD_INPUT, nor one whose ranks may go on elsewhere: both would write the same files. `remote`: the other
-    hosts. The variable RESTART holds the number of the restart, from 1.
+    ended with BAD_INPUT, nor one that has only lost what it printed, nor one whose ranks may go on elsewhere: both
+    would write the same files. `remote`: the other hosts. The variable RESTART holds the number of the restart, from 1.
     """
     try:
         for attempt in range(restarts + 1):
             again = {**environ, RESTART: str(attempt)} if attempt else environ
             end = job.run(compose(again), again, grace_s, remote)
-            if end.status in (0, BAD_INPUT) or end.is_notified or end.goes_on or attempt == restarts:
+            is_final = end.is_notified or end.goes_on or end.is_done
+            if end.status in (0, BAD_INPUT) or is_final or attempt == restarts:
                 break
             say(f"malt run: the job ended with status {end.status}: restart {attempt + 1} of {restarts}\n")
         return end.status

@@ -29,6 +29,9 @@ HOST_COUNTS = (
 _NO_HANDLER_OF_UCX = "UCX_DEBUG_SIGNO", "0"
 """A variable and its value. By default UCX takes SIGHUP for a request to print more, in place of the program."""
 _NAP_S = 0.002
+_NOTICE_S = 1.0
+"""How long a rank that gets SIGTERM waits for the launcher to say that the job ends. Open MPI's mpiexec, which ends
+ranks where one has failed, gives them as long."""
 _NOTIFIES_S = 10.0
 """How long a rank waits for the launcher to signal the other ranks. It is longer only if the launcher was stopped."""
 
@@ -44,10 +47,12 @@ _ended: dict[int, int] = {}
 """The ranks whose processes have ended on the launcher's host, where this one runs on another: their incarnations."""
 _published: dict[str, str] = {}
 """What ranks have published, where the launcher is on another host."""
-_is_alone = False
-"""Whether the connection to that launcher has ended."""
+_is_connected: bool | None = None
+"""Whether the connection to that launcher lasts. None: there was none."""
 _leaving = 0
 """The signal by which this rank leaves, or 0."""
+_is_asking = False
+"""Whether a handler waits to learn who has sent a signal."""
 _report: Callable[[str, str], None]
 """Reports to the launcher: _report(name, text)."""
 _rank = "?"
@@ -64,6 +69,7 @@ def take_signals(folder: str | None, rank: str, report: Callable[[str, str], Non
     for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         if signal.getsignal(number) is default:  # else it is ignored, as under nohup
             signal.signal(number, _signalled)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # what starts ranks may have it blocked
 
 
 def process() -> str:
@@ -87,7 +93,8 @@ def listen(connection: int) -> None:
     program; or "ended", a rank and its incarnation: the launcher has seen the end of that rank's process on its own
     host. Or it is "published", a name and a text, of a rank anywhere.
     """
-    global _notified, _is_alone
+    global _notified, _is_connected
+    _is_connected = True
     with contextlib.suppress(OSError, ValueError), open(connection, "rb", closefd=False) as lines:
         for line in lines:
             what, _, rest = line.rstrip().partition(b" ")
@@ -103,7 +110,7 @@ def listen(connection: int) -> None:
                 _notified = int(what)
                 os.kill(_process, _notified)
                 return
-    _is_alone = True
+    _is_connected = False
 
 
 def published() -> dict[str, str]:
@@ -113,7 +120,7 @@ def published() -> dict[str, str]:
 
 def is_disconnected() -> bool:
     """Whether the connection to a launcher on another host has ended. Local."""
-    return _is_alone
+    return _is_connected is False
 
 
 def ended_elsewhere() -> dict[int, int]:
@@ -188,13 +195,13 @@ def wait_to_be_killed() -> None:
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and _spans_hosts() and mpi.Is_initialized() and not mpi.Is_finalized():
         _flush_files()
-        os.unlink(closing)
+        _remove(closing)
         while True:
             mpi.COMM_WORLD.Iprobe()
             time.sleep(_NAP_S)
     if not _call_at_the_end(("fflush", None), ("unlink", closing), ("pause", None), ("_exit", 0)):
         flush()
-        os.unlink(closing)
+        _remove(closing)
         signal.pause()
 
 
@@ -265,8 +272,12 @@ class _MpiImport:
 
 def _forget_mpi() -> None:
     if os.getpid() == _process and _folder is not None:
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(_folder, f"inside-{_rank}"))
+        _remove(os.path.join(_folder, f"inside-{_rank}"))
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):  # a cleaner of /tmp has done so
+        os.unlink(path)
 
 
 def _publishing(name: str, end: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
@@ -278,6 +289,8 @@ def _publishing(name: str, end: Callable[..., NoReturn]) -> Callable[..., NoRetu
                 _report(f"inside-{_rank}", "os._exit(0)" if (name, words) == ("_exit", (0,)) else f"os.{name}")
             else:
                 _forget_mpi()
+            if name == "_exit" and isinstance(status := words[0] if words else 0, int) and status & 0xFF:
+                _report(f"status-{_rank}", str(status & 0xFF))
         end(*words)
 
     return report
@@ -303,12 +316,15 @@ def _call_at_the_end(*calls: tuple[str, str | int | None]) -> bool:
 
 
 def _signalled(number: int, frame: FrameType | None) -> None:
-    """Handle a signal. If the launcher sent it, raise KeyboardInterrupt or SystemExit, but only once.
+    """Handle a signal. If the launcher sent it, or got it, too, raise KeyboardInterrupt or SystemExit, but only once.
 
     Otherwise do what Python does by default.
     """
     global _leaving
-    if os.getpid() != _process or not _is_notified(number):
+    if _is_asking and number == signal.SIGTERM and os.getpid() == _process:
+        return  # mpiexec passes on what all have got
+    is_for_all = number == signal.SIGTERM and not _leaving and os.getpid() == _process and _is_for_all()
+    if os.getpid() != _process or not (is_for_all or _is_notified(number)):
         if number == signal.SIGTERM:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -328,6 +344,31 @@ def _signalled(number: int, frame: FrameType | None) -> None:
 
 def _is_notified(number: int) -> bool:
     return number == _notified or (_folder is not None and os.path.exists(os.path.join(_folder, f"signal-{number}")))
+
+
+def _is_for_all() -> bool:
+    """Whether the launcher ends the job by SIGTERM, which this rank has got: it may know so a moment later.
+
+    Who ends a service or a batch job signals all of its processes at once, in any order. But where a rank has failed,
+    it is mpiexec that ends the others.
+    """
+    global _is_asking
+    end, _is_asking = time.monotonic() + _NOTICE_S, True
+    try:
+        while not _is_notified(signal.SIGTERM):
+            if time.monotonic() > end or not (_folder or _is_connected) or _has_failed_rank():
+                return False
+            time.sleep(_NAP_S)
+        return True
+    finally:
+        _is_asking = False
+
+
+def _has_failed_rank() -> bool:
+    try:
+        return any(name.startswith("status-") for name in os.listdir(_folder or os.devnull))
+    except OSError:  # it is on another host, or was removed
+        return False
 
 
 def _wait_for_notified() -> None:

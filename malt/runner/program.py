@@ -1,6 +1,7 @@
 """The program of one rank: it runs as under `python PROGRAM`, and its failure ends the whole job.
 
     python malt/runner/program.py [-m] PROGRAM ARGS...         or -c CODE ARGS...
+    python malt/runner/program.py + [+-m] +PROGRAM +ARGS...    on the line of an mpiexec (`marked`)
 
 `malt run` starts every rank through this file. malt.runner.exits also ends the job on a failure, but only after
 malt.init. This file does so before malt.init, and for programs that never call it:
@@ -32,7 +33,7 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -68,6 +69,13 @@ the same number fails ("The PMIx server's listener thread failed to start"). A r
 too.
 """
 
+_MARK = "+"
+"""What each word of the program begins with on the line of an mpiexec, after a word that is nothing but this.
+
+To each mpiexec a `:` begins another program. No option of any begins with a +, and no shell changes it, where a line of
+--dry-run is pasted.
+"""
+
 PIPES = {1: "out", 2: "err"}
 """The pipes in the folder of the job to which ranks on the launcher's host print: out-<rank>, err-<rank>."""
 
@@ -100,7 +108,7 @@ def main() -> None:
     # so that malt.runner.exits gets this module, not a second copy
     sys.modules["malt.runner.program"] = sys.modules[__name__]
     os.environ.pop(SESSION_BASE, None)
-    del sys.argv[0]
+    sys.argv[:] = _unmarked(sys.argv[1:])
     kind = sys.argv.pop(0) if sys.argv[0] in ("-c", "-m") else ""
     program = sys.argv[0]
     if kind == "-c":
@@ -126,13 +134,23 @@ def main() -> None:
         _failed(error)
 
 
+def marked(program: Sequence[str]) -> list[str]:
+    """Return the words PROGRAM ARGS... such that none of them means anything to an mpiexec. Pure."""
+    return [_MARK, *(_MARK + word for word in program)]
+
+
+def _unmarked(words: list[str]) -> list[str]:
+    """The words PROGRAM ARGS... of a line on which they may be `marked`: a plain process gets them as they are."""
+    return [word[len(_MARK) :] for word in words[1:]] if words[0] == _MARK and not reporting.is_plain() else words
+
+
 def _join_the_job() -> None:
     """Report the start of this rank. From here on it takes the signals of the launcher, and reports how it ends."""
     leaving.take_signals(_folder, reporting.rank(), reporting.report)
     if reporting.CALL in os.environ:
         threading.Thread(target=leaving.listen, args=[int(os.environ[reporting.CALL])], daemon=True).start()
     else:
-        reporting.report(f"started-{reporting.rank()}", leaving.process())
+        _report_start()
     if reporting.is_plain():
         leaving.refuse_mpi()
     atexit.register(_end)
@@ -140,6 +158,33 @@ def _join_the_job() -> None:
         leaving.report_end_inside_mpi()
         leaving.show_closing()
     threading.excepthook = _ending_job(threading.excepthook)
+
+
+def _report_start() -> None:
+    """Report the start of this rank. Where it cannot be written, as on a full disk, end the job: others would wait."""
+    if _folder is None or reporting.rank() == "?":
+        return
+    try:
+        reporting.write(os.path.join(_folder, f"started-{reporting.rank()}"), leaving.process())
+    except FileNotFoundError:  # the folder is on another host
+        return
+    except OSError as error:
+        if _is_first(os.path.join(_folder, "full")):
+            print(
+                f"malt: rank {reporting.rank()} cannot write to the folder of the job, {_folder}: {error.strerror}: "
+                "free space there, or set TMPDIR to another folder", file=sys.stderr,
+            )  # fmt: skip
+        reporting.report(f"status-{reporting.rank()}", "1")
+        _leave(1)
+
+
+def _is_first(path: str) -> bool:
+    """Whether no other rank has made the file `path`. One with nothing in it can be made on a full disk, too."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError as error:
+        return not isinstance(error, FileExistsError)
+    return True
 
 
 def _exited(error: SystemExit) -> None:
@@ -160,7 +205,7 @@ def _exited(error: SystemExit) -> None:
             print(error.code, file=sys.stderr)
     if (_folder is not None or reporting.is_plain()) and _session_is_over():
         # All ranks end by themselves: the launcher gets the status, and mpiexec sees a good end.
-        reporting.report(f"status-{status}", "")
+        reporting.report(f"status-{reporting.rank()}", str(status))
         return
     _end_job(status)
 
@@ -219,12 +264,16 @@ def _end() -> None:
 
 def _end_job(status: int) -> NoReturn:
     """End all ranks at once with `status`, or this rank alone if ranks may fail. Does not return."""
-    alone = JOB_DIR in os.environ
-    goes_on = alone and not _session_is_over()  # after the session no rank takes over the work of this one
-    reporting.report(f"left-{reporting.rank()}" if goes_on else f"status-{status}", str(status))
+    goes_on = JOB_DIR in os.environ and not _session_is_over()  # after it no rank takes over the work of this one
+    reporting.report(f"{'left' if goes_on else 'status'}-{reporting.rank()}", str(status))
+    _leave(status)
+
+
+def _leave(status: int) -> NoReturn:
+    """End this rank, and where none may fail all others, with `status`. Does not return."""
     leaving.flush()
     time.sleep(_DRAIN_S)
-    if alone:
+    if JOB_DIR in os.environ:
         _exit(status)
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not mpi.Is_initialized():

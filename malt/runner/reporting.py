@@ -53,6 +53,8 @@ _CONNECT_S = 5.0
 _SEND_S, _NAP_S = 2.0, 0.01
 """How long a report that this rank may end after waits for the launcher to take it; others wait for nothing."""
 _LAST = "finished-", "status-", "left-", "rank-"
+_FAILED = "status-", "left-"
+"""The reports that count without their text, too."""
 _REPEATED = "shown-"
 """The reports of which each replaces the one before (malt/watch/answers.py)."""
 _LONGEST_TEXT = 100_000
@@ -197,8 +199,12 @@ def report_to(folder: str | None, name: str, text: str) -> None:
     """
     if _send(name, text) or not folder:
         return
-    with contextlib.suppress(OSError):
+    try:
         write(os.path.join(folder, name), text)
+    except OSError:  # on a full disk that it has failed is known, though not how
+        if name.startswith(_FAILED):
+            with contextlib.suppress(OSError):
+                os.close(os.open(os.path.join(folder, name), os.O_CREAT, 0o600))
 
 
 def report_traceback(error: BaseException) -> None:

@@ -32,10 +32,9 @@ class RunningJob(NamedTuple):
 
 
 def publish(folder: Path, ranks: int, program: Sequence[str]) -> None:
-    """Write down which job `folder` belongs to. The launcher calls it. Local."""
+    """Write down which job `folder` belongs to. The launcher calls it. OSError: a full disk, say. Local."""
     own, shown = this_process(), beginning(program)
-    with contextlib.suppress(OSError):  # a full disk: the job is not found, but runs
-        reporting.write(folder / _FILE, json.dumps([own.number, own.started, ranks, shown]))
+    reporting.write(folder / _FILE, json.dumps([own.number, own.started, ranks, shown]))
 
 
 def beginning(program: Sequence[str]) -> str:

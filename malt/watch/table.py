@@ -95,7 +95,7 @@ def _state(one: Shown, record: Record | None, held_up: Sequence[int]) -> str:
     if one.state == "failed":
         return _failure(one)
     if one.state or record is None:
-        return one.state or "no session yet"
+        return one.state or "starting"
     if one.age_s > LATE_S:
         return f"no answer for {one.age_s:.0f} s"
     if record.waits_for:

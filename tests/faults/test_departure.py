@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -80,6 +81,22 @@ def test_each_rank_leaves_as_plain_python_does(how, options, start, tmp_path):
     else:
         assert reports.startswith("\nmalt run: rank 2 failed:\n") and reports.count("Traceback") == 2
         assert "PeerLost: rank " in reports
+
+
+@pytest.mark.parametrize("options", [[], ["--survive=best-effort", "--rejoin"]], ids=["mpiexec", "starter"])
+def test_a_signal_to_all_processes_of_a_job_is_as_one_to_the_launcher(options, start, tmp_path):
+    """As systemd and Slurm end what they have started. Whether the launcher or a rank gets it first does not matter."""
+    job = start(LEAVING, "SIGTERM", tmp_path, options=options)
+    assert [job.stdout.readline() for _ in range(3)] == ["ready\n"] * 3
+    found = [job.pid]
+    for process in found:
+        children = Path(f"/proc/{process}/task").glob("*/children")
+        found += [int(child) for path in children for child in path.read_text().split()]
+    for process in reversed(found):
+        os.kill(process, signal.SIGTERM)
+    reports, _ = job.communicate(timeout=200)
+    assert job.returncode == 143, reports
+    assert [(tmp_path / str(rank)).read_text() for rank in range(3)] == ["SystemExit\nfinally\nexit\n"] * 3
 
 
 WARNED = """
@@ -162,6 +179,25 @@ def test_it_is_over_once_all_have_left(folder):
     assert job.is_over()
 
 
+def test_those_are_named_that_have_not_left(folder):
+    """Also where they have reported nothing."""
+    job = Departure(folder, 3)
+    (folder / "stopped-0").touch()
+    assert not job.is_over() and job.slow() == [1, 2]
+
+
+def test_a_folder_that_a_cleaner_has_removed_is_made_anew(folder, monkeypatch):
+    """The ranks look for what is in it, and are known from before."""
+    sent = []
+    monkeypatch.setattr(os, "kill", lambda *words: sent.append(words))
+    job = Departure(folder, 1)
+    job.look()
+    shutil.rmtree(folder)
+    job.notify(signal.SIGTERM)
+    assert sent == [(os.getpid(), signal.SIGTERM)] and not job.is_over()
+    assert (folder / "signal-15").exists() and (folder / "notified").exists() and folder.stat().st_mode & 0o777 == 0o700
+
+
 def test_one_that_waits_in_mpi_finalize_has_left(folder, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("dstorm.stopwatch.time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -197,7 +233,7 @@ def test_each_rank_is_notified_once(folder, monkeypatch):
         job.notify(signal.SIGINT)
     assert sent == [(os.getpid(), signal.SIGINT, False)]
     assert (folder / "signal-2").exists() and (folder / "notified").exists()
-    assert job.slow() == [0]
+    assert job.slow() == [0, 1]
     (folder / "stopped-0").touch()  # it missed another that was notified: its files are being closed
     Departure(folder, 2).notify(signal.SIGINT)
     assert len(sent) == 1

@@ -90,6 +90,28 @@ def test_a_signal_of_others_does_as_by_default(run, tmp_path):
     assert rank.returncode == -signal.SIGTERM and not (tmp_path / "stopped-0").exists()
 
 
+SIGNALLED_FIRST = """
+import threading, time
+from pathlib import Path
+def launcher():
+    while not sys.modules["malt.runner.leaving"]._is_asking:
+        time.sleep(0.001)
+    os.kill(os.getpid(), 15)
+    for name in ("signal-15", "notified"):
+        Path("{0}", name).touch()
+threading.Thread(target=launcher).start()
+try:
+    os.kill(os.getpid(), 15)
+except SystemExit:
+    print("leaves", flush=True)
+"""
+
+
+def test_a_signal_to_all_may_reach_a_rank_before_the_launcher(run, tmp_path):
+    """As where systemd ends a service. It comes again where mpiexec passes it on."""
+    assert run(SIGNALLED_FIRST.format(tmp_path)).stdout.readline() == "leaves\n"
+
+
 def test_a_rank_that_misses_one_notified_before_it_leaves_too(run, tmp_path):
     kept = f"kept = open({str(tmp_path / 'kept')!r}, 'w'); kept.write('x')"
     run(f"{kept}\nclass PeerLost(Exception): pass\nraise PeerLost", "signal-15", "notified")

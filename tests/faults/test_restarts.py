@@ -48,6 +48,7 @@ def attempts(monkeypatch):
         ([(1,), (143, True)], 3, 143, 2),
         ([(143,), (0,)], 1, 0, 2),
         ([(1, False, True)], 3, 1, 1),
+        ([(1, False, False, True)], 3, 1, 1),
     ],
 )
 def test_which_jobs_are_run_again(attempts, capsys, ends, count, status, runs):

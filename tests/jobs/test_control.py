@@ -166,7 +166,7 @@ def test_a_rank_is_told_which_incarnations_have_ended(open_control_server, calle
     while caller.recv(64, socket.MSG_PEEK) != b"ended 0 0\nended 1 0\nended 0 2\n":
         time.sleep(0.001)
     monkeypatch.setattr(leaving, "_ended", {})
-    monkeypatch.setattr(leaving, "_is_alone", False)
+    monkeypatch.setattr(leaving, "_is_connected", None)
     open_control_server.close()
     leaving.listen(caller.fileno())
     assert leaving.ended_elsewhere() == {0: 2, 1: 0}

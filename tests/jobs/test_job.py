@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from processes import is_alive, wait_for
 from programs import ROOT
 
+from malt.launch import job
+from malt.launch.command import Line
 from malt.launch.job import first_failure
+from malt.launch.mpi_library import LaunchError
 from malt.launch.processes import supervisor
 from malt.launch.processes.departure import Departure
 from malt.launch.processes.signals import Signals
@@ -52,9 +59,10 @@ MPI = RANK + "from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\n"
 
 
 def test_a_job_that_ends_well(run):
-    done = run(MPI + "sys.stdout.write(f'{rank} of {MPI.COMM_WORLD.size}: {sys.argv[1:]}\\n')", "-n", "a b")
+    words = ["-n", "a b", "", ":", "-n", "3", "+", "--personality", "x", "--prtemca", "y"]  # none is for mpiexec
+    done = run(MPI + "sys.stdout.write(f'{rank} of {MPI.COMM_WORLD.size}: {sys.argv[1:]}\\n')", *words)
     assert (done.returncode, done.stderr) == (0, "")
-    assert sorted(done.stdout.splitlines()) == ["0 of 2: ['-n', 'a b']", "1 of 2: ['-n', 'a b']"]
+    assert sorted(done.stdout.splitlines()) == [f"{rank} of 2: {words}" for rank in (0, 1)]
 
 
 def test_lines_have_the_label_of_their_rank(run, tmp_path):
@@ -172,9 +180,23 @@ def test_the_files_of_mpiexec_go_with_the_job(tmp_path, malt_environment):
 )
 def test_the_status_of_a_rank_that_failed(tmp_path, malt_environment, then):
     """It is the status of the job, whatever mpiexec returns, and soon, also if mpiexec goes on."""
-    launcher = supervise(tmp_path, malt_environment, f"touch $MALT_FAILURE_DIR/status-7; {then}")
+    launcher = supervise(tmp_path, malt_environment, f"printf 7 > $MALT_FAILURE_DIR/status-0; {then}")
     launcher.communicate(timeout=200)
     assert launcher.returncode == 7
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path, monkeypatch):
+    """On a full disk nothing is started: no rank could report anything."""
+    full = OSError(errno.ENOSPC, "No space left on device")
+    why = f"^nothing can be written to {tmp_path}: No space left on device: free space there, or set TMPDIR"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with mock.patch.object(job.jobs, "publish", side_effect=full), pytest.raises(LaunchError, match=why):
+        job.run(Line({}, ["no-such-mpiexec"], 1), {})
+    nearly = SimpleNamespace(f_blocks=9, f_frsize=4096, f_bavail=9, f_bfree=9)
+    why = f"^{tmp_path} has 36 kB free, and the folder of a job of 2 ranks takes 192: free space there, or set TMPDIR"
+    with mock.patch.object(os, "statvfs", return_value=nearly), pytest.raises(LaunchError, match=why):
+        job.run(Line({}, ["no-such-mpiexec"], 2), {})
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_mpiexec_that_cannot_be_started(tmp_path, malt_environment):
@@ -247,6 +269,11 @@ def test_the_first_failure_is_printed_at_the_end(tmp_path):
         os.utime(tmp_path / f"rank-{rank}.txt", ns=(0, 10**18 + when))
     (tmp_path / "rank-1.txt.77").write_text("half of")
     assert first_failure(tmp_path) == "\nmalt run: rank 3, the first of 3 ranks, failed:\nTraceback\nof 3\n"
+    (tmp_path / "rank-2.txt").write_text("Traceback\nof 3\n")
+    assert first_failure(tmp_path) == "\nmalt run: ranks 2, 3, the first of 4 ranks, failed:\nTraceback\nof 3\n"
+    for rank in (0, 12):
+        (tmp_path / f"rank-{rank}.txt").unlink()
+    assert first_failure(tmp_path) == "\nmalt run: ranks 2, 3 failed:\nTraceback\nof 3\n"
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -117,7 +117,7 @@ name=$({sys.executable} -c 'from malt.runner import stdin; stdin.take(".", "0");
 
 def test_a_prompt_its_answer_and_lines_of_all_stay_above_the_table(launch):
     tty = launch(BEGIN + "echo hello $name > out-0; echo warning >&2; echo b > err-1; sleep 0.7; touch finished-0")
-    wait_for(lambda: tty.shows("no session yet"))
+    wait_for(lambda: tty.shows("starting"))
     assert tty.shows(r"^\[0\] name\?$") and tty.shows(r"^   0  25 %")
     tty.type(b"Bob\n")
     status, lines = tty.end()

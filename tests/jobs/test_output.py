@@ -114,6 +114,42 @@ def test_a_reader_that_closes_the_pipe_does_not_end_the_job():
     assert job.wait(20) == 7
 
 
+@pytest.mark.parametrize("script", ["echo x", "echo x > $MALT_FAILURE_DIR/out-1", "echo x; exit 7"])
+def test_output_that_cannot_be_written_makes_a_job_fail_that_ended_well(script):
+    with open("/dev/full", "w") as full:
+        job = launch(script, stdout=full, stderr=subprocess.PIPE)
+        reports = job.communicate(timeout=200)[1]
+    assert job.returncode == (7 if "7" in script else 1)
+    assert reports == b"malt run: what ranks print is lost: standard output: No space left on device\n"
+
+
+TRACE = b"Traceback (most recent call last):\n  File 'x.py', line 1\nValueError: x\n"
+
+
+@pytest.mark.parametrize("label", [False, True])
+def test_equal_tracebacks_of_ranks_are_written_once(label):
+    """Whatever comes between, as far as they come in a moment; one that differs is written by itself."""
+    errors = [Source(rank, 2) for rank in ("0", "3", "10", "2")]
+    other = TRACE.replace(b"1", b"2")
+    inputs = [(errors[0], b"a\n" + TRACE[:40], 0), (errors[1], TRACE, 0.01), (ONE, b"b\n", 0.02)]
+    inputs += [(errors[3], other, 0.02), (errors[0], TRACE[40:], 0.03), (errors[2], TRACE, 0.04)]
+    inputs += [(ONE, b"c\n", 0.11)]  # what comes of the failure is below it, also where no time was left in between
+    equal, by_itself = TRACE.decode(), other.decode()
+    if label:
+        lines = [f"[0, 3, 10] {line}\n" for line in equal.splitlines()] + [f"[2] {x}\n" for x in by_itself.splitlines()]
+        assert written(*inputs, label=True).decode() == "".join(["[0] a\n", "[1] b\n", *lines, "[1] c\n"])
+    else:
+        assert written(*inputs).decode() == f"a\nb\nranks 0, 3, 10:\n{equal}{by_itself}c\n"
+
+
+def test_what_is_printed_below_a_traceback_is_not_held_back_for_long():
+    noise = (b"x" * 999 + b"\n") * 70
+    pieces = []
+    lines = Lines(pieces.append)
+    lines.feed(ERR, TRACE + noise, 0)
+    assert b"".join(pieces) == TRACE + noise
+
+
 def test_both_streams_of_a_terminal_share_its_lines():
     script = "cd $MALT_FAILURE_DIR; printf a > out-0; sleep 0.6; echo b > err-1; sleep 0.1"
     job = launch(script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

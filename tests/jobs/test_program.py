@@ -12,6 +12,8 @@ import zipfile
 import pytest
 
 from malt.launch.command import RUNNER
+from malt.launch.reports.job_state import failed_with
+from malt.runner.program import marked
 
 pytestmark = pytest.mark.serial
 
@@ -63,7 +65,7 @@ def test_as_plain_python(run, name, words):
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "workers"])
 def test_a_text_as_plain_python(run, name):
     words = ["-c", PROGRAMS[name], "-m", "x y", "", "-c"]
-    plain, ours = run("", *words), run("", RUNNER, *words)
+    plain, ours = run("", *words), run("", RUNNER, *marked(words))
     assert (ours.stdout, ours.stderr) == (plain.stdout, plain.stderr)
     assert ours.returncode == (130 if name == "interrupted" else plain.returncode)
 
@@ -114,10 +116,18 @@ def test_the_traceback_is_reported_to_the_launcher(tmp_path, run, end):
     text = f"def f():\n    raise ValueError('caf\\u00e9 \\udcff')\n{end}\n"
     run(text, RUNNER, "program.py", MALT_FAILURE_DIR=str(left), PMI_RANK="3")
     names = sorted(path.name for path in left.iterdir())
-    assert names == ["interpreter-3", "rank-3.txt", "stacks-3", "started-3", "status-1"]
+    assert names == ["interpreter-3", "rank-3.txt", "stacks-3", "started-3", "status-3"]
     file = left / "rank-3.txt"
     reports = file.read_text(encoding="utf-8")
     assert reports.startswith("Traceback") and "ValueError: café" in reports
+
+
+def test_the_status_of_os_exit_is_reported(tmp_path, run):
+    """Else that of a rank which fails after it would be that of the job."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    run("import os\nos._exit(261)", RUNNER, "program.py", MALT_FAILURE_DIR=str(folder), PMI_RANK="3")
+    assert failed_with(folder) == 5
 
 
 def test_a_fork_that_fails_reports_nothing(tmp_path, run):
@@ -141,7 +151,23 @@ def test_a_fork_that_fails_reports_nothing(tmp_path, run):
 def test_a_report_that_cannot_be_written(tmp_path, run, environment):
     done = run("1 / 0", RUNNER, "program.py", **environment)
     assert done.returncode == 1 and done.stderr.count("Traceback") == 1
-    assert {file.name for file in tmp_path.iterdir()} <= {"program.py", "status-1"}
+    assert {file.name for file in tmp_path.iterdir()} == {"program.py"}
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_rank_whose_start_cannot_be_written_ends_the_job(tmp_path, run, rank):
+    """On a full disk. One of them says why. A file with nothing in it can be made there, and is the rank's report."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    if rank == "1":
+        (folder / "full").touch()
+    limited = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); del sys.argv[0]\n"
+    limited += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    done = run("print('runs')", "-c", limited, RUNNER, "program.py", MALT_FAILURE_DIR=str(folder), PMI_RANK=rank)
+    assert done.returncode == 1 and done.stdout == ""
+    why = f"malt: rank 0 cannot write to the folder of the job, {folder}: File too large: free space there"
+    assert done.stderr == ("" if rank == "1" else f"{why}, or set TMPDIR to another folder\n")
+    assert failed_with(folder) == 1
 
 
 def test_what_a_rank_starts_is_not_of_its_job(tmp_path, run):

@@ -11,6 +11,9 @@ stopped-<rank>   the program of the rank has ended; after its interpreter the pr
                  would make mpiexec end the others
 at-<rank>.txt    where the program was when the signal came
 
+Where a cleaner of /tmp has removed the folder, it is made anew for these files. The launcher knows the ranks that it
+has seen before.
+
 Ranks on other hosts get the signal over their connection (malt/launch/reports/control.py).
 """
 
@@ -30,6 +33,8 @@ from malt.launch.reports.control import ControlServer
 from malt.runner import leaving
 from malt.watch.ranks import ranks_with, started
 
+_LOOK_S = 1.0
+"""The interval of the looks at which ranks have started, while no signal has come."""
 _FINALIZES_S = 1.0
 """A rank that has been seen to have finished for longer waits in MPI_Finalize, where no signal handler runs."""
 
@@ -46,16 +51,25 @@ class Departure:
     ) -> None:  # fmt: skip
         self.folder, self._all, self._control_server = folder, set(range(ranks)), control_server
         self.is_spread, self._is_fault_tolerant = is_spread, is_fault_tolerant
+        self._seen: dict[int, Process] = {}
+        """The processes of the ranks that were seen to have started."""
+        self._looked: Stopwatch | None = None
         self._notified: set[int] = set()
         self._finished: dict[int, Stopwatch] = {}
         """Since the ranks were seen to have finished."""
 
+    def look(self) -> None:
+        """Look now and then which ranks have started. Local."""
+        if self._looked is None or self._looked.seconds() > _LOOK_S:
+            self._looked = Stopwatch()
+            self._started()
+
     def notify(self, number: int) -> None:
         """Send signal `number` to all ranks that run Python by now and were not notified yet. Local."""
         if not self._notified:
-            (self.folder / ENDING).touch()
-            (self.folder / f"signal-{number}").touch()
-        here = started(self.folder)
+            self._tell(ENDING)
+            self._tell(f"signal-{number}")
+        here = self._started()
         fresh = here.keys() - self._notified - ranks_with(self.folder, "finished")
         # A rank may leave because one that was notified before is missing: a signal would keep it from closing files.
         self._send(number, (here[rank] for rank in fresh if not (self.folder / f"stopped-{rank}").exists()))
@@ -63,7 +77,7 @@ class Departure:
         if self._control_server is not None and elsewhere:
             self._control_server.notify(number)
         self._notified |= fresh | elsewhere
-        (self.folder / leaving.NOTIFIED).touch()
+        self._tell(leaving.NOTIFIED)
 
     def pass_on(self, number: int) -> bool:
         """Send signal `number` to all ranks whose programs run, for handlers of their own. Local.
@@ -71,7 +85,7 @@ class Departure:
         SIGHUP, which a terminal sends that is closed, only where all ranks of this host have one. Returns whether it
         was sent: there are none, or SIGHUP is to end the job.
         """
-        here = started(self.folder)
+        here = self._started()
         running = [here[rank] for rank in here.keys() - ranks_with(self.folder, "finished")]
         if number == signal.SIGHUP and not (running and all(handles(process, number) for process in running)):
             return False
@@ -82,30 +96,45 @@ class Departure:
 
     def send(self, number: int) -> None:
         """Send a signal to all ranks on this host. Local."""
-        self._send(number, started(self.folder).values())
+        self._send(number, self._started().values())
 
     def is_over(self) -> bool:
         """Whether all ranks that can be notified have left. Local.
 
         As soon as one rank has started, the others on this host are waited for, too.
         """
-        known = set(started(self.folder)) | ranks_with(self.folder, "elsewhere")
-        return (known if self.is_spread or not known else self._all) <= self._left()
+        return self._awaited() <= self._left()
 
     def slow(self) -> list[int]:
-        """Return the ranks that were notified and have not left, in ascending order. Local."""
-        return sorted(self._notified - self._left())
+        """Return the ranks that are waited for, and have not left, in ascending order. Local."""
+        return sorted(self._awaited() - self._left())
 
     def shared(self) -> set[str]:
         """Return the files in /dev/shm that the ranks have mapped. MPI leaves them if ranks are killed. Local."""
-        return {name for process in started(self.folder).values() for name in shm_space.mapped(process.number)}
+        return {name for process in self._started().values() for name in shm_space.mapped(process.number)}
 
     def sessions(self) -> set[int]:
         """Return the sessions that ranks may lead, by the process numbers of the ranks. Local."""
-        return {process.number for process in started(self.folder).values()}
+        return {process.number for process in self._started().values()}
+
+    def _started(self) -> dict[int, Process]:
+        """The processes of the ranks that have started, as far as this one has seen that."""
+        self._seen |= started(self.folder)
+        return dict(self._seen)
+
+    def _awaited(self) -> set[int]:
+        """The ranks that have to leave."""
+        known = set(self._started()) | ranks_with(self.folder, "elsewhere")
+        return known if self.is_spread or not known else self._all
+
+    def _tell(self, name: str) -> None:
+        """Make a file for the ranks. Where that is not possible, they get the signal all the same."""
+        with contextlib.suppress(OSError):  # a full disk, a folder of another user
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.folder / name).touch()
 
     def _left(self) -> set[int]:
-        left = {rank for rank, process in started(self.folder).items() if has_ended(process)}
+        left = {rank for rank, process in self._started().items() if has_ended(process)}
         left |= ranks_with(self.folder, "ended")
         if not self._is_fault_tolerant:
             stopped = ranks_with(self.folder, "stopped")

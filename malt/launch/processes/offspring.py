@@ -63,9 +63,14 @@ class Offspring:
         return [child.number for child in fresh if not self._has_strangers or child.session in sessions]
 
 
-def end_with_parent() -> None:
-    """Make the system send SIGTERM to this process when its parent ends. Call it in the new process. Local."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def end_with_parent(number: int = signal.SIGTERM) -> None:
+    """Make the system send signal `number` to this process when its parent ends. Call it in the new process. Local.
+
+    Where that is not SIGTERM, this is blocked: it is for the parent, whoever sends it to all.
+    """
+    _prctl(_PR_SET_PDEATHSIG, number)
+    if number != signal.SIGTERM:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
 def _load_prctl() -> Callable[[int, int], None]:

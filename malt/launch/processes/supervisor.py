@@ -1,12 +1,13 @@
 """The supervisor of an mpiexec: it waits for the end of the job or brings it about, and kills what is left.
 
 Each mpiexec reacts to signals in its own way. On Ctrl-C MPICH's forwards the signal and waits: for ever, if ranks are
-inside MPI, where no handler runs. On SIGTERM both end all ranks within a second. If Open MPI's is killed, its ranks run
-on. So:
+inside MPI, where no handler runs. On SIGTERM Open MPI's ends all ranks within a second, MPICH's passes it on. If the
+former is killed, its ranks run on. So:
 
 1. mpiexec runs in a session of its own, which the terminal's signals do not reach.
 2. After a signal the launcher asks the ranks to leave (malt/launch/processes/departure.py).
-3. When they have left, or take too long, or a second signal comes, the launcher sends SIGTERM to mpiexec.
+3. When they have left, take too long, or a second signal comes, the launcher ends mpiexec by a signal. For Open MPI's
+   that is SIGHUP: who ends a service or a batch job sends SIGTERM to all of its processes, and it is blocked there.
 4. If mpiexec does not end then, or was killed itself, the launcher kills all processes that came from it.
 
 Open MPI's mpiexec can also crash, or wait for ever, when a rank ends while others connect to it in MPI_Init. So a
@@ -21,6 +22,7 @@ import select
 import signal
 import subprocess
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from dstorm.stopwatch import Stopwatch
 from malt.launch.mpi_library import LaunchError
@@ -44,14 +46,18 @@ _STUCK_S = 1.0
 
 
 class Supervised:
-    """An mpiexec and the processes that it starts. `own`: the launcher's others. LaunchError: it cannot be started."""
+    """An mpiexec and the processes that it starts. `own`: the launcher's others. `ended_by`: as of its `Line`.
+
+    LaunchError: it cannot be started.
+    """
 
     def __init__(
         self, arguments: list[str], environ: Mapping[str, str], signals: Signals, departure: Departure, grace_s: float,
-        output: Output, own: Collection[int] = (),
+        output: Output, own: Collection[int] = (), ended_by: int = signal.SIGTERM,
     ) -> None:  # fmt: skip
         self._signals, self._departure, self._grace_s = signals, departure, grace_s
         self._offspring, self._output = Offspring(own), output
+        self._ended_by = ended_by
         self._shared: set[str] = set()
         self._leaving: Stopwatch | None = None
         """Since the ranks were asked to leave. None: they were not."""
@@ -60,7 +66,8 @@ class Supervised:
         try:
             self._process = subprocess.Popen(
                 arguments, env=dict(environ), stdin=self._input.source, start_new_session=True,
-                stdout=stdout, stderr=stderr, pass_fds=output.other_ends, preexec_fn=offspring.end_with_parent,
+                stdout=stdout, stderr=stderr, pass_fds=output.other_ends,
+                preexec_fn=partial(offspring.end_with_parent, ended_by),
             )  # fmt: skip
         except OSError as error:
             raise LaunchError(f"cannot start {arguments[0]}: {error.strerror}") from None
@@ -114,8 +121,8 @@ class Supervised:
         self._shared = self._departure.shared()
         # When all ranks have left, mpiexec could only complain of how they ended: it is killed.
         has_ended = self._signals.first is not None and self._departure.is_over() and not self._departure.is_spread
-        for end in (self._process.kill if has_ended else self._process.terminate, self._process.kill):
-            end()
+        for number in (signal.SIGKILL if has_ended else self._ended_by, signal.SIGKILL):
+            self._process.send_signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return self._process.wait(_STUCK_S if is_stuck() else END_S)
         return -signal.SIGKILL  # mpiexec waits for a disk or a file server
@@ -123,6 +130,7 @@ class Supervised:
     def _is_time_to_kill(self) -> bool:
         """Whether a signal ends the job, and its ranks have left or had the time to. Ranks get all signals."""
         self._signals.deliver()
+        self._departure.look()
         number = self._signals.first
         if number is None:
             return False

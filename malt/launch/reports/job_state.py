@@ -3,7 +3,8 @@
 In every job, beside the files of malt/launch/processes/departure.py:
 
 started-<rank>      its process: number and start time
-status-<n>          a rank has failed, and the job ends with status n
+status-<rank>       it has failed, with that status, and the job ends
+full                a rank could not write that it has started, and has said so
 finished-<rank>     its program has ended well
 
 Where no rank may fail:
@@ -59,9 +60,16 @@ _NOTE = re.compile(r"(?:.+-(?=came-))?(status|started|came|ready|left|finished|l
 
 
 def failed_with(folder: Path) -> int | None:
-    """Return the lowest status that a rank has failed with, or None if none has. Local."""
-    statuses = (path.name.removeprefix("status-") for path in folder.glob("status-*"))
-    return min((int(status) for status in statuses if status.isdecimal()), default=None)
+    """Return the status of the rank that failed first, as far as ranks have reported that; else None. Local."""
+    reports = [folder / f"status-{rank}" for rank in ranks_with(folder, "status")]
+    with contextlib.suppress(OSError):  # a cleaner of /tmp comes between
+        return next((_status(path.read_text()) for path in sorted(reports, key=written)), None)
+    return None
+
+
+def written(path: Path) -> tuple[int, str]:
+    """When a file was written, and its name: by these files are in order of time. OSError. Local."""
+    return path.stat().st_mtime_ns, path.name
 
 
 def report_ends_inside_mpi(folder: Path, status: int) -> tuple[int, bool]:
@@ -111,8 +119,8 @@ class JobState:
         """The ranks that were the first to fail before the session."""
         self._unheard: Set[int] = set()
         """The ranks that have reported nothing for too long."""
-        self._failed: Set[int] = set()
-        """The ranks that were seen to have failed."""
+        self._failed: dict[int, None] = {}
+        """The ranks that were seen to have failed, in that order; of one look, those first that have said so."""
 
     def status(self) -> int | None:
         """Return the status of the job, or None while it runs. Local.
@@ -191,9 +199,8 @@ class JobState:
         self._report_ended_here(processes.keys(), ended_here)
         ended = ended_here | self._notes.ranks("ended")
         finished = self._notes.ranks("finished")
-        statuses = self._notes.ranks("status")
-        if statuses:
-            return min(statuses)
+        if statuses := self._notes.texts("status"):
+            return _status(next(iter(statuses.values())))
         ready = self._notes.ranks("ready")
         has_begun = self._has_begun = self._has_begun or bool(ready)
         self._watch(processes, ended | finished, not has_begun)
@@ -219,7 +226,7 @@ class JobState:
             if self._incarnations.get(rank) != (incarnation := _number(text)):
                 self._incarnations[rank] = incarnation
                 self._notes.forget(rank)
-                self._failed -= {rank}
+                self._failed.pop(rank, None)
 
     def _report_ended_here(self, here: Set[int], ended: Set[int]) -> None:
         """Report the incarnations of ranks of this host that have ended: of a rank that runs, the one before."""
@@ -239,16 +246,17 @@ class JobState:
 
     def _note_failed(self, failed: Set[int]) -> None:
         """Write down when each rank was first seen to have failed."""
-        for rank in failed - self._failed:
-            with contextlib.suppress(OSError):
-                (self._folder / f"failed-{rank}").touch()
-        self._failed = self._failed | failed
+        for rank in [*self._notes.texts("left"), *failed]:
+            if rank in failed and rank not in self._failed:
+                self._failed[rank] = None
+                with contextlib.suppress(OSError):
+                    (self._folder / f"failed-{rank}").touch()
 
     def _failed_with(self) -> int:
-        """The status if no rank has ended well. It is BAD_INPUT only if all ranks report that."""
-        left = [int(text) if text.isdecimal() else 1 for text in self._notes.texts("left").values()]
-        status = max(left, default=1) or 1
-        return status if status != BAD_INPUT or left.count(status) == len(self._all) else 1
+        """The status if no rank has ended well: that of the one that failed first. Of a killed one it is 1."""
+        left = self._notes.texts("left")
+        failed = [rank for rank in self._failed if left.get(rank) != "0"]  # the others have departed
+        return _status(left.get(failed[0], "")) if failed else 1
 
     def _watch(self, processes: Mapping[int, Process], ended: Set[int], is_early: bool) -> None:
         """End the ranks that are stopped. In a session the ranks do it themselves, as long as one of them runs."""
@@ -289,10 +297,11 @@ class _Notes:
         return set(self.texts(kind))
 
     def texts(self, kind: str) -> dict[int, str]:
-        """Return the texts of the files of this kind, by rank, as they were when first seen."""
+        """Return the texts of the files of this kind, by rank, as they were when first seen, the oldest file first."""
         with contextlib.suppress(OSError):
-            for name in set(os.listdir(self._folder)) - self._seen:
-                self._see(name)
+            fresh = filter(_NOTE.fullmatch, set(os.listdir(self._folder)) - self._seen)
+            for path in sorted(map(self._folder.joinpath, fresh), key=written):
+                self._see(path.name)
         return self._texts[kind]
 
     def reread(self, kind: str) -> None:
@@ -311,6 +320,11 @@ class _Notes:
             with contextlib.suppress(OSError):
                 self._texts[found[1]][int(found[2])] = (self._folder / name).read_text(encoding="utf-8")
                 self._seen.add(name)
+
+
+def _status(text: str) -> int:
+    """The status of a rank that has failed."""
+    return _number(text) or 1
 
 
 def _number(text: str) -> int:

@@ -2,7 +2,8 @@
 
 Ranks on the launcher's host write to named pipes in the folder of the job (malt/runner/program.py): mpiexec may cut a
 line in two by a line of another rank. The output of mpiexec, and of ranks on other hosts, comes from mpiexec. An
-incomplete line is held back only for a moment, so that prompts and progress bars appear.
+incomplete line is held back only for a moment, so that prompts and progress bars appear. So is a traceback: equal ones
+of several ranks are written once, below a line that names the ranks.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ from malt.runner.program import PIPES
 
 _PART_S = 0.25
 """How long an incomplete line is held back: its rank may lose its core while it writes."""
+_TRACEBACK = re.compile(rb"^Traceback \(most recent call last\):\r?\n", re.MULTILINE)
+_TRACEBACK_S, _TRACEBACK_NBYTES = 0.08, 1 << 16
+"""How a traceback begins; and how long, and how much of it and of what follows, is held back. A rank that fails ends
+0.1 s later: what others print about that comes below."""
 _POLL_S, _GATHER_S = 0.1, 0.01
 """The interval of the checks for lines held back; and how long to wait for more after a rank has begun to write, so
 that its traceback comes in one piece."""
@@ -54,23 +59,58 @@ class Lines:
 
     def feed(self, source: Source, data: bytes, now: float) -> None:
         """Take `data`, which `source` wrote by time `now`. Hold an incomplete line back until its end or a `tick`."""
+        self._release_old(now - _TRACEBACK_S, source)
         held = self._sources[source]
         *lines, held.part = (held.part + data).split(b"\n")
         if lines and source.rank and source.number == 1:  # the stdout of a rank has no banners
             self._emit(source, b"\n".join([*lines, b""]))
         else:
-            self._emit(source, b"".join(held.banners.pass_on(line + b"\n") for line in lines))
+            self._pass_on(source, b"".join(held.banners.pass_on(line + b"\n") for line in lines), now)
         if lines or held.since is None:
             held.since = now if held.part or held.banners.holds() else None
 
     def tick(self, now: float, patience_s: float = _PART_S) -> None:
         """Write what was held back for `patience_s` seconds or longer."""
+        self._release_old(now - min(patience_s, _TRACEBACK_S))
         for source, held in self._sources.items():
             if held.since is not None and now - held.since >= patience_s:
                 # Open MPI's mpiexec ends what it prints about a failure by a zero byte.
                 part = held.part if source.rank else held.part.rstrip(b"\0")
                 self._emit(source, held.banners.release() + part)
                 held.part, held.since = b"", None
+
+    def _pass_on(self, source: Source, data: bytes, now: float) -> None:
+        """Write `data`, which are whole lines. Hold a traceback of a rank, and what the rank prints below, back."""
+        held = self._sources[source]
+        if source.rank and not held.traceback and (found := _TRACEBACK.search(data)):
+            self._emit(source, data[: found.start()])
+            data, held.began = data[found.start() :], now
+        elif not held.traceback:
+            self._emit(source, data)
+            return
+        held.traceback += data
+        if len(held.traceback) > _TRACEBACK_NBYTES:
+            self._release(source)
+
+    def _release_old(self, moment: float, spared: Source | None = None) -> None:
+        """Write the tracebacks that are held back since `moment`, or longer, but for that of `spared`."""
+        for source, held in self._sources.items():
+            if held.traceback and held.began <= moment and source != spared:
+                self._release(source)
+
+    def _release(self, source: Source) -> None:
+        """Write the traceback of `source`, once for all ranks that have the same."""
+        text = self._sources[source].traceback
+        equal = [one for one, held in self._sources.items() if held.traceback == text]
+        for one in equal:
+            self._sources[one].traceback = b""
+        ranks = ", ".join(sorted((one.rank for one in equal), key=int))
+        if len(equal) == 1:
+            self._emit(source, text)
+        elif self._label:
+            self._emit(source._replace(rank=ranks), text)
+        else:
+            self._emit(source, f"ranks {ranks}:\n".encode() + text)
 
     def end_line(self) -> None:
         """Note that others have ended the incomplete line: a user has typed an answer behind it."""
@@ -115,6 +155,10 @@ class _Held:
     """An incomplete line."""
     banners: Banners = field(default_factory=Banners)
     since: float | None = None
+    traceback: bytes = b""
+    """A traceback, and what its rank has printed below it."""
+    began: float = 0.0
+    """When that has begun."""
 
 
 def _labelled(source: Source, data: bytes, goes_on: bool) -> bytes:
@@ -180,6 +224,10 @@ class Output:
                     lines.end_line()
                     self._writers[number].end_line()
 
+    def has_lost(self) -> bool:
+        """Whether some of what was printed could not be written. Local."""
+        return any(writer.has_lost for writer in self._writers.values())
+
     def hide(self) -> None:
         """Take the picture away until the next one is drawn: others are about to write to the terminal. Local."""
         if (screen := self.screen()) is not None:
@@ -193,7 +241,7 @@ class Output:
         self._ended.set()
         self._thread.join()
         screen = self.screen() if picture else None
-        for writer in {*self._writers.values()}:
+        for writer in dict.fromkeys(self._writers.values()):  # stderr last: that of stdout may have to say something
             writer.close(picture if writer is screen else ())
         speak_through(None, self._lines[2].is_within_line and screen is not self._writers[2])
         for key in list(self._selector.get_map().values()):

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import queue
 import select
+import stat
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from malt.launch.streams.display import is_in_background, is_screen
+from malt.launch.streams.display import is_in_background, is_screen, say
 from malt.launch.streams.terminal import Terminal
 
 _UNKNOWN = os.terminal_size((80, 24))
 """The size of a terminal that does not know it."""
+
+
+def _is_file(number: int) -> bool:
+    return stat.S_ISREG(os.fstat(number).st_mode)
 
 
 class Writer:
@@ -23,6 +29,8 @@ class Writer:
     def __init__(self, number: int) -> None:
         self.pending = 0
         """The number of bytes not yet written."""
+        self.has_lost = False
+        """Whether some could not be written, as on a full disk. What nobody reads any more is not lost."""
         self._number, self._terminal = number, Terminal()
         self._queue: queue.SimpleQueue[Callable[[], bytes] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="malt output", daemon=True)
@@ -78,9 +86,19 @@ class Writer:
     def _run(self) -> None:
         while (made := self._queue.get()) is not None:
             data = made()
-            with contextlib.suppress(OSError):  # nobody reads it any more, and the job goes on
+            try:
                 while data:
                     data = data[self._write_some(data) :]
+            except OSError as error:  # the job goes on
+                self._note(error)
+
+    def _note(self, error: OSError) -> None:
+        """Say once that output is lost, unless its reader, or the terminal, is gone."""
+        is_gone = error.errno == errno.EPIPE or (error.errno == errno.EIO and not _is_file(self._number))
+        if not is_gone and not self.has_lost:
+            self.has_lost = True
+            name = {1: "standard output", 2: "standard error"}.get(self._number, f"file descriptor {self._number}")
+            say(f"malt run: what ranks print is lost: {name}: {error.strerror}\n")
 
     def _write_some(self, data: bytes) -> int:
         """Write the beginning of `data`. Returns its length. Local."""

@@ -51,11 +51,11 @@ def options(*arguments, **keywords):
 
 
 @pytest.mark.parametrize("library", [OPENMPI5, OPENMPI4, MPICH, INTEL], ids=str)
-@pytest.mark.parametrize("program", [("x.py", "-n", "7", "--", "a b"), ("-m", "apps.svm", "--seed", "1")], ids=str)
-def test_every_rank_runs_this_python_and_the_program_untouched(library, program):
+@pytest.mark.parametrize("program", [("x.py", "-n", ":", "--", "a b", ""), ("-m", "apps.svm", "+")], ids=str)
+def test_every_rank_runs_this_python_and_a_program_none_of_whose_words_is_for_mpiexec(library, program):
     words = line(library, program=program).arguments
     assert words[1:3] == ["-n", "4"]
-    assert words[words.index(sys.executable) :] == [sys.executable, RUNNER, *program]
+    assert words[words.index(sys.executable) :] == [sys.executable, RUNNER, "+", *(f"+{word}" for word in program)]
 
 
 @pytest.mark.parametrize("library", [MPICH, INTEL], ids=str)

@@ -19,6 +19,7 @@ from malt.launch.command import RUNNER, Line
 from malt.launch.hosts.allocation import MPIJOB_FILES, Host
 from malt.launch.job import End
 from malt.launch.mpi_library import Library
+from malt.runner.program import marked
 
 pytestmark = pytest.mark.serial
 
@@ -126,14 +127,15 @@ def test_dry_run(words, arguments, capsys):
     reports = shlex.split(capsys.readouterr().out)
     program = ["-m", "timeit"] if "timeit" in words else ["x.py"]
     assert reports[reports.index("/opt/bin/mpiexec") :][1:3] == ["-n", "2"]
-    assert reports[reports.index(sys.executable) :] == [sys.executable, RUNNER, *program, *arguments]
+    assert reports[reports.index(sys.executable) :] == [sys.executable, RUNNER, *marked([*program, *arguments])]
 
 
 @pytest.mark.parametrize("arguments", [[], ["-n", "9", "--", "-c", ""]], ids=str)
 def test_dry_run_of_a_text(arguments, capsys):
     assert status(["run", "--dry-run", "-n", "2", "-c", "print(1)\nprint('2 $X')", *arguments]) == 0
     reports = shlex.split(capsys.readouterr().out)
-    assert reports[reports.index(sys.executable) + 1 :] == [RUNNER, "-c", "print(1)\nprint('2 $X')", *arguments]
+    program = ["-c", "print(1)\nprint('2 $X')", *arguments]
+    assert reports[reports.index(sys.executable) + 1 :] == [RUNNER, *marked(program)]
 
 
 def test_hosts_of_the_option_of_a_file_and_of_the_batch_system(tmp_path, monkeypatch, capsys):
@@ -245,5 +247,5 @@ def test_ends_with_the_status_of_the_job(monkeypatch):
     assert status(["run", "-n", "3", "--hosts", "localhost:1,127.0.0.1", "--grace", "0.5", "x.py", "--dry-run"]) == 7
     ((line, grace_s),) = seen
     assert grace_s == 0.5
-    assert isinstance(line, Line) and line.arguments[-2:] == ["x.py", "--dry-run"]
+    assert isinstance(line, Line) and line.program == ("x.py", "--dry-run")
     assert f"{Host('localhost', 1)},{Host('127.0.0.1', 2)}" in line.arguments

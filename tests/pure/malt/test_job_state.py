@@ -9,6 +9,7 @@ import subprocess
 import sys
 from itertools import combinations_with_replacement
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -75,6 +76,13 @@ def patience(monkeypatch):
     return clock
 
 
+def in_this_order(folder, reports):
+    """Write `reports`, texts by name, as if each were a second later than the one before."""
+    for moment, (name, text) in enumerate(reports.items()):
+        (folder / name).write_text(text)
+        os.utime(folder / name, (moment, moment))
+
+
 def called(folder, **reports):
     """The status after these reports of ranks: `started` maps ranks to processes."""
     for rank, process in reports.pop("started", {}).items():
@@ -133,17 +141,24 @@ def test_a_rank_that_is_alone_may_stay_stopped(tmp_path, stopped, patience):
     assert is_alive(stopped)
 
 
-@pytest.mark.parametrize(("left", "status"), [("", 1), ("2", 1), ("3", 3)])
-def test_a_status_that_not_all_ranks_share(tmp_path, ended, left, status):
-    """The status for bad input counts only if all ranks have it."""
-    (tmp_path / "left-0").write_text(left)
+@pytest.mark.parametrize(
+    ("left", "status"),
+    [({0: ""}, 1), ({0: "2"}, 2), ({1: "7", 0: "2"}, 7), ({1: "3", 0: "7"}, 3), ({0: "0", 1: "4"}, 4), ({0: "0"}, 1)],
+)
+def test_where_all_have_failed_the_status_is_that_of_the_first(tmp_path, ended, left, status):
+    """Else a job whose last rank ends with the status for bad input would not be run again."""
+    in_this_order(tmp_path, {f"left-{rank}": text for rank, text in left.items()})
     assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == status
 
 
-def test_bad_input_that_all_have_seen(tmp_path, ended):
-    for rank in (0, 1):
-        (tmp_path / f"left-{rank}").write_text("2")
-    assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == 2
+def test_a_rank_that_was_killed_first_counts_as_the_first(tmp_path, ended):
+    state = JobState(tmp_path, 2)
+    for name, text in {"started-0": ended, "started-1": here(), "ready-0": "", "ready-1": ""}.items():
+        (tmp_path / name).write_text(text)
+    assert state.status() is None
+    (tmp_path / "left-1").write_text("2")
+    with mock.patch.object(job_state.system, "has_ended", return_value=True):
+        assert state.status() == 1
 
 
 def test_if_all_end_by_themselves_none_failed_early(tmp_path, ended, capsys):
@@ -244,9 +259,9 @@ def test_before_any_report(tmp_path):
     assert called(tmp_path, started={0: here()}, finished=[0]) is None
 
 
-def test_a_failure_of_all_ends_it(tmp_path):
-    (tmp_path / "status-2").write_text("")
-    assert called(tmp_path, started={0: here()}, ready=[0]) == 2
+def test_a_failure_of_all_ends_it_with_the_status_of_the_first(tmp_path):
+    in_this_order(tmp_path, {"status-1": "7", "status-0": "3", "status-2": "7"})
+    assert called(tmp_path, started={0: here()}, ready=[0]) == failed_with(tmp_path) == 7
 
 
 def test_what_a_session_left_in_memory_is_removed(tmp_path):
@@ -261,8 +276,8 @@ def test_what_a_session_left_in_memory_is_removed(tmp_path):
 ENDS = {
     "well": (["finished-0", "its end"], 0),
     "well, on another host": (["finished-0", "ended-0"], 0),
-    "with a status that all share": (["status-3", "finished-0", "its end"], 3),
-    "with a status that all share, on another host": (["status-3", "finished-0", "ended-0"], 3),
+    "with a status that all share": (["status-0", "finished-0", "its end"], 4),
+    "with a status that all share, on another host": (["status-0", "finished-0", "ended-0"], 4),
     "by itself": (["left-0", "its end"], 4),
 }
 
@@ -311,7 +326,7 @@ def test_a_rank_that_was_wrongly_found_ended_is_not_reported(tmp_path, monkeypat
         (tmp_path / "finished-0").write_text("")
         assert state._found() == 0
     assert state.status() is None
-    (tmp_path / "status-1").write_text("")
+    (tmp_path / "status-1").write_text("1")
     assert state.status() == 1
     state.report_early_failures()
     assert capsys.readouterr().err == ""

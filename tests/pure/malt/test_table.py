@@ -23,7 +23,7 @@ def test_a_row_says_how_far_a_rank_is_and_in_what_state():
     ]  # fmt: skip
     found = rows(shown)
     assert [row[-1] for row in found] == [
-        "waits for rank 1 in malt.barrier (12 s)", "holds up rank 0", "failed", "no answer for 60 s", "no session yet",
+        "waits for rank 1 in malt.barrier (12 s)", "holds up rank 0", "failed", "no answer for 60 s", "starting",
         "not started",
     ]  # fmt: skip
     assert found[0][:7] == ("0", "", "", "0.25", "", "1.5 kB", "67 B")

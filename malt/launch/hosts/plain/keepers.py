@@ -301,7 +301,8 @@ class Keepers:
         `members`: as in `is_cut_off`.
         """
         self.is_over = True
-        (self._folder / OVER).touch()
+        with contextlib.suppress(OSError):  # a cleaner of /tmp has removed it: the starter is ended by a signal
+            (self._folder / OVER).touch()
         self._left = [one for one in self._keepers if self._is_silent(one) and not one.is_done.is_set()]
         silent = ", ".join(one.host for one in self._keepers if self._is_silent(one))
         lost = [

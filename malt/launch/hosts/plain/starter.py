@@ -227,7 +227,8 @@ def main() -> None:
         nonlocal ended_by
         ended_by = number
 
-    signal.signal(signal.SIGTERM, note)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, note)
     ranks = Ranks(given, int(size), program, folder, is_away, rejoin)
     elsewhere = set() if is_away else set(range(int(size))) - set(given)
     while ranks.tend(time.monotonic()) or _is_waiting(folder, elsewhere, rejoin):
