@@ -11,11 +11,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 
-from malt.commands import completion, graph, options, report, watching
+from malt.commands import completion, graph, hints, options, report, watching
 from malt.commands.compare import command as compare
 from malt.commands.doctor import command
+from malt.commands.placement import is_of_this_machine, placement
 from malt.commands.plan import command as plan
 from malt.launch import restarts, traced
 from malt.launch.bootstrap import start
@@ -26,7 +26,7 @@ from malt.launch.hosts.allocation import Host
 from malt.launch.hosts.examination import examined
 from malt.launch.hosts.plain.starter import REJOIN
 from malt.launch.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
-from malt.launch.program import check_program
+from malt.launch.program import check_program, named
 from malt.launch.streams.display import Display, is_screen, make_files, ranks_of, say
 from malt.watch.metrics import METRICS, SUFFIX, WRITERS
 from malt.watch.trace.files import TRACE
@@ -39,12 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     _open_what_is_closed()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    own, program = options.split(words) if words[:1] in (["run"], ["plan"]) else (words, [])
     parser = options.parser()
+    hints.check_command(words, parser)
+    own, program = options.split(words, parser)
     chosen, unknown = parser.parse_known_args(own)
     try:
-        if unknown:
-            raise LaunchError(f"unknown arguments: {' '.join(unknown)} (see malt {chosen.command} --help)")
+        hints.check_options(chosen.command, unknown, parser)
         _check_temporary_files()
         if chosen.command == "doctor":
             return command.main(chosen.n, chosen.json, chosen.hosts)
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return graph.main(chosen.name, chosen.n, chosen.degree, chosen.seed, chosen.hosts, chosen.json, chosen.plot)
         if chosen.command == "plan":
             return plan.main(
-                program, chosen.module, chosen.ranks, chosen.slots, chosen.loss, chosen.json, chosen.latency,
+                named(program, chosen.module), chosen.ranks, chosen.slots, chosen.loss, chosen.json, chosen.latency,
                 chosen.bandwidth,
             )  # fmt: skip
         if chosen.command == "completion":
@@ -62,13 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return report.main(chosen.folders, chosen.output)
         if chosen.command in watching.COMMANDS:
             return watching.COMMANDS[chosen.command](chosen.job)
-        if chosen.compare:
-            return _compare(chosen, program)
-        if chosen.rounds:
-            raise LaunchError("--rounds goes with --compare N,N...")
-        if chosen.bootstrap:
-            _bootstrap(chosen, own, program)
-        return _run(chosen, program)
+        return _run_named(chosen, own, named(program, chosen.module), words[len(own) : len(own) + 1] == ["--"])
     except LaunchError as error:
         print(f"malt {chosen.command}: {error}", file=sys.stderr)
         return 2
@@ -95,57 +89,58 @@ def _check_temporary_files() -> None:
         raise LaunchError("no folder for temporary files can be written to, as /tmp: set TMPDIR to one") from None
 
 
-def _bootstrap(chosen: argparse.Namespace, options: list[str], program: list[str]) -> None:
-    """Go on from a copy of this environment that all hosts have. Returns where there is no other host."""
-    if not program:
-        return
-    words = ("-m", *program) if chosen.module else tuple(program)
+def _run_named(chosen: argparse.Namespace, own: list[str], words: tuple[str, ...], is_marked: bool) -> int:
+    """Run the program of `words`. `own`: the words before it. `is_marked`: `--` stands before it."""
+    if not words:
+        raise LaunchError("no PROGRAM to run (see malt run --help)")
+    if not (chosen.n or chosen.nproc_per_node or chosen.compare or is_marked):
+        hints.check_order([word for word in own[1:] if word != "-m"], words)
+    if chosen.compare:
+        return _compare(chosen, words)
+    if chosen.rounds:
+        raise LaunchError("--rounds goes with --compare N,N...")
     check_program(words)
     environ = outside(os.environ)
-    where = placement(chosen.hosts, chosen.hostfile, chosen.n, environ)
-    if not all(is_here(host.name) for host in where):
-        left = [word for word in options if word not in ("--bootstrap", "-m")]
-        start.run(left, words, where, _library(chosen.mpi), environ)
+    ranks, where = placement(chosen, environ)
+    if chosen.bootstrap and not all(is_here(host.name) for host in where):
+        left = [word for word in own if word not in ("--bootstrap", "-m")]
+        number = [] if chosen.n or chosen.nproc_per_node else ["-n", str(ranks)]
+        start.run([*left, *number], words, where, _library(chosen.mpi), environ)
+    return _run(chosen, words, ranks, where, environ)
 
 
-def _compare(chosen: argparse.Namespace, program: list[str]) -> int:
-    if not program:
-        raise LaunchError("no PROGRAM to run (see malt run --help)")
+def _compare(chosen: argparse.Namespace, words: tuple[str, ...]) -> int:
     environ = outside(os.environ)
     chosen.survive = chosen.survive or survive_of(environ)
     compare.check(chosen)
     for name in (SURVIVE, REJOIN, METRICS, TRACE):
         environ.pop(name, None)
-    words = ("-m", *program) if chosen.module else tuple(program)
     check_program(words)
-    if placement((), None, max(chosen.compare), environ):
+    granted = allocation.found(environ)
+    if granted is not None and not is_of_this_machine(granted):
         raise LaunchError("--compare measures on this machine alone: run it on one host of the batch system")
     library, machine = _library(chosen.mpi), this_machine()
     mpiexec = find_mpiexec(library, environ)
     return compare.main(chosen, words, environ, lambda job: compose(job, library, mpiexec, machine, environ))
 
 
-def _run(chosen: argparse.Namespace, program: list[str]) -> int:
-    if not program:
-        raise LaunchError("no PROGRAM to run (see malt run --help)")
-    environ = outside(os.environ)
+def _run(
+    chosen: argparse.Namespace, words: tuple[str, ...], ranks: int, where: tuple[Host, ...], environ: dict[str, str]
+) -> int:  # fmt: skip
     survive = chosen.survive or survive_of(environ)
     environ.pop(SURVIVE, None)
     if chosen.rejoin and survive is None:
         raise LaunchError("--rejoin needs --survive, or --survive=best-effort: else a rank that fails ends the job")
     environ.pop(REJOIN, None)
-    words = ("-m", *program) if chosen.module else tuple(program)
     view = chosen.view and _can_draw()
-    display = Display(chosen.label or view, chosen.output, _shown(chosen.filter, chosen.n), view)
+    display = Display(chosen.label or view, chosen.output, _shown(chosen.filter, ranks), view)
     metrics = None if chosen.metrics is None else _destination(chosen.metrics)
     if metrics is not None:
         environ.pop(METRICS, None)
     trace = None if chosen.trace is None else os.path.abspath(chosen.trace)
     if trace is not None:
         environ.pop(TRACE, None)
-    check_program(words)
-    where = placement(chosen.hosts, chosen.hostfile, chosen.n, environ)
-    wanted = Job(chosen.n, words, where, survive, display, metrics, trace, chosen.rejoin)
+    wanted = Job(ranks, words, where, survive, display, metrics, trace, chosen.rejoin)
     needs_mpi = survive is None or not all(is_here(host.name) for host in where)
     library = _library(chosen.mpi) if needs_mpi else None
     mpiexec = "" if survive or library is None else find_mpiexec(library, environ)
@@ -161,7 +156,7 @@ def _run(chosen: argparse.Namespace, program: list[str]) -> int:
         return 0
     if chosen.output is not None:
         try:
-            make_files(chosen.output, chosen.n)
+            make_files(chosen.output, ranks)
         except OSError as error:
             raise LaunchError(f"--output {chosen.output}: {error.strerror}") from None
     comes_late = not (chosen.hosts or chosen.hostfile) and allocation.is_of_mpijob(environ)
@@ -170,33 +165,6 @@ def _run(chosen: argparse.Namespace, program: list[str]) -> int:
         if trace is None:
             return start()
         return traced.run(start, chosen.trace, traced.facts(wanted, library, machine, environ))
-
-
-def placement(named: tuple[Host, ...], file: str | None, ranks: int, environ: Mapping[str, str]) -> tuple[Host, ...]:
-    """The hosts of a job: those of --hosts, else of --hostfile, else of the batch system. Empty: this machine alone.
-
-    Says in a line where they are from, unless by --hosts. LaunchError: they cannot be read. Local.
-    """
-    if named:
-        return named
-    found = _of_file(file) if file is not None else allocation.found(environ)
-    if found is None or (file is None and len(found.hosts) == 1 and is_here(found.hosts[0].name)):
-        return ()
-    where = found.shared_by(ranks)
-    say(f"malt run: {ranks} ranks on {','.join(map(str, where))}, from {found.source}\n")
-    return where
-
-
-def _of_file(path: str) -> allocation.Allocation:
-    try:
-        where = allocation.of_hostfile(Path(path).read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise LaunchError(f"--hostfile {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise LaunchError(f"--hostfile {path}: {error}") from None
-    if not where:
-        raise LaunchError(f"--hostfile {path}: it names no host")
-    return allocation.Allocation(where, path, is_binding=True)
 
 
 def _can_draw() -> bool:

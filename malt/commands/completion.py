@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import TYPE_CHECKING
 
 from vol.graphs.builtin import NAMES
+
+if TYPE_CHECKING:
+    from malt.commands.options import Parser
 
 SHELLS = ("bash", "zsh")
 _VALUES = {"graph": NAMES, "completion": SHELLS}
@@ -22,15 +25,14 @@ complete -o default -F _malt malt
 """
 
 
-def script(parser: argparse.ArgumentParser, shell: str) -> str:
+def script(parser: Parser, shell: str) -> str:
     """The script for `shell`, one of SHELLS, with the commands and options of `parser`. Pure.
 
     What no command and no option begins with is completed as the name of a file.
     """
-    [commands] = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     cases = []
-    for name, command in commands.items():
+    for name, command in parser.commands.items():
         options = [option for action in command._actions for option in action.option_strings]
         cases.append(f'        {name}) words="{" ".join([*options, *_VALUES.get(name, ())])}" ;;')
-    text = _SCRIPT.format(cases="\n".join(cases), commands=" ".join([*commands, *parser._option_string_actions]))
+    text = _SCRIPT.format(cases="\n".join(cases), commands=" ".join([*parser.commands, *parser._option_string_actions]))
     return (_ZSH if shell == "zsh" else "") + text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,15 +19,23 @@ from malt.launch.mpi_library import NAMES
 from vol.graphs.builtin import NAMES as NAMES_OF_GRAPHS
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    @property
+    def commands(self) -> Mapping[str, argparse.ArgumentParser]:
+        """The parsers of the commands of `malt`, by name."""
+        [found] = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        return found.choices
+
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with status 2. argparse would print the usage above it."""
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The parser of the command line of malt."""
-    malt = _Parser(prog="malt", description="Data-parallel training, peer to peer and one-sided.", allow_abbrev=False)
+    malt = Parser(prog="malt", description="Data-parallel training, peer to peer and one-sided.", allow_abbrev=False)
     malt.add_argument("--version", action="version", version=f"malt {__version__}")
     commands = malt.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_run(commands.add_parser("run", help="run a program on several ranks", allow_abbrev=False))
@@ -45,31 +53,34 @@ def parser() -> argparse.ArgumentParser:
     return malt
 
 
-def split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Split `words` into the options of `malt run` or `malt plan` and PROGRAM ARGS..., which argparse would read."""
+def split(words: list[str], parser: Parser) -> tuple[list[str], list[str]]:
+    """Split `words` into what `parser` is to read, and PROGRAM ARGS... of `malt run` or `malt plan`, which it would."""
+    if words[:1] not in (["run"], ["plan"]):
+        return words, []
+    actions = parser.commands[words[0]]._actions
+    with_value = {option for action in actions if action.nargs is None for option in action.option_strings}
     end = 1
     while end < len(words) and words[end].startswith("-") and words[end] not in ("--", "-c"):
-        end += 2 if words[end] in _WITH_VALUE else 1
+        end += 2 if words[end] in with_value else 1
     return words[:end], words[end + 1 :] if words[end : end + 1] == ["--"] else words[end:]
 
 
-_WITH_VALUE = (
-    "-n", "-np", "--compare", "--rounds", "--mpi", "--hosts", "--hostfile", "--need", "--restarts", "--grace",
-    "--output", "--filter", "--metrics", "--trace", "--ranks", "--slots", "--loss", "--latency", "--bandwidth",
-)  # fmt: skip
-"""The options of `malt run` and `malt plan` that take the next word."""
+_EXAMPLES = """examples:
+  malt run train.py --epochs 3               a rank for each core; --epochs is the program's own option
+  malt run -n 4 --survive -m apps.svm        where a rank dies the others go on
+  malt run -n 16 --hosts a:8,b:8 train.py    on two hosts
+"""
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
-    run.usage = (
-        "malt run -n N [--survive[=best-effort]] [--rejoin] [--restarts K] [--grace SECONDS] [--mpi NAME] "
-        "[--hosts H1,H2:SLOTS] [--hostfile FILE] [--bootstrap] [--need FILE] [--label] [--view] [--filter RANKS] "
-        "[--output DIR] [--metrics FILE.jsonl|DIR] [--trace DIR] [--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
-        "\n       malt run --compare N,N... [--rounds K] [--grace SECONDS] [--mpi NAME] [--output DIR] [-m] PROGRAM ..."
-    )
+    run.usage = "malt run [-n N] [OPTIONS] [-m] PROGRAM ARGS...   (or -c CODE ARGS...)"
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
-    number = run.add_mutually_exclusive_group(required=True)
-    number.add_argument("-n", "-np", type=_number_of("ranks", 1), metavar="N", help="how many ranks")
+    run.formatter_class, run.epilog = argparse.RawDescriptionHelpFormatter, _EXAMPLES
+    number = run.add_mutually_exclusive_group()
+    number.add_argument("-n", "-np", "--np", dest="n", type=_number_of("ranks", 1), metavar="N",
+                        help="how many ranks (the slots of the hosts or batch system, else the cores)")  # fmt: skip
+    number.add_argument("--nproc-per-node", "--nproc_per_node", type=_number_of("ranks", 1), metavar="N",
+                        help="the same, on one host")  # fmt: skip
     number.add_argument("--compare", type=_compared, metavar="N,N...",
                         help="instead of -n: run on each of these numbers of ranks, and compare")  # fmt: skip
     run.add_argument("--rounds", type=_number_of("rounds", 1), metavar="K",
@@ -138,10 +149,7 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
-    parser.usage = (
-        "malt plan [--ranks N,N...] [--slots K] [--latency SECONDS --bandwidth BYTES_A_SECOND] [--loss X] [--json] "
-        "[-m] PROGRAM ARGS..."
-    )
+    parser.usage = "malt plan [OPTIONS] [-m] PROGRAM ARGS..."
     parser.description = (
         "Run a program that has a malt.Replica on one rank, and predict the seconds and bytes of an epoch on more "
         "ranks and on fast and slow networks, by graph, sync and interval; of a program on apps.harness the time to a "

@@ -1,14 +1,64 @@
-"""The program of a job, as it is named to the launcher: whether it is there, and which file it is."""
+"""The program of a job, as it is named to the launcher: what is meant, whether it is there, and which file it is."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 
 from malt.launch.mpi_library import LaunchError
 from malt.runner import mainfile
+
+_PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
+"""What an interpreter is called."""
+_BY_VARIABLES = "of Python's own options -u, -m and -c go with malt run; others have variables, as PYTHONOPTIMIZE=1"
+
+
+def named(program: Sequence[str], is_module: bool) -> tuple[str, ...]:
+    """Return PROGRAM ARGS..., -m MODULE ARGS... or -c CODE ARGS..., without this Python where it stands before. Local.
+
+    LaunchError: another Python stands there, or an option of Python that ranks do not get.
+    """
+    if is_module:
+        return ("-m", *program) if program else ()
+    if not program or not _is_this_python(program[0]):
+        return tuple(program)
+    words = list(program[1:])
+    while words[:1] == ["-u"]:  # ranks print whole lines at once anyway
+        del words[0]
+    if words and words[0][:2] in ("-m", "-c") and len(words[0]) > 2:
+        words[:1] = [words[0][:2], words[0][2:]]
+    if words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
+        raise LaunchError(f"{program[0]} {words[0]}: {_BY_VARIABLES}")
+    return tuple(words)
+
+
+def _is_this_python(word: str) -> bool:
+    """Whether `word` names the Python that ranks run. LaunchError: it names another one, with other packages."""
+    if not _PYTHON.fullmatch(os.path.basename(word)) and word != sys.executable:
+        return False
+    if os.sep in word:
+        if not (os.path.isfile(word) and os.access(word, os.X_OK)):
+            return False
+        is_this = _environment(word) == _environment(sys.executable)
+    else:
+        if not mainfile.refusal(word):
+            return False  # a program of that name is here
+        major, minor = sys.version_info[:2]
+        is_this = word in ("python", f"python{major}", f"python{major}.{minor}")
+    if not is_this:
+        raise LaunchError(f"{word} is not the Python of this malt, {sys.executable}: leave it out, or start the job by "
+                          f"{word} -m malt run")  # fmt: skip
+    return True
+
+
+def _environment(python: str) -> tuple[str, str]:
+    """The folder of the virtual environment of an interpreter, "" without one; and the file that it is."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(python)))
+    is_virtual = os.path.exists(os.path.join(folder, "pyvenv.cfg"))
+    return os.path.realpath(folder) if is_virtual else "", os.path.realpath(python)
 
 
 def check_program(program: Sequence[str]) -> None:

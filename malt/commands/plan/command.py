@@ -96,17 +96,19 @@ def _time(row: dict[str, Any]) -> float | None:
 
 
 def main(
-    program: Sequence[str], is_module: bool, ranks: Sequence[int], slots: int, loss: float | None, as_json: bool,
+    program: Sequence[str], ranks: Sequence[int], slots: int, loss: float | None, as_json: bool,
     latency_s: float | None = None, bandwidth: float | None = None,
 ) -> int:  # fmt: skip
     """Measure the program, and print the plan. Returns 0. Local. LaunchError: it cannot be measured.
 
-    `latency_s`, `bandwidth`: of a network of the user's own, for which alone it plans.
+    `program`: PROGRAM ARGS... or -m MODULE ARGS...  `latency_s`, `bandwidth`: of a network of the user's own, for which
+    alone it plans.
     """
-    if not program:
+    is_module = program[:1] == ("-m",)
+    if len(program) <= is_module:
         raise LaunchError("no PROGRAM to plan for (see malt plan --help)")
     networks = _networks(latency_s, bandwidth)
-    name, *arguments = program
+    name, *arguments = program[is_module:]
     found = measured(name, arguments, is_module)
     trained = None
     if found.loss:

@@ -50,6 +50,10 @@ class Allocation:
     is_binding: bool = False
     """Whether more ranks than slots are an error: the user has counted the slots."""
 
+    def slots(self, cores: int) -> int:
+        """How many ranks the hosts take. `cores`: how many a host takes for which no slots are counted."""
+        return sum(host.slots or cores for host in self.hosts)
+
     def shared_by(self, ranks: int) -> tuple[Host, ...]:
         """The hosts for so many ranks. Where a batch system grants fewer slots each gets its share of the ranks."""
         given = sum(host.slots or 0 for host in self.hosts)

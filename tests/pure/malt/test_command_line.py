@@ -13,7 +13,7 @@ import pytest
 
 import malt
 from dstorm.membership.children import RANK_PROCESS, RANKS
-from malt.commands import command_line
+from malt.commands import command_line, placement
 from malt.files import folders
 from malt.launch.command import RUNNER, Line
 from malt.launch.hosts.allocation import MPIJOB_FILES, Host
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.serial
 REFUSED = {
     "": "malt: .*COMMAND",
     "frob": "malt: .*'frob'",
-    "run": "malt run: .*-n",
+    "run": "malt run: no PROGRAM",
     "run -n": "malt run: .*-n",
     "run -n 0 x.py": "malt run: .*the number of ranks is 1 or more, not '0'",
     "run -n -3 x.py": "malt run: .*-n",
@@ -40,7 +40,24 @@ REFUSED = {
     "run -n 2 gone.py": "malt run: no such file: gone.py",
     "run -n 2 -m gone.part": "malt run: no module named gone.part",
     "run -n 2 --bogus x.py": "malt run: unknown arguments: --bogus",
-    "run -n 2 --dry x.py": "malt run: unknown arguments: --dry",
+    "run -n 2 --dry x.py": r"malt run: unknown arguments: --dry: did you mean --dry-run\? \(see malt run --help\)",
+    "run --host a x.py": r"malt run: unknown arguments: --host: did you mean --hosts\?",
+    "run -N 2 x.py": r"malt run: unknown arguments: -N: did you mean -n\?",
+    "run --surivve=best-effort -n 2 x.py": r"malt run: .*--surivve=best-effort: did you mean --survive\?",
+    "doctor --jsno": r"malt doctor: .*: did you mean --json\?",
+    "rnu -n 2 x.py": r"malt: no command rnu: did you mean run\? \(see malt --help\)",
+    "stat": r"malt: no command stat: did you mean status\?",
+    "--versoin": r"malt: no command --versoin: did you mean --version\?",
+    "-n 2 x.py": r"malt: no command stands before -n: did you mean malt run -n \.\.\.\?",
+    "x.py": r"malt: no command stands before x.py: did you mean malt run x.py \.\.\.\?",
+    "run gone.py": "malt run: no such file: gone.py",
+    "run -n 2 python": "malt run: no PROGRAM",
+    "run -n 2 python gone.py": "malt run: no such file: gone.py",
+    "run -n 2 python -m": "malt run: -m needs the name of a module",
+    "run -n 2 python -O x.py": "malt run: python -O: of Python's own options -u, -m and -c go with malt run",
+    "run -n 2 python2 x.py": f"malt run: python2 is not the Python of this malt, {sys.executable}: leave it out, or ",
+    "plan python": "malt plan: no PROGRAM",
+    "plan -m": "malt plan: no PROGRAM",
     "run -n 2 --mpi lam x.py": "malt run: .*'lam'",
     "run -n 2 --hosts a:0 x.py": "malt run: .*slots",
     "run -n 2 --mpi mpich x.py": "malt run: mpi4py in .* is bound to Open MPI 5.0, not to MPICH",
@@ -51,7 +68,9 @@ REFUSED = {
     "run -n 2 --hostfile gone x.py": "malt run: --hostfile gone: No such file",
     "run -n 2 --hostfile x.py x.py": "malt run: --hostfile x.py: it names no host",
     "run -n 2 --hosts a:1 x.py": "malt run: the hosts have 1 slots, too few for 2",
-    "run -n 2 --compare 1,2 x.py": "malt run: argument --compare: not allowed with argument -n/-np",
+    "run -n 2 --compare 1,2 x.py": "malt run: argument --compare: not allowed with argument -n/-np/--np",
+    "run -np 2 --nproc-per-node 2 x.py": "malt run: argument --nproc-per-node/.*: not allowed with argument -n/",
+    "run --nproc-per-node 2 --hosts a,b x.py": "malt run: --nproc-per-node counts the ranks of one host: .*all, -n 4\n",
     "run -n 2 --rounds 3 x.py": "malt run: --rounds goes with --compare",
     "run --compare 1,x x.py": "malt run: .*numbers of ranks are 1 or more, between commas, not '1,x'",
     "run --compare 0,1 x.py": "malt run: .*numbers of ranks are 1 or more",
@@ -110,15 +129,126 @@ def test_refused_in_one_line(words, capsys):
     assert re.match(REFUSED[words], reports.err), reports.err
 
 
-@pytest.mark.parametrize("words", ["--help", "run --help", "run -n 2 -h x.py"])
+@pytest.mark.parametrize("words", ["--help", "run --help", "run -n 2 -h x.py", "plan --help"])
 def test_help(words, capsys):
     assert status(words.split()) == 0
-    assert "usage: malt" in capsys.readouterr().out
+    assert re.match(r"usage: malt .*\n\n", capsys.readouterr().out)  # in one line
+
+
+def test_examples_of_the_help_are_command_lines(capsys, tmp_path):
+    """Three, of which each starts the program that it names."""
+    (tmp_path / "train.py").touch()
+    status(["run", "--help"])
+    examples = [line[2:] for line in capsys.readouterr().out.partition("\nexamples:\n")[2].splitlines()]
+    assert len(examples) == 3
+    for example in examples:
+        words = example.partition("   ")[0].split()
+        assert words[:2] == ["malt", "run"] and status(["run", "--dry-run", *words[2:]]) == 0, capsys.readouterr()
+
+
+PLACES = [
+    ("x.py", {}, "-n 3", "3 ranks, one for each core (-n N: another number)"),
+    ("--hosts a:2,b:4 x.py", {}, "-n 6 --host a:2,b:4", "6 ranks on a:2,b:4"),
+    ("--hosts a,b:1 x.py", {}, "-n 4 --host a:3,b:1", "4 ranks on a,b:1"),
+    ("--hosts localhost:2 x.py", {}, "-n 2 --host localhost:2", "2 ranks on localhost:2"),
+    ("--hostfile f x.py", {}, "-n 5 --host c:5", "5 ranks on c:5, from f"),
+    ("x.py", {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "4(x2)"}, "-n 8 --host n1:4,n2:4",
+     "8 ranks on n1:4,n2:4, from the Slurm allocation"),
+    ("x.py", {"SLURM_JOB_NODELIST": os.uname().nodename, "SLURM_TASKS_PER_NODE": "1"}, "-n 1",
+     "1 rank, from the Slurm allocation"),
+    ("-n 2 x.py", {}, "-n 2", ""),
+    ("-n 2 --hosts a:2 x.py", {}, "-n 2 --host a:2", ""),
+    ("--nproc_per_node=2 --hosts a x.py", {}, "-n 2 --host a:2", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "environ", "options", "said"), PLACES)
+def test_the_number_of_ranks(words, environ, options, said, tmp_path, monkeypatch, capsys):
+    """Where no option gives it, it is that of the slots, else of the cores, and a line on stderr says so."""
+    (tmp_path / "f").write_text("c slots=5\n")
+    monkeypatch.setattr(placement, "usable_cores", lambda: 3)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert status(["run", "--dry-run", *words.split()]) == 0
+    printed = capsys.readouterr()
+    line = shlex.split(printed.out)
+    given = [line[line.index(name) + k] for name in ("-n", "--host") if name in line for k in (0, 1)]
+    assert " ".join(given) == options and printed.err == (f"malt run: {said}\n" if said else "")
+
+
+MISPLACED = {
+    "x.py -n 2": "malt run -n 2 x.py",
+    "x.py -n2 --lr 1": "malt run -n2 x.py --lr 1",
+    "x.py --lr 1 --np=2": "malt run --np=2 x.py --lr 1",
+    "x.py --nproc_per_node 2": "malt run --nproc_per_node 2 x.py",
+    "-m timeit -n 2": "malt run -n 2 -m timeit",
+    "python x.py -np 2": "malt run -np 2 x.py",
+    "--label x.py --hosts a:2 --survive -- -n 3": "malt run --label --hosts a:2 --survive x.py -- -n 3",
+}
+
+
+@pytest.mark.parametrize("words", MISPLACED)
+def test_options_of_the_job_stand_before_the_program(words, capsys):
+    """Where no number of ranks does, the program is not run with them: the line that was meant is shown."""
+    assert status(["run", *words.split()]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"malt run: options stand before the program: {MISPLACED[words]} (if -")
+    shown = re.search(r"program's own: malt (.*)\)\n$", printed)[1].replace("-n N", "-n 2").split()
+    assert status(["run", "--dry-run", *shown[1:]]) == 0
+    line = shlex.split(capsys.readouterr().out)
+    assert line[line.index(RUNNER) + 1 :] == [word for word in words.split() if word not in ("python", "--label")]
+
+
+def test_a_text_of_many_lines_is_not_shown(capsys):
+    assert status(["run", "-c", "a = 1\nb = 2", "-n", "2"]) == 2
+    assert capsys.readouterr().err.startswith("malt run: options stand before the program: malt run -n 2 -c CODE (")
+
+
+@pytest.mark.parametrize("words", ["x.py -n data", "x.py -N 2 -c 1 -m 3 --output d", "x.py -- -n 2", "-- x.py -n 2"])
+def test_options_that_may_be_the_programs_are_its_own(words, capsys):
+    assert status(["run", "--dry-run", *words.split()]) == 0
+    line = shlex.split(capsys.readouterr().out)
+    assert line[line.index(RUNNER) + 1 :] == words.removeprefix("-- ").split()
+
+
+MAJOR, MINOR = sys.version_info[:2]
+
+
+@pytest.mark.parametrize("python", ["python", f"python{MAJOR}", f"python{MAJOR}.{MINOR}", sys.executable])
+@pytest.mark.parametrize(("words", "program"), [
+    ("x.py -u a", "x.py -u a"), ("-u x.py python", "x.py python"), ("-m timeit -n 2", "-m timeit -n 2"),
+    ("-mtimeit", "-m timeit"), ("-c 1 -u", "-c 1 -u"),
+])  # fmt: skip
+def test_the_python_before_a_program_is_that_of_the_ranks(python, words, program, capsys):
+    assert status(["run", "--dry-run", "-n", "2", python, *words.split()]) == 0
+    line = shlex.split(capsys.readouterr().out)
+    assert line[line.index(sys.executable) :] == [sys.executable, RUNNER, *program.split()]
+
+
+def test_a_python_of_another_environment_is_refused(tmp_path, capsys):
+    """It may be the same file: its packages are others."""
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "pyvenv.cfg").touch()
+    other = tmp_path / "venv" / "bin" / "python3"
+    other.symlink_to(os.path.realpath(sys.executable))
+    assert status(["run", "-n", "2", str(other), "x.py"]) == 2
+    assert capsys.readouterr().err == (
+        f"malt run: {other} is not the Python of this malt, {sys.executable}: leave it out, or start the job by "
+        f"{other} -m malt run\n"
+    )
+
+
+def test_a_program_may_be_called_python(tmp_path, capsys):
+    (tmp_path / "python").mkdir()
+    (tmp_path / "python" / "__main__.py").touch()
+    assert status(["run", "--dry-run", "-n", "2", "python", "x.py"]) == 0
+    assert capsys.readouterr().out.endswith(f"{RUNNER} python x.py\n")
 
 
 @pytest.mark.parametrize(
     "words",
-    ["-n 2 x.py", "-n2 x.py", "-np 2 x.py", "--mpi openmpi -n 2 x.py", "--mpi=auto -n=2 -- x.py", "-n 2 -m timeit",
+    ["-n 2 x.py", "-n2 x.py", "-np 2 x.py", "--np 2 x.py", "--np=2 x.py", "--nproc-per-node 2 x.py",
+     "--nproc_per_node=2 x.py", "--mpi openmpi -n 2 x.py", "--mpi=auto -n=2 -- x.py", "-n 2 -m timeit",
      "--restarts 3 -n 2 x.py"],
 )  # fmt: skip
 @pytest.mark.parametrize("arguments", [[], ["-n", "9", "--dry-run", "--", "-m", "a b", "--help"]], ids=str)

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.serial
     ("run --s", {"--survive"}),
     ("run -n 4 --tr", {"--trace"}),
     ("run --comp", {"--compare"}),
+    ("run --np", {"--np", "--nproc-per-node", "--nproc_per_node"}),
     ("graph ha", {"halton"}),
     ("completion z", {"zsh"}),
     ("run -n 4 prog", set()),  # the shell then looks for files
