@@ -54,17 +54,19 @@ def split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 _WITH_VALUE = (
-    "-n", "-np", "--compare", "--rounds", "--mpi", "--hosts", "--hostfile", "--need", "--restarts", "--grace",
-    "--output", "--filter", "--metrics", "--trace", "--ranks", "--slots", "--loss", "--latency", "--bandwidth",
+    "-n", "-np", "--compare", "--rounds", "--mpi", "--hosts", "--hostfile", "--need", "--restarts", "--inject",
+    "--grace", "--output", "--filter", "--metrics", "--trace", "--ranks", "--slots", "--loss", "--latency",
+    "--bandwidth",
 )  # fmt: skip
 """The options of `malt run` and `malt plan` that take the next word."""
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.usage = (
-        "malt run -n N [--survive[=best-effort]] [--rejoin] [--restarts K] [--grace SECONDS] [--mpi NAME] "
-        "[--hosts H1,H2:SLOTS] [--hostfile FILE] [--bootstrap] [--need FILE] [--label] [--view] [--filter RANKS] "
-        "[--output DIR] [--metrics FILE.jsonl|DIR] [--trace DIR] [--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
+        "malt run -n N [--survive[=best-effort]] [--rejoin] [--restarts K] [--inject FAULTS] [--grace SECONDS] "
+        "[--mpi NAME] [--hosts H1,H2:SLOTS] [--hostfile FILE] [--bootstrap] [--need FILE] [--label] [--view] "
+        "[--filter RANKS] [--output DIR] [--metrics FILE.jsonl|DIR] [--trace DIR] [--dry-run] [-m] PROGRAM ARGS... "
+        "(or -c CODE ARGS...)"
         "\n       malt run --compare N,N... [--rounds K] [--grace SECONDS] [--mpi NAME] [--output DIR] [-m] PROGRAM ..."
     )
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
@@ -89,6 +91,9 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         help="where a rank dies the others go on; best-effort: also on an MPI that promises nothing")  # fmt: skip
     run.add_argument("--rejoin", action="store_true",
                      help="with --survive: start a rank that died again, at most every 5 s")  # fmt: skip
+    run.add_argument("--inject", action="append", default=[], metavar="FAULTS",
+                     help="with commas: kill:30s kills a rank of this host, any, every 30 s on average; stop:30s stops "
+                     "one for up to 4 s; slow:2x4 makes rank 2 4 times slower; seed:7 repeats a run")  # fmt: skip
     run.add_argument("--label", action="store_true", help="begin each line of output with the rank that prints it: [2]")
     run.add_argument("--filter", metavar="RANKS", help="show the output of these ranks alone: 0,2-3")
     run.add_argument("--view", action=argparse.BooleanOptionalAction, default=False,

@@ -16,6 +16,7 @@ from dstorm.transports.progress import OPENMPI_YIELD
 from malt.launch.hosts.allocation import Host
 from malt.launch.hosts.plain.starter import REJOIN
 from malt.launch.hosts.variables import travelling
+from malt.launch.injection.faults import Faults
 from malt.launch.machine import network
 from malt.launch.machine.cores import usable_cores
 from malt.launch.mpi_library import LaunchError, Library, home_of
@@ -131,6 +132,8 @@ class Line:
     """The names of the hosts. Empty: this machine."""
     away: tuple[tuple[str, tuple[int, ...]], ...] | None = None
     """Other hosts and their ranks, where each host is started by itself. None: mpiexec starts all of them."""
+    faults: Faults | None = None
+    """What the launcher does to ranks of this host."""
 
     def __str__(self) -> str:
         """The line in the syntax of a shell."""

@@ -46,6 +46,9 @@ REFUSED = {
     "run -n 2 --filter 0,b x.py": "malt run: --filter: ranks are numbers and ranges, as in 0,2-3, not '0,b'",
     "run -n 2 --filter 1-2 x.py": "malt run: --filter: no rank 1-2: there are ranks 0 to 1",
     "run -n 2 --filter 1-0 x.py": "malt run: --filter: no rank 1-0",
+    "run -n 2 --inject kill:30 x.py": "malt run: --inject: faults are kill:30s, stop:30s, .* not 'kill:30'",
+    "run -n 2 --inject kill:30s x.py": "malt run: --inject kill needs --survive, or --survive=best-effort: ",
+    "run -n 2 --inject slow:1x2 --inject stop:9s x.py": "malt run: --inject stop needs --survive",
     "run -n 2 --output x.py x.py": "malt run: --output x.py: File exists",
     "run -n 2 --hostfile gone x.py": "malt run: --hostfile gone: No such file",
     "run -n 2 --hostfile x.py x.py": "malt run: --hostfile x.py: it names no host",
@@ -70,6 +73,7 @@ REFUSED = {
             "--survive",
             "--rejoin",
             "--restarts 1",
+            "--inject slow:0x2",
             "--label",
             "--filter 0",
             "--view",
@@ -118,7 +122,7 @@ def test_help(words, capsys):
 @pytest.mark.parametrize(
     "words",
     ["-n 2 x.py", "-n2 x.py", "-np 2 x.py", "--mpi openmpi -n 2 x.py", "--mpi=auto -n=2 -- x.py", "-n 2 -m timeit",
-     "--restarts 3 -n 2 x.py"],
+     "--restarts 3 -n 2 x.py", "--inject slow:1x2 -n 2 x.py"],
 )  # fmt: skip
 @pytest.mark.parametrize("arguments", [[], ["-n", "9", "--dry-run", "--", "-m", "a b", "--help"]], ids=str)
 def test_dry_run(words, arguments, capsys):
