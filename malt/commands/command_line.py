@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import random
 import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 
@@ -25,6 +27,7 @@ from malt.launch.hosts import allocation
 from malt.launch.hosts.allocation import Host
 from malt.launch.hosts.examination import examined
 from malt.launch.hosts.plain.starter import REJOIN
+from malt.launch.injection import faults
 from malt.launch.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
 from malt.launch.program import check_program, named
 from malt.launch.streams.display import Display, is_screen, make_files, ranks_of, say
@@ -132,6 +135,7 @@ def _run(
     if chosen.rejoin and survive is None:
         raise LaunchError("--rejoin needs --survive, or --survive=best-effort: else a rank that fails ends the job")
     environ.pop(REJOIN, None)
+    injected = _faults(chosen.inject, ranks, survive)
     view = chosen.view and _can_draw()
     display = Display(chosen.label or view, chosen.output, _shown(chosen.filter, ranks), view)
     metrics = None if chosen.metrics is None else _destination(chosen.metrics)
@@ -148,7 +152,7 @@ def _run(
 
     def line(environ: Mapping[str, str]) -> Line:
         """The line that starts the job in this environment. Pure."""
-        return compose(wanted, library, mpiexec, machine, environ)
+        return replace(compose(wanted, library, mpiexec, machine, environ), faults=injected)
 
     first = line(environ)
     if chosen.dry_run:
@@ -165,6 +169,20 @@ def _run(
         if trace is None:
             return start()
         return traced.run(start, chosen.trace, traced.facts(wanted, library, machine, environ))
+
+
+def _faults(values: Sequence[str], ranks: int, survive: str | None) -> faults.Faults | None:
+    """What --inject asks for, with a seed of its own where it names none."""
+    if not values:
+        return None
+    try:
+        found = faults.parsed(values, ranks, random.randrange(1_000_000))
+    except ValueError as error:
+        raise LaunchError(f"--inject: {error}") from None
+    if found.every_s and survive is None:
+        kind, _ = found.every_s[0]
+        raise LaunchError(f"--inject {kind} needs --survive, or --survive=best-effort: else it ends the job")
+    return found
 
 
 def _can_draw() -> bool:

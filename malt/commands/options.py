@@ -100,6 +100,9 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         help="where a rank dies the others go on; best-effort: on several hosts, too")  # fmt: skip
     run.add_argument("--rejoin", action="store_true",
                      help="with --survive: start a rank that died again, at most every 5 s")  # fmt: skip
+    run.add_argument("--inject", action="append", default=[], metavar="FAULTS",
+                     help="with commas: kill:30s kills a rank of this host, any, every 30 s on average; stop:30s stops "
+                     "one for up to 4 s; slow:2x4 makes rank 2 4 times slower; seed:7 repeats a run")  # fmt: skip
     run.add_argument("--label", action="store_true", help="begin each line of output with the rank that prints it: [2]")
     run.add_argument("--filter", metavar="RANKS", help="show the output of these ranks alone: 0,2-3")
     run.add_argument("--view", action=argparse.BooleanOptionalAction, default=False,

@@ -18,6 +18,7 @@ from dstorm.transports.progress import OPENMPI_YIELD
 from malt.launch.hosts.allocation import Host
 from malt.launch.hosts.plain.starter import REJOIN
 from malt.launch.hosts.variables import travelling
+from malt.launch.injection.faults import Faults
 from malt.launch.machine import network
 from malt.launch.machine.cores import usable_cores
 from malt.launch.mpi_library import LaunchError, Library, home_of
@@ -132,6 +133,8 @@ class Line:
     all."""
     ended_by: int = signal.SIGTERM
     """The signal that ends it. Where that is another, SIGTERM is for the launcher alone."""
+    faults: Faults | None = None
+    """What the launcher does to ranks of this host."""
 
     @property
     def survives(self) -> bool:

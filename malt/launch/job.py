@@ -17,6 +17,7 @@ from malt.launch.hosts.ending import Ending
 from malt.launch.hosts.plain.keepers import Keepers
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.hosts.variables import travelling
+from malt.launch.injection.striker import Striker
 from malt.launch.machine import open_files
 from malt.launch.mpi_library import LaunchError
 from malt.launch.processes.departure import Departure
@@ -89,10 +90,12 @@ def run(
         signals.suspend, signals.pass_on = remote.pausing(signals.suspend), remote.passing(departure.pass_on)
         output.start()
         keepers = Keepers(dict(line.away or ()), line.ranks, line.program, _passed(ours), folder, remote.shell)
-        signals.suspend = keepers.pausing(signals.suspend)
+        striker = Striker(folder, line)
+        signals.suspend = striker.pausing(keepers.pausing(signals.suspend))
         job.own(keepers.processes())
         observer = Observer(folder, line.ranks, line.program, output, line.display.view)
         observer.start()
+        striker.start()
         ending = Ending(folder, line.ranks, remote, traces) if remote else None
         failure, is_ending = _ends(folder, state, ending, keepers)
         status = job.wait(failure, is_ending, lambda: ending is not None and ending.is_cut_off)
@@ -106,6 +109,7 @@ def run(
         if state is not None or status != 0 or (ending is not None and ending.is_forced):
             job.kill_leftovers()  # children of failed ranks
             traces.remove()
+        say(striker.close(status))
         _say_why(status, folder, state, signals.first, b"" if is_printed else banners)
         say(keepers.last_words)
     is_done = status == 0 and output.has_lost()

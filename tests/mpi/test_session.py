@@ -142,9 +142,7 @@ def test_survive_comes_too_late():
 @pytest.mark.parallel
 def test_ranks_of_an_mpiexec_cannot_survive():
     malt.finalize()
-    with pytest.raises(
-        RuntimeError, match="^survive=True: an mpiexec ends .*: start with malt run --survive$"
-    ):
+    with pytest.raises(RuntimeError, match="^survive=True: an mpiexec ends .*: start with malt run --survive$"):
         malt.init(survive=True)
     assert malt.init().transport.allgather(b"all") == [b"all"] * malt.size()
 
