@@ -66,7 +66,7 @@ def split(words: list[str], parser: Parser) -> tuple[list[str], list[str]]:
 
 
 _EXAMPLES = """examples:
-  malt run train.py --epochs 3               a rank for each core; --epochs is the program's own option
+  malt run train.py --epochs 3               a rank for each core
   malt run -n 4 --survive -m apps.svm        where a rank dies the others go on
   malt run -n 16 --hosts a:8,b:8 train.py    on two hosts
 """

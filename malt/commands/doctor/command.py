@@ -27,14 +27,19 @@ from malt import __version__
 from malt.commands.doctor import extras, hosts
 from malt.commands.doctor.facts import Facts, Outcome
 from malt.commands.doctor.findings import can_run, count, judge, record, text
-from malt.commands.doctor.probe import DEADLINE_S, MARK, PROGRAM, Examination, read
+from malt.commands.doctor.probe import LOADED, MARK, PROGRAM, Examination, deadline_s, read
 from malt.launch.command import Job, compose, this_machine
 from malt.launch.environment import outside
 from malt.launch.hosts.allocation import Host
 from malt.launch.job import GRACE_S
 from malt.launch.machine.cores import usable_cores
 from malt.launch.mpi_library import LaunchError, Library, bound_library, find_mpiexec
+from malt.launch.streams.display import say
 
+_BEGUN = "malt examination starts"
+"""The line that each rank prints before it loads MALT, which takes a second of its core."""
+_NEWS_S = 3.0
+"""The time between two lines that say how far a job is."""
 _MESSAGES = 20_000
 """The number of characters that are kept of the output of the job: the last ones."""
 
@@ -45,7 +50,7 @@ def main(ranks: int, as_json: bool = False, where: Sequence[Host] = ()) -> int:
     if where:
         names = list({host.name: Host(host.name) for host in where}.values())
         facts = _of_library(_of_machine(2), environ)
-        findings, found = hosts.report(facts, names, environ, lambda pair: run_job(2, environ, DEADLINE_S, pair))
+        findings, found = hosts.report(facts, names, environ, lambda pair: run_job(2, environ, deadline_s(2, 1), pair))
         job = f"a job on {', '.join(host.name for host in names)}"
     else:
         facts = gather(ranks, environ)
@@ -57,12 +62,12 @@ def main(ranks: int, as_json: bool = False, where: Sequence[Host] = ()) -> int:
     return 0 if can_run(findings) else 1
 
 
-def gather(ranks: int, environ: Mapping[str, str], deadline_s: float = DEADLINE_S) -> Facts:
-    """Return the facts. Runs a job of `ranks` ranks, and ends it after `deadline_s` seconds. Local."""
+def gather(ranks: int, environ: Mapping[str, str]) -> Facts:
+    """Return the facts. Runs a job of `ranks` ranks, and ends it where it takes too long. Local."""
     facts = _of_library(_of_machine(ranks), environ)
     if facts.trouble:
         return facts
-    outcome, examination = run_job(ranks, environ, deadline_s)
+    outcome, examination = run_job(ranks, environ, deadline_s(ranks, facts.cores))
     return replace(facts, job=outcome, examination=examination)
 
 
@@ -129,34 +134,37 @@ def _other_mpiexec(mpiexec: str, environ: Mapping[str, str]) -> str | None:
 
 
 def run_job(
-    ranks: int, environ: Mapping[str, str], deadline_s: float, where: str = ""
+    ranks: int, environ: Mapping[str, str], most_s: float, where: str = ""
 ) -> tuple[Outcome, Examination | None]:  # fmt: skip
     """Run a job of malt.commands.doctor.probe. Returns how it ended, and what it measured, or None. Local.
 
-    `where`: hosts, as for --hosts.
+    `most_s`: how long it may take. `where`: hosts, as for --hosts. One of several such jobs is announced by a line.
     """
+    if where:
+        say(f"malt doctor: a job on {where}\n")
     start = time.monotonic()
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        status = _supervise(ranks, environ, deadline_s, where, output, errors)
+        status = _supervise(ranks, environ, most_s, where, output, errors)
         seconds = round(time.monotonic() - start, 2)
         stdout, stderr = _content(output), _content(errors)
     try:
         examination = read(stdout)
     except (ValueError, TypeError):
         examination = None
-    printed = [line for line in stdout.splitlines() if MARK not in line]
+    printed = [line for line in stdout.splitlines() if not any(mark in line for mark in (MARK, _BEGUN, LOADED))]
     return Outcome(status, seconds, "\n".join([*printed, stderr.strip()]).strip()[-_MESSAGES:]), examination
 
 
 def _supervise(
-    ranks: int, environ: Mapping[str, str], deadline_s: float, where: str, output: IO[bytes], errors: IO[bytes]
+    ranks: int, environ: Mapping[str, str], most_s: float, where: str, output: IO[bytes], errors: IO[bytes]
 ) -> int | None:
     """Run the job. Returns its status, or None if it had to be ended.
 
     The output goes to files. A pipe would stay open, and be waited for, as long as any process of the job runs.
     """
+    at = ["--hosts", where] if where else []
     process = subprocess.Popen(
-        [sys.executable, "-m", "malt", "run", "-n", str(ranks), *(["--hosts", where] if where else []), *PROGRAM],
+        [sys.executable, "-m", "malt", "run", "-n", str(ranks), *at, *_program(most_s)],
         # Python searches this folder first, so that it finds this malt, not a malt.py in the user's folder.
         cwd=Path(__file__).parents[3],
         env=_with_absolute_path(environ),
@@ -165,11 +173,29 @@ def _supervise(
         stderr=errors,
     )
     try:
-        return process.wait(deadline_s)
-    except subprocess.TimeoutExpired:
-        return None
+        return _wait(process, most_s, ranks, output)
     finally:
         _end(process)
+
+
+def _program(most_s: float) -> tuple[str, ...]:
+    """PROGRAM, which ends after `most_s` and prints _BEGUN before it loads MALT."""
+    return "-c", f"print({_BEGUN!r}, flush=True); from malt.commands.doctor.probe import main; main({most_s:.0f})"
+
+
+def _wait(process: subprocess.Popen[bytes], most_s: float, ranks: int, output: IO[bytes]) -> int | None:
+    """The status of the job, or None after `most_s`. Meanwhile a line says now and then how far it is."""
+    began = time.monotonic()
+    while (left_s := began + most_s - time.monotonic()) > 0:
+        try:
+            return process.wait(min(left_s, _NEWS_S))
+        except subprocess.TimeoutExpired:
+            # pread: a seek would move the place at which the job writes, too.
+            printed = os.pread(output.fileno(), os.fstat(output.fileno()).st_size, 0)
+            begun, loaded = (printed.count(mark.encode()) for mark in (_BEGUN, LOADED))
+            far = f"of {count(ranks, 'rank')} {begun} have begun, {loaded} have loaded MALT"
+            say(f"malt doctor: {time.monotonic() - began:.0f} s: {far}\n")
+    return None
 
 
 def _with_absolute_path(environ: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 from malt.commands.doctor.extras import PURPOSES
 from malt.commands.doctor.facts import Facts, Outcome
-from malt.commands.doctor.probe import COMPUTE_S, DEADLINE_S, Examination
+from malt.commands.doctor.probe import COMPUTE_S, Examination, deadline_s
 from malt.launch.mpi_library import INSTALL
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -163,7 +163,8 @@ def _failure(facts: Facts, outcome: Outcome) -> tuple[str, str]:
     """What went wrong with the job, and the remedy. Both are empty if it went well."""
     if outcome.status is None:
         reason = "where ranks are on several hosts: a firewall or the choice of a network between them"
-        return f"did not come back within {DEADLINE_S} s and was ended", f"{_by_hand(facts)}; {reason}"
+        within = f"{deadline_s(facts.ranks, facts.cores):.0f} s"
+        return f"did not come back within {within} and was ended", f"{_by_hand(facts)}; {reason}"
     found = facts.examination
     refusal = re.search(r"^malt run: (host .*)", outcome.messages, re.MULTILINE)
     if outcome.status == 2 and refusal:  # it contains the remedy

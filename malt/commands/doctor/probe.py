@@ -2,7 +2,8 @@
 
     malt run -n N -m malt.commands.doctor.probe
 
-Rank 0 prints one line, which `read` finds in the output of the job. Importing this module loads no MPI.
+Each rank prints LOADED first. Rank 0 prints one line, which `read` finds in the output of the job. Importing this
+module loads no MPI.
 """
 
 from __future__ import annotations
@@ -32,8 +33,11 @@ PROGRAM = ("-m", "malt.commands.doctor.probe")
 MARK = "malt examination: "
 """The beginning of the line. A record in JSON follows."""
 
-DEADLINE_S = 60
-"""A rank that runs longer is killed."""
+LOADED = "malt examination begins"
+"""The line that each rank prints once it has loaded this module."""
+
+DEADLINE_S, _RANKS_A_CORE = 60, 20
+"""How long a job may take, and how many ranks a core may have in this time: each loads MALT first."""
 
 COMPUTE_S = 0.5
 """How long rank 1 computes without calling MPI."""
@@ -92,9 +96,15 @@ def read(output: str) -> Examination | None:
     return Examination(**json.JSONDecoder().raw_decode(rest)[0]) if mark else None
 
 
-def main() -> None:
-    """Measure, and print the record on rank 0. Collective."""
-    signal.alarm(DEADLINE_S)  # the kernel kills the process: inside MPI no signal handler would run
+def deadline_s(ranks: int, cores: int) -> float:
+    """How long a job of so many ranks may take. Pure."""
+    return DEADLINE_S * max(1.0, ranks / (_RANKS_A_CORE * cores))
+
+
+def main(most_s: int = 0) -> None:
+    """Measure, and print the record on rank 0. Collective. A rank that runs longer than `most_s` is killed. 0: none."""
+    signal.alarm(most_s)  # the kernel kills the process: inside MPI no signal handler would run
+    print(LOADED, flush=True)
     from mpi4py import MPI
 
     from dstorm.transports.mpi import MpiTransport
