@@ -12,6 +12,7 @@ import malt
 doomed, life = int(sys.argv[1]), int(os.environ.get("MALT_INCARNATION", "0"))
 malt.init(deadline_s=30)
 print("folder", os.environ["MALT_JOB_DIR"], flush=True)
+print("ready", malt.rank(), os.path.exists(f"{os.environ['MALT_JOB_DIR']}/ready-{malt.rank()}"), flush=True)
 came = []
 malt.on_join(came.append)
 w = {"a": np.zeros(100_000, np.float32), "n": np.array([malt.rank()])}
@@ -46,6 +47,7 @@ def check(doomed, found, ranks=3, why="its process has ended"):
     assert "folder" in output
     assert output.count(f"malt: rank {doomed} is lost: {why}; {ranks - 1} {on}") == 1, output
     assert output.count(f"malt: rank {doomed} is back; {ranks} {on}") == 1, output
+    assert f"ready {doomed} False" in output, output  # it is once the others have admitted it
     everyone, rows = tuple(range(ranks)), 60 // ranks
     for rank in everyone:
         assert f"begins {rank} False False False 0" in output

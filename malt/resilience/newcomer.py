@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from dstorm import Statistics
@@ -50,10 +51,15 @@ class Awaited:
 
 
 class Newcomer:
-    """How this rank gets what the others have: the k-th vector that it makes is their k-th, and so are Replicas."""
+    """How this rank gets what the others have: the k-th vector that it makes is their k-th, and so are Replicas.
 
-    def __init__(self, transport: SurvivingTransport, barrier: RejoiningBarrier) -> None:
-        self._transport, self._barrier = transport, barrier
+    `report_ready()`: called once the others have admitted it.
+    """
+
+    def __init__(
+        self, transport: SurvivingTransport, barrier: RejoiningBarrier, report_ready: Callable[[], object] = bool
+    ) -> None:  # fmt: skip
+        self._transport, self._barrier, self._report_ready = transport, barrier, report_ready
         self.announced: list[Vector] = []
         self.is_gathering = self.is_led = False
         """These as in malt/world/creations.py."""
@@ -103,6 +109,7 @@ class Newcomer:
         if not self._transport.returns.is_outside:
             return
         session = self._barrier.come_in()
+        self._report_ready()
         self._transport.take_over({int(start): end for start, end in session["taken"].items()})
         self._made, self._replicas = list(session["made"]), list(session["replicas"])
         world.vectors = [Awaited(self._transport, entry) for entry in self._made if entry["is_kept"]]

@@ -71,7 +71,7 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
     opened = World(made, deadline_s, ending=TolerantEnding())
     if (barrier := made.rejoining) is not None:
         barrier.offer = partial(offer, opened)
-        opened.newcomer = Newcomer(made, barrier) if opened.is_outside else None
+        opened.newcomer = Newcomer(made, barrier, _report_ready) if opened.is_outside else None
     made.view.subscribe(lambda change: report(opened, made, change, monitor))
     return opened
 
@@ -103,8 +103,19 @@ def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Surviv
         if any(view.reported for view in _views):
             raise RuntimeError("ranks have failed in the session before: no new one can begin, start a new job")
         made = hosts.transport(session, ranks, deadline_s, suspect_after_s)
-    report_to(str(folder), f"ready-{reporting.rank()}", "")
+    if not _is_outside(made[0]):  # else its session begins once the others admit it
+        _report_ready()
     return made
+
+
+def _is_outside(made: SurvivingTransport) -> bool:
+    return made.returns is not None and made.returns.is_outside
+
+
+def _report_ready() -> None:
+    """Report to the launcher that the session has begun for this rank. Local."""
+    if folder := os.environ.get(JOB_DIR):
+        report_to(folder, f"ready-{reporting.rank()}", "")
 
 
 def check_asked(survive: bool, world: World) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from failing_jobs import needs_openmpi
+from failing_jobs import under_one_mpi
 
 from malt.launch.injection.faults import parsed
 from malt.launch.injection.schedule import Schedule
@@ -23,7 +23,7 @@ print("ends", malt.rank(), flush=True)
 """
 
 
-@needs_openmpi
+@under_one_mpi
 def test_the_others_outlive_a_kill_and_a_line_names_the_rank(start):
     value = "kill:0.3s,seed:2"
     schedule = Schedule(parsed([value], 2, seed=0), 2)

@@ -14,7 +14,7 @@ inside-<rank>       it has loaded MPI, and its program has not ended
 Where ranks may fail:
 
 *-came-<rank>       it has come to the session (malt/resilience/rendezvous.py)
-ready-<rank>        the session has begun for it
+ready-<rank>        the session has begun for it; one that was started again: the others have admitted it
 left-<rank>         it has failed, with a status, or departed before the others, with 0; they go on
 lost-<rank>         the others have marked it failed: that incarnation, or the first where it is empty
 failed-<rank>       the launcher has seen that it has failed (for malt/watch/ranks.py)

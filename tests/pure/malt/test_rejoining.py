@@ -28,7 +28,7 @@ class Job:
 
     def __init__(self, size, seed, failures, again):
         self.group = Group(size, seed, failures, again)
-        self.arenas, self.ended, self.left = {}, set(), set()
+        self.arenas, self.ended, self.left, self.ready = {}, set(), set(), []
 
     def transport(self, rank):
         """The transport of `rank`, in its present incarnation."""
@@ -49,7 +49,8 @@ class Job:
             transport = self.transport(rank)
             world = World(transport, 5.0, ending=TolerantEnding())
             transport.rejoining.offer = lambda: offer(world)
-            world.newcomer = Newcomer(transport, transport.rejoining) if world.is_outside else None
+            note_ready = lambda: self.ready.append((rank, world.is_outside))  # noqa: E731
+            world.newcomer = Newcomer(transport, transport.rejoining, note_ready) if world.is_outside else None
             session.replace_world(world)
             try:
                 result = live(transport)
@@ -117,7 +118,9 @@ def test_a_rank_comes_back(sync, graph, seed):
     """At any moment, whichever rank it is: the lowest one too."""
     turn = [45, 3, 20, 31, 40, 57, 70, 86, 110, 140, 180, 220][seed]
     job = Job(3, turn, {turn % 3: turn}, {turn % 3: [0]})
-    check(job.run(lambda transport: trained(transport, sync, graph)), turn % 3, sync, graph)
+    found = job.run(lambda transport: trained(transport, sync, graph))
+    check(found, turn % 3, sync, graph)
+    assert job.ready == [(turn % 3, False)] * isinstance(found[turn % 3], tuple)
 
 
 @pytest.mark.parametrize("seed", range(12))

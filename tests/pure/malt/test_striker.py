@@ -15,6 +15,7 @@ from dstorm.membership.processes import has_ended, is_stopped, process, stat_fie
 from malt.launch.command import Line
 from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.injection.faults import parsed
+from malt.launch.injection.schedule import Turn
 from malt.launch.injection.striker import Striker
 
 pytestmark = pytest.mark.serial
@@ -117,10 +118,10 @@ def test_nobody_is_struck_or_goes_on_while_the_job_is_suspended(ranks, strike):
 
 
 def test_who_was_stopped_before_the_job_was_suspended_is_stopped_again(ranks, strike):
-    striker = strike("stop:0.1s,seed:3")  # it stops two ranks for 2.8 s and more
+    striker = strike("kill:1000s")
+    striker._schedule.turn = lambda now_s, live: Turn([], frozenset({1}))
     suspend = striker.pausing(lambda number: [os.kill(one.number, number) for one in ranks])
-    wait_for(lambda: len(striker._stopped) == RANKS - 1, LIMIT_S)
+    wait_for(lambda: is_stopped(ranks[1]), LIMIT_S)
     suspend(signal.SIGSTOP)
-    before = set(striker._stopped)
     suspend(signal.SIGCONT)
-    wait_for(lambda: before & {rank for rank, one in enumerate(ranks) if is_stopped(one)}, LIMIT_S)
+    wait_for(lambda: is_stopped(ranks[1]) and not any(map(is_stopped, ranks[::2])), LIMIT_S)
