@@ -109,6 +109,7 @@ def _failure(one: Shown) -> str:
 
 
 def named(ranks: Sequence[int]) -> str:
+    """The ranks in words, at most so many of them: "ranks 0, 1 and 5 more". Pure."""
     more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:_NAMED]))}{more}"
 
@@ -122,6 +123,7 @@ def _size(nbytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
+    """A time in words: 2.5 s, 12 s, 3:05 or 1:02:30. Pure."""
     if seconds < 60:
         return f"{seconds:.0f} s" if seconds >= 10 or seconds == 0 else f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

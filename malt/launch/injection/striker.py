@@ -56,6 +56,7 @@ class Striker:
         """
 
         def pause_and_suspend(number: int) -> None:
+            """Hold the strikes from SIGSTOP to SIGCONT, and suspend."""
             if number == signal.SIGSTOP:
                 self._striking.acquire()
             suspend(number)

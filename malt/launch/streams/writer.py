@@ -70,6 +70,7 @@ class Writer:
         done = threading.Event()
 
         def note() -> bytes:
+            """Note that the picture is gone; draw nothing."""
             done.set()
             return b""
 

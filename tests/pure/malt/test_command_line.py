@@ -369,6 +369,12 @@ def test_metrics_go_where_the_option_says(tmp_path, monkeypatch, capsys):
     assert f"MALT_METRICS={tmp_path / 'events'}" in shlex.split(capsys.readouterr().out)
 
 
+def test_ranks_that_may_fail_need_no_mpi(monkeypatch, capsys):
+    monkeypatch.setattr(command_line, "bound_library", lambda: pytest.fail("it is asked for"))
+    assert status(["run", "--dry-run", "--survive", "-n", "2", "x.py"]) == 0
+    assert capsys.readouterr().out.endswith("starter.py 0,1 2 x.py\n")
+
+
 def test_survive_in_the_environment_is_checked(monkeypatch, capsys):
     monkeypatch.setenv("MALT_SURVIVE", "yes")
     assert status(["run", "-n", "2", "x.py"]) == 2
