@@ -35,7 +35,7 @@ def test_a_rank_that_fails_before_the_session_is_in_lost_ranks(how, failing, sta
     left = tuple(rank for rank in range(4) if str(rank) not in failing)
     assert job.output.count(f"has {left}") == len(left)
     assert all(f"rank {rank} is lost" in job.output for rank in failing)
-    assert job.output.count("ValueError: this rank fails") == len(failing) * (how == "raise")
+    assert ("ValueError: this rank fails" in job.output) == (how == "raise")
 
 
 INTERRUPTED = """

@@ -171,12 +171,14 @@ def test_whenever_it_strikes(seed, job_environment, tmp_path):
     gated = Gated([*SVM, "--epochs", "100", "--json", str(report)], 200, job_environment, tmp_path)
     job, choose = gated.job, random.Random(800 + seed)
     time.sleep(0.5)
-    struck = strike(job, choose.choice([signal.SIGKILL, signal.SIGINT]), choose, within_s=5)
+    number = choose.choice([signal.SIGKILL, signal.SIGINT])
+    struck = strike(job, number, choose, within_s=5)
     gated.open()
     struck_at = time.time()
     if job.end() == 0:
         reports = json.loads(report.read_text())
-        assert {one["rank"] for one in reports["lost_ranks"]} == set(struck)
+        is_ignored = number == signal.SIGINT and "Exception ignored in" in job.output  # by Python: in a callback of it
+        assert {one["rank"] for one in reports["lost_ranks"]} == set(struck) or is_ignored, job.output
         assert reports["final"]["objective"] <= BOUND, job.output
     else:
         named = re.findall(r"rank ([\d, ]+) (?:died before the session began|said nothing for)", job.output)

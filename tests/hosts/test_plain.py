@@ -101,7 +101,7 @@ def test_where_the_launcher_is_cut_off_the_others_go_on(suspect_after_s, hosts):
     ("program", "says"),
     [
         ("from mpi4py import MPI", "MPI cannot be used under malt run --survive"),
-        ("import malt; malt.init(object())", "malt.init takes no comm here"),
+        ("import malt; malt.init(object())", "malt.init takes no comm under malt run --survive"),
     ],
     ids=["MPI", "comm"],
 )

@@ -53,7 +53,7 @@ def job(program, tmp_path, environment, launcher="malt run", ranks=3):
         library = bound_library()
         mpiexec = find_mpiexec(library, environment)
         line = compose(Job(ranks, (str(file),)), library, mpiexec, this_machine(), environment)
-        command = [word for word in line.arguments if word != RUNNER]
+        command = [*line.arguments[: line.arguments.index(RUNNER)], str(file)]
         environment = {**environment, **line.settings}
     start = time.monotonic()
     environment = {**environment, "PYTHONPATH": str(ROOT)}

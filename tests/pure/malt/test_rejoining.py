@@ -120,7 +120,8 @@ def test_a_rank_comes_back(sync, graph, seed):
     job = Job(3, turn, {turn % 3: turn}, {turn % 3: [0]})
     found = job.run(lambda transport: trained(transport, sync, graph))
     check(found, turn % 3, sync, graph)
-    assert job.ready == [(turn % 3, False)] * isinstance(found[turn % 3], tuple)
+    is_back = job.group.incarnations[turn % 3] > 0 and isinstance(found[turn % 3], tuple)
+    assert job.ready == [(turn % 3, False)] or not (is_back or job.ready), "it is ready once it is admitted"
 
 
 @pytest.mark.parametrize("seed", range(12))
