@@ -177,7 +177,7 @@ def test_whenever_it_strikes(seed, job_environment, tmp_path):
     struck_at = time.time()
     if job.end() == 0:
         reports = json.loads(report.read_text())
-        is_ignored = number == signal.SIGINT and "Exception ignored in" in job.output  # by Python: in a callback of it
+        is_ignored = number == signal.SIGINT and "Exception ignored" in job.output  # in a callback, of numba say
         assert {one["rank"] for one in reports["lost_ranks"]} == set(struck) or is_ignored, job.output
         assert reports["final"]["objective"] <= BOUND, job.output
     else:
