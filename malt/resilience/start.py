@@ -72,6 +72,8 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
     if (barrier := made.rejoining) is not None:
         barrier.offer = partial(offer, opened)
         opened.newcomer = Newcomer(made, barrier, _report_ready) if opened.is_outside else None
+    if opened.newcomer is None:  # else its session begins once the others admit it
+        _report_ready()
     made.view.subscribe(lambda change: report(opened, made, change, monitor))
     return opened
 
@@ -92,7 +94,7 @@ def transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Survivi
 
 def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, ProcessMonitor]:
     # Where the launcher is on another host, the reports of ranks are in no folder that they see.
-    folder, here = Path(os.environ[JOB_DIR]), _is_on_one_host(os.environ) and not is_connected()
+    folder, here = Path(os.environ[JOB_DIR]), _is_on_one_host() and not is_connected()
     ranks = party()
     session = _name()
     if ranks.incarnation:
@@ -103,19 +105,12 @@ def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Surviv
         if any(view.reported for view in _views):
             raise RuntimeError("ranks have failed in the session before: no new one can begin, start a new job")
         made = hosts.transport(session, ranks, deadline_s, suspect_after_s)
-    if not _is_outside(made[0]):  # else its session begins once the others admit it
-        _report_ready()
     return made
-
-
-def _is_outside(made: SurvivingTransport) -> bool:
-    return made.returns is not None and made.returns.is_outside
 
 
 def _report_ready() -> None:
     """Report to the launcher that the session has begun for this rank. Local."""
-    if folder := os.environ.get(JOB_DIR):
-        report_to(folder, f"ready-{reporting.rank()}", "")
+    report_to(os.environ.get(JOB_DIR), f"ready-{reporting.rank()}", "")
 
 
 def check_asked(survive: bool, world: World) -> None:
@@ -124,9 +119,9 @@ def check_asked(survive: bool, world: World) -> None:
         raise RuntimeError("malt.init was called before, without survive=True: call it first, before any other of malt")
 
 
-def _is_on_one_host(environ: Mapping[str, str]) -> bool:
-    """Whether all ranks of the job are on this host. Pure."""
-    return environ.get(reporting.HOST_SIZE) == environ.get(reporting.SIZE)
+def _is_on_one_host() -> bool:
+    """Whether all ranks of the job are on this host. Local."""
+    return os.environ.get(reporting.HOST_SIZE) == os.environ.get(reporting.SIZE)
 
 
 def _name() -> str:
@@ -230,7 +225,7 @@ def _report_failed(
             world.failures.reasons[rank] = "it was cut off, as ranks had lost it"
         if world.transport.was_evicted(rank):
             world.failures.reasons[rank] = _eviction(world, rank)
-    if not _is_on_one_host(os.environ):
+    if not _is_on_one_host():
         for rank in fresh:  # the launcher may not see them
             report_to(os.environ[JOB_DIR], f"lost-{rank}", str(fresh[rank]))
     lost = world.failures.lost.keys() - world.failures.back.keys()

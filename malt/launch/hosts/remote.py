@@ -185,6 +185,7 @@ class RemoteHosts:
         """Return suspend(number), before which the agents are asked to wait while this process is stopped."""
 
         def pause_and_suspend(number: int) -> None:
+            """Have the agents wait before SIGSTOP, and go on after SIGCONT; and suspend."""
             if number == signal.SIGSTOP:
                 self._pause()
             suspend(number)
@@ -197,6 +198,7 @@ class RemoteHosts:
         """Return pass_on(number), after which ranks on these hosts get the signal, too, where it returns True."""
 
         def pass_to_all(number: int) -> bool:
+            """Pass the signal on; return whether ranks were to get it."""
             is_taken = pass_on(number)
             if is_taken:
                 self._ask("signal", number)
@@ -224,6 +226,7 @@ class RemoteHosts:
             return
 
         def stop(number: int, frame: FrameType | None) -> None:
+            """Stop this process, while the agents wait."""
             suspend = self.pausing(lambda number: None)
             suspend(signal.SIGSTOP)
             os.kill(os.getpid(), signal.SIGSTOP)

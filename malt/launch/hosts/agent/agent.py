@@ -73,6 +73,7 @@ def listener() -> tuple[socket.socket, list[Any]]:
     server = socket.create_server(("", 0), backlog=128)
 
     def take() -> None:
+        """Take connections and close them, until the socket is closed."""
         with contextlib.suppress(OSError):
             while True:
                 server.accept()[0].close()
@@ -99,6 +100,7 @@ def reached(endpoints: Mapping[str, Any]) -> dict[str, list[str]]:
     finding = threading.Lock()
 
     def connect(name: str, address: str, port: int) -> None:
+        """Note the address where a connection can be made to it."""
         with contextlib.suppress(OSError):
             socket.create_connection((address, port), _CONNECT_S).close()
             with finding:
@@ -158,6 +160,7 @@ class Agent:
         self._is_paused = False
 
     def send(self, line: list[Any]) -> None:
+        """Send a line to the launcher, unless the connection has ended."""
         with contextlib.suppress(OSError):
             sys.stdout.buffer.write(json.dumps(line).encode() + b"\n")
             sys.stdout.buffer.flush()

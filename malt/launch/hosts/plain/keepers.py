@@ -251,6 +251,7 @@ class Keepers:
         """Return suspend(number), which tells the keepers where this process is stopped, and goes on."""
 
         def pause_and_suspend(number: int) -> None:
+            """Tell the keepers before SIGSTOP and after SIGCONT, and suspend."""
             for one in self._keepers if number == signal.SIGSTOP else ():
                 one.pause(True)
             suspend(number)

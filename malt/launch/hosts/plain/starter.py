@@ -224,6 +224,7 @@ def main() -> None:
     ended_by = 0
 
     def note(number: int, frame: FrameType | None) -> None:
+        """Note the signal that ends the ranks."""
         nonlocal ended_by
         ended_by = number
 
