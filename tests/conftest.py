@@ -21,6 +21,7 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+import hung
 import numpy as np
 import pytest
 from _pytest.runner import runtestprotocol
@@ -66,6 +67,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "single: of tests/pure, but calls MPI in a world of one")
     config.addinivalue_line("markers", "parallel: needs several ranks")
     config.addinivalue_line("markers", "thorough(but=None): runs with --all only, but for the case of that name")
+    hung.show_before_kill()
     settings.load_profile("all" if config.getoption("--all") else "few")
     config.stash[SESSION] = SharedSession()
     if RANK > 0:

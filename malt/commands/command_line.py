@@ -145,9 +145,8 @@ def _run(
     if trace is not None:
         environ.pop(TRACE, None)
     wanted = Job(ranks, words, where, survive, display, metrics, trace, chosen.rejoin)
-    needs_mpi = survive is None or not all(is_here(host.name) for host in where)
-    library = _library(chosen.mpi) if needs_mpi else None
-    mpiexec = "" if survive or library is None else find_mpiexec(library, environ)
+    library = None if survive else _library(chosen.mpi)
+    mpiexec = "" if library is None else find_mpiexec(library, environ)
     machine = this_machine()
 
     def line(environ: Mapping[str, str]) -> Line:

@@ -14,7 +14,7 @@ from dstorm.transports.links import handshake
 from malt.launch.command import Line
 from malt.launch.hosts.agent.traces import Traces
 from malt.launch.hosts.ending import Ending
-from malt.launch.hosts.plain.keepers import Keepers
+from malt.launch.hosts.plain.away import Away
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.hosts.variables import travelling
 from malt.launch.injection.striker import Striker
@@ -42,7 +42,7 @@ GRACE_S = 10.0
 
 _FOLDER_KB, _REMEDY = 64, "free space there, or set TMPDIR to another folder"
 """What the folder of a job takes for each rank, as all are small files, and for itself; and what to do without it."""
-_FILES_AWAY, _FILES_OF_HOST = 3, 4
+_FILES_AWAY, _FILES_OF_HOST = 3, 3
 """Files that are open here for each rank on another host, beside its pipes, and for each such host, where each is
 started by itself."""
 _KILLING = {
@@ -89,21 +89,20 @@ def run(
                          line.ended_by)  # fmt: skip
         signals.suspend, signals.pass_on = remote.pausing(signals.suspend), remote.passing(departure.pass_on)
         output.start()
-        keepers = Keepers(dict(line.away or ()), line.ranks, line.program, _passed(ours), folder, remote.shell)
+        away = Away(dict(line.away or ()), line.ranks, line.program, _passed(ours), folder, remote)
         striker = Striker(folder, line)
-        signals.suspend = striker.pausing(keepers.pausing(signals.suspend))
-        job.own(keepers.processes())
+        signals.suspend = striker.pausing(signals.suspend)
         observer = Observer(folder, line.ranks, line.program, output, line.display.view)
         observer.start()
         striker.start()
         ending = Ending(folder, line.ranks, remote, traces) if remote else None
-        failure, is_ending = _ends(folder, state, ending, keepers)
+        failure, is_ending = _ends(folder, state, ending, away)
         status = job.wait(failure, is_ending, lambda: ending is not None and ending.is_cut_off)
-        keepers.collect(status, lambda: signals.times > 1)
+        away.collect(status, lambda: signals.times > 1)
         banners = output.close(observer.close())
         if control_server is not None:
             control_server.close()
-        keepers.end()
+        away.end()
         remote.clean()
         status, is_printed = _settled(status, line, folder, state, signals.first is not None)
         if state is not None or status != 0 or (ending is not None and ending.is_forced):
@@ -111,9 +110,9 @@ def run(
             traces.remove()
         say(striker.close(status))
         _say_why(status, folder, state, signals.first, b"" if is_printed else banners)
-        say(keepers.last_words)
+        say(away.last_words)
     is_done = status == 0 and output.has_lost()
-    return End(status or int(is_done), signals.first is not None, keepers.are_left, is_done)
+    return End(status or int(is_done), signals.first is not None, away.are_left, is_done)
 
 
 def _allow_files(line: Line) -> None:
@@ -175,27 +174,27 @@ def _variables(line: Line, environ: Mapping[str, str], folder: str, has_hosts: b
 
 
 def _ends(
-    folder: Path, state: JobState | None, ending: Ending | None, keepers: Keepers
+    folder: Path, state: JobState | None, ending: Ending | None, away: Away
 ) -> tuple[Callable[[], int | None], Callable[[], bool]]:
     """The arguments of Supervised.wait: what tells the status, and whether ranks still run to their end."""
-    if state is not None and keepers:
-        return partial(_status_of_part, state, keepers), lambda: state.is_ending(keepers.unreached())
+    if state is not None and away:
+        return partial(_status_of_part, state, away), lambda: state.is_ending(away.unreached())
     if state is not None:
         return state.status, state.is_ending
     return (partial(failed_with, folder) if ending is None else ending.status), bool
 
 
-def _status_of_part(state: JobState, keepers: Keepers) -> int | None:
+def _status_of_part(state: JobState, away: Away) -> int | None:
     """The status of a job that may go on without this host, or None while it runs.
 
     Where ranks of a host cannot start, none can meet the others: the job ends at once.
     """
-    if keepers.is_over or keepers.have_failed(state.heard()):
+    if away.is_over or away.have_failed(state.heard()):
         return 1
     status = state.status()
-    keepers.stop_starting()
-    if status is None and not state.is_any_here() and keepers.is_cut_off(state.members()):
-        keepers.leave(state.members())
+    away.stop_starting()
+    if status is None and not state.is_any_here() and away.is_cut_off(state.members()):
+        away.leave(state.members())
         return 1
     return status
 

@@ -127,7 +127,7 @@ def transport(
         made.rejoining.ask(ranks.incarnation, this_process(), arbiter.over)
         return made, monitor
     made.barrier("malt.init")
-    if not ranks.rejoins:  # ranks that come back map it, too: the launcher and its keepers remove it at the end
+    if not ranks.rejoins:  # ranks that come back map it, too: the launcher and its agents remove it at the end
         _path(session, place).unlink(missing_ok=True)  # all live ranks have mapped it
     return made, monitor
 

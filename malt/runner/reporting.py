@@ -30,7 +30,7 @@ CONTROL_NAME = "malt control server"
 
 KEY = "key"
 """The file in the folder of the job, on each of its hosts, that holds the key of the job, and the names of its hosts,
-one a line. Ranks read it at their start. The launcher writes it, and has its keepers do so over ssh.
+one a line. Ranks read it at their start. The launcher writes it, and has its agents do so over ssh.
 
 So the key stands in no argument and no variable.
 """

@@ -22,6 +22,7 @@ from typing import Any
 from malt.launch.bootstrap.contents import Contents
 from malt.launch.hosts import findings
 from malt.launch.hosts.sent import START
+from malt.launch.hosts.shell import command_on
 from malt.launch.hosts.threads import Note, on_each
 from malt.launch.mpi_library import LaunchError
 from malt.launch.streams.display import say
@@ -58,7 +59,7 @@ def copy(hosts: Sequence[str], shell: Sequence[str], contents: Contents, where: 
 
     def to(host: str, note: Note) -> str:
         """Copy to one host; return what is wrong, or ""."""
-        words = [*shell, host, f"exec python3 -I -c {shlex.quote(START)}"]
+        words = command_on(shell, host, f"exec python3 -I -c {shlex.quote(START)}")
         own = [os.path.realpath(sys.executable), "-I", "-c", START]
         with _started(own if host == HERE else words, note) as process:
             return _copied(host, process, wanted, contents)

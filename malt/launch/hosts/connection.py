@@ -6,20 +6,31 @@ import contextlib
 import json
 import queue
 import shlex
+import signal
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any
 
 from dstorm.stopwatch import Stopwatch
 from malt.launch.hosts import sent
 from malt.launch.hosts.agent.agent import PULSE_S
 from malt.launch.hosts.probe import Probe
+from malt.launch.hosts.shell import command_on
 
-_AGENT = "malt.launch.hosts.agent"
+_MODULES = (
+    *sent.STOPWATCH, "malt.launch.hosts.plain.starter",
+    *(f"malt.launch.hosts.agent.{name}" for name in ("closing", "traces", "processes", "checks", "watch", "ranks")),
+)  # fmt: skip
 _POLL_S = 0.25
 _ENDS_S = 1.0
 """How long a remote shell that has closed its output may take to end, and its last words to come."""
+_PAUSES_S = 1.0
+"""How long agents may take to say that they wait."""
+
+
+ENDED = "ended"
+"""What is taken last, as if the agent had said it: the connection has ended."""
 
 
 class Silent(Exception):
@@ -28,27 +39,29 @@ class Silent(Exception):
 
 def program() -> bytes:
     """Return the text of the agent. Local."""
-    return sent.text(f"{_AGENT}.agent", (*sent.STOPWATCH, f"{_AGENT}.closing", f"{_AGENT}.traces", f"{_AGENT}.watch"))
+    return sent.text("malt.launch.hosts.agent.agent", _MODULES)
 
 
 class Connection:
-    """A connection to an agent on `host`, run by `python`. `shell`: as of `remote_shell`. OSError: there is none."""
+    """A connection to an agent on `host`, run by `python`. `shell`: as of `remote_shell`. OSError: there is none.
+
+    """
 
     def __init__(self, host: str, shell: Sequence[str], python: str) -> None:
         self.host = host
+        self.take: Callable[[str, Any], bool] = lambda command, value: False
+        """Called, by a thread, with each line that comes. Returns whether it is of the job, and no answer."""
         self.silence = Stopwatch()
         """Since something was heard of the agent."""
         self.probe = Probe()
         """Asks whether the network of the host answers, once its addresses are known."""
         self.paused = threading.Event()
         """Set where the agent has answered to `pause`."""
-        self.reports: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        """What ranks there have reported: name and text."""
         self._answers: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._errors = b""
         self._process = subprocess.Popen(
-            [*shell, host, f"exec {shlex.quote(python)} -I -c {shlex.quote(sent.START)}"],
+            command_on(shell, host, f"exec {shlex.quote(python)} -I -c {shlex.quote(sent.START)}"),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         assert self._process.stdin and self._process.stdout and self._process.stderr
@@ -56,12 +69,18 @@ class Connection:
         self._reading = threading.Thread(target=self._read_errors, daemon=True)
         self._reading.start()
         threading.Thread(target=self._write, args=(self._process.stdin,), daemon=True).start()
-        threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+        self._listening = threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True)
+        self._listening.start()
 
     @property
     def process(self) -> int:
         """The number of its process on this host."""
         return self._process.pid
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something may still be heard of the agent."""
+        return self._listening.is_alive()
 
     def ask(self, command: str, value: object = None) -> None:
         """Send a command. A connection that has ended takes none."""
@@ -91,7 +110,7 @@ class Connection:
         return self._process.poll(), self._errors.decode(errors="replace")
 
     def close(self) -> None:
-        """End the connection, and with it the agent. A thread that waits for an answer gets Silent."""
+        """End the connection. A thread that waits for an answer gets Silent."""
         self._outgoing.put(None)
         self._answers.put(None)
         with contextlib.suppress(OSError):
@@ -126,10 +145,34 @@ class Connection:
                 self.silence.restart()
                 with contextlib.suppress(ValueError, TypeError):  # what a shell prints at login
                     command, value = json.loads(line)
-                    if command == "report":
-                        self.reports.put((value[0], value[1]))
-                    elif command == "pause":
+                    if command == "pause":
                         self.paused.set()
-                    elif command != "alive":
+                    elif not self.take(command, value) and command != "alive":
                         self._answers.put((command, value))
+                self.silence.restart()  # it may have taken long
+        self.take(ENDED, None)
         self._answers.put(None)
+
+
+def pausing(connections: Iterable[Connection], suspend: Callable[[int], None]) -> Callable[[int], None]:
+    """Return suspend(number), around which the agents of `connections` know that this process is stopped. Local."""
+
+    def pause_and_suspend(number: int) -> None:
+        """Have the agents wait before SIGSTOP, and go on after SIGCONT; and suspend."""
+        if number == signal.SIGSTOP:
+            _pause(connections)
+        suspend(number)
+        for one in connections if number == signal.SIGCONT else ():
+            one.ask("alive")
+
+    return pause_and_suspend
+
+
+def _pause(connections: Iterable[Connection]) -> None:
+    """Ask the agents to wait, and wait for their answers: this process stops right after it."""
+    for one in connections:
+        one.paused.clear()
+        one.ask("pause")
+    waited = Stopwatch()
+    for one in connections:
+        one.paused.wait(max(0.0, _PAUSES_S - waited.seconds()))

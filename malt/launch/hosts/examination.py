@@ -24,19 +24,19 @@ def examined(
 ) -> RemoteHosts:  # fmt: skip
     """Return the other hosts of `job`, where it can start. LaunchError: it cannot, on one of them. Local.
 
-    `library`: None: all ranks are on this host. `needed`: files that each host must have. `comes_late`: hosts that do
+    `library`: None: the ranks use none. `needed`: files that each host must have. `comes_late`: hosts that do
     not answer yet are waited for. `note` gets what ends the connections.
     """
     for path in needed:
         if not os.path.exists(path):
             raise LaunchError(f"--need {path}: there is no such file here")
     names = list(dict.fromkeys(host.name for host in job.hosts if not is_here(host.name)))
-    if not names or library is None:
+    if not names:
         return RemoteHosts()
     wanted = need(library, [*files_of(job.program), *map(os.path.abspath, needed)])
     end, said = time.monotonic() + (_COME_S if comes_late else 0.0), ""
     while True:
-        remote = RemoteHosts(names, environ, family=library.family)
+        remote = RemoteHosts(names, environ, family=None if library is None else library.family)
         note(remote.close)
         try:
             remote.check(wanted, environ)

@@ -26,8 +26,8 @@ class Need:
     """That of malt."""
     sources: str
     """The digest of its files."""
-    library: Library
-    """The MPI library."""
+    library: Library | None
+    """The MPI library. None: the ranks use none."""
 
 
 _SHELL = (  # what ssh prints, what it means, and what to do
@@ -55,7 +55,7 @@ def of_shell(host: str, status: int | None, errors: str, python: str) -> str:
     if status is None:
         return f"host {host}: it has not answered in time: ssh {host} shows whether it can be reached"
     said = next((line.strip() for line in reversed(errors.splitlines()) if line.strip()), "it printed nothing")
-    return f"host {host}: ssh ended with status {status}: {said}"
+    return f"host {host}: the connection ended with status {status}: {said}"
 
 
 def of_host(host: str, need: Need, found: Mapping[str, Any]) -> str:
@@ -73,6 +73,8 @@ def of_host(host: str, need: Need, found: Mapping[str, Any]) -> str:
         same = " with other files" if found["version"] == need.version else ""
         return (f"host {host}: malt is {found['version']}{same} there, and {need.version} here: "
                 "install the same version on all hosts")  # fmt: skip
+    if need.library is None:
+        return ""
     if found["trouble"]:
         return f"host {host}: no MPI in {need.python}: {found['trouble']}; {INSTALL}"
     identity = identify(found["mpi"])

@@ -17,9 +17,10 @@ from typing import Any
 from dstorm.stopwatch import Stopwatch
 from malt import __version__
 from malt.launch.hosts import findings
-from malt.launch.hosts.agent import agent
+from malt.launch.hosts.agent import checks
+from malt.launch.hosts.agent.agent import SILENCE_S
 from malt.launch.hosts.agent.watch import REPORT, SHARED, identity
-from malt.launch.hosts.connection import Connection, Silent
+from malt.launch.hosts.connection import Connection, Silent, pausing
 from malt.launch.hosts.findings import Need
 from malt.launch.hosts.probe import Probe
 from malt.launch.hosts.shell import remote_shell
@@ -34,7 +35,7 @@ _PORT_RANGES = (
 )  # fmt: skip
 _PACKAGE = str(Path(__file__).parents[2])
 """The folder of malt."""
-HELLO_S, _REACH_S, _CLEAN_S, _PAUSES_S = 9.0, 5.0, 10.0, 1.0
+HELLO_S, _REACH_S, _CLEAN_S = 9.0, 5.0, 10.0
 """How long the answers may take. _CLEAN_S counts from the last line of an agent on."""
 _ASK_S, CUT_OFF_S = 3.0, 6.0
 """When a host that says nothing is asked whether its network answers; and after which time it is cut off if not."""
@@ -49,22 +50,25 @@ class Unreachable(LaunchError):
 class RemoteHosts:
     """The hosts of a job but this one. `names`: theirs; without any all calls do nothing.
 
-    `environ`: that of the launcher. `family`: of the MPI library. LaunchError: there is no ssh.
+    `environ`: that of the launcher. `family`: of the MPI library; None: the ranks use none.
+
+    LaunchError: there is no ssh.
     """
 
     def __init__(
         self, names: Sequence[str] = (), environ: Mapping[str, str] = os.environ, python: str = sys.executable,
-        family: str = "openmpi",
+        family: str | None = "openmpi",
     ) -> None:  # fmt: skip
         self._connections: list[Connection] = []
         self._folder = Path()
+        self._reports: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        """What ranks there have reported: name and text."""
         self._cut_off: str | None = None
         self._is_watching = False
         self._unheard: list[str] = []
         """The hosts that have not answered at the end of the job before: their agents end by themselves."""
         self._python = python
-        self.shell = shell = remote_shell(environ, family)
-        """The words to which a host and a command are added to run it there."""
+        self._shell = shell = remote_shell(environ, family)
         try:
             for name in names:
                 self._connections.append(Connection(name, shell, python))
@@ -80,31 +84,32 @@ class RemoteHosts:
             self._check(need, environ)
 
     def _check(self, need: Need, environ: Mapping[str, str]) -> None:
-        hellos = self._answers("hello", HELLO_S)
-        wanted = {"folder": need.folder, "files": need.files, "package": _PACKAGE, "probe": PROBE,
+        self._answers("hello", HELLO_S)
+        probe = PROBE if need.library is not None else ""
+        wanted = {"folder": need.folder, "files": need.files, "package": _PACKAGE, "probe": probe,
                   "environment": {name: environ[name] for name in travelling(environ)}}  # fmt: skip
         self._ask("check", wanted)
         found = self._answers("check", PROBE_TIMEOUT_S + _REACH_S)
         _raise_first(findings.of_host(host, need, found[host]) for host in found)
         if not any(name in environ for name in _PORT_RANGES):  # else a firewall may pass these ports alone
-            self._reach({host: hello["endpoint"] for host, hello in hellos.items()})
+            self._reach({host: answer["endpoint"] for host, answer in found.items()})
         self._ask("reached")
 
     def _reach(self, endpoints: Mapping[str, Any]) -> None:
         """Try all connections between hosts. `endpoints`: those of the others. LaunchError: one cannot be made."""
-        server, endpoint = agent.listener()
+        server, endpoint = checks.listener()
         try:
             endpoints = {os.uname().nodename: endpoint, **endpoints}
             for one in self._connections:
                 one.ask("reach", {host: where for host, where in endpoints.items() if host != one.host})
             others = {host: where for host, where in endpoints.items() if where != endpoint}
-            reached = agent.reached(others)
+            reached = checks.reached(others)
             unreached: dict[str, Any] = {os.uname().nodename: sorted(others.keys() - reached.keys())}
             for one in self._connections:
                 one.probe = Probe(reached.get(one.host, ()), endpoints[one.host][1])
             unreached |= self._answers("reach", _REACH_S)
         finally:
-            agent.close(server)
+            checks.close(server)
         _raise_first([findings.of_network(unreached)])
 
     def __bool__(self) -> bool:
@@ -122,6 +127,7 @@ class RemoteHosts:
         others = [above for above in _FOLDERS if os.access(above, os.W_OK | os.X_OK)] if self and is_watched else []
         for above in dict.fromkeys([tempfile.gettempdir(), *others]):
             with tempfile.TemporaryDirectory(prefix="malt-", dir=above) as name:
+                self._connect_anew()
                 trouble = self._watch(Path(name)) if self and is_watched else ""
                 try:
                     if not trouble:
@@ -134,8 +140,9 @@ class RemoteHosts:
 
     def _watch(self, folder: Path) -> str:
         """Have `folder` made and watched on each host; return why it cannot be, or "". LaunchError: no answer."""
-        self._connect_anew()
         self._folder, self._cut_off, self._is_watching = folder, None, True
+        for one in self._connections:
+            one.take = self._take
         self._ask("watch", [str(folder), identity()])
         for host, answer in self._answers("watch", _REACH_S).items():
             if answer["trouble"] or answer["owner"] == SHARED:
@@ -147,11 +154,20 @@ class RemoteHosts:
         for place, one in enumerate(self._connections):
             if one.host in self._unheard:
                 one.close()
-                made = self._connections[place] = Connection(one.host, self.shell, self._python)
+                made = self._connections[place] = Connection(one.host, self._shell, self._python)
                 made.probe = one.probe
                 self._answer(made, "hello", Stopwatch(), HELLO_S)
                 made.ask("reached")
         self._unheard = []
+
+    def connection(self, host: str) -> Connection:
+        """The connection to `host`."""
+        return next(one for one in self._connections if one.host == host)
+
+    def give_up(self, host: str) -> None:
+        """End the connection to `host`. The next job has another one."""
+        self.connection(host).close()
+        self._unheard.append(host)
 
     def clean(self) -> None:
         """End what is left of the job there, and take the last reports. Says which hosts do not answer."""
@@ -160,7 +176,7 @@ class RemoteHosts:
         self._is_watching = False
         self._unheard = self._clean()
         for host in self._unheard:
-            say(f"malt run: host {host} does not answer: within {agent.SILENCE_S:.0f} s it ends by itself what is "
+            say(f"malt run: host {host} does not answer: within {SILENCE_S:.0f} s it ends by itself what is "
                 "left of the job there\n")  # fmt: skip
 
     def processes(self) -> list[int]:
@@ -170,7 +186,7 @@ class RemoteHosts:
     def cut_off(self) -> str | None:
         """Return a host that has not been heard of for too long, or None. Writes down what ranks have reported.
 
-        It is CUT_OFF_S where its network does not answer either, and else agent.SILENCE_S: its processes may be busy.
+        It is CUT_OFF_S where its network does not answer either, and else SILENCE_S: its processes may be busy.
         """
         self._take_reports()
         silent = [one.host for one in self._connections if _is_cut_off(one)]
@@ -182,17 +198,8 @@ class RemoteHosts:
         return max(one.silence.seconds() for one in self._connections if one.host == self._cut_off)
 
     def pausing(self, suspend: Callable[[int], None]) -> Callable[[int], None]:
-        """Return suspend(number), before which the agents are asked to wait while this process is stopped."""
-
-        def pause_and_suspend(number: int) -> None:
-            """Have the agents wait before SIGSTOP, and go on after SIGCONT; and suspend."""
-            if number == signal.SIGSTOP:
-                self._pause()
-            suspend(number)
-            if number == signal.SIGCONT:
-                self._ask("alive")
-
-        return pause_and_suspend
+        """Return suspend(number), as `malt.launch.hosts.connection.pausing`."""
+        return pausing(self._connections, suspend)
 
     def passing(self, pass_on: Callable[[int], bool]) -> Callable[[int], bool]:
         """Return pass_on(number), after which ranks on these hosts get the signal, too, where it returns True."""
@@ -205,15 +212,6 @@ class RemoteHosts:
             return is_taken
 
         return pass_to_all
-
-    def _pause(self) -> None:
-        """Ask the agents to wait, and wait for their answers: this process stops right after it."""
-        for one in self._connections:
-            one.paused.clear()
-        self._ask("pause")
-        waited = Stopwatch()
-        for one in self._connections:
-            one.paused.wait(max(0.0, _PAUSES_S - waited.seconds()))
 
     @contextlib.contextmanager
     def _pausable(self) -> Iterator[None]:
@@ -276,13 +274,18 @@ class RemoteHosts:
         except Silent:
             raise Unreachable(findings.of_shell(one.host, *one.ended(), self._python)) from None
 
+    def _take(self, command: str, value: Any) -> bool:
+        """Keep a report of a rank, which has come over a connection. Returns whether it is one."""
+        if command == "report":
+            self._reports.put((value[0], value[1]))
+        return command == "report"
+
     def _take_reports(self) -> None:
-        for one in self._connections:
-            with contextlib.suppress(queue.Empty, OSError):
-                while True:
-                    name, text = one.reports.get_nowait()
-                    if REPORT.fullmatch(name):
-                        reporting.write(self._folder / name, text)
+        with contextlib.suppress(queue.Empty, OSError):
+            while True:
+                name, text = self._reports.get_nowait()
+                if REPORT.fullmatch(name):
+                    reporting.write(self._folder / name, text)
 
 
 def _is_cut_off(one: Connection) -> bool:
@@ -290,7 +293,7 @@ def _is_cut_off(one: Connection) -> bool:
     if silent_s < _ASK_S:
         one.probe.forget()
         return False
-    return (one.probe.ask() and silent_s > CUT_OFF_S) or silent_s > agent.SILENCE_S
+    return (one.probe.ask() and silent_s > CUT_OFF_S) or silent_s > SILENCE_S
 
 
 def _raise_first(complaints: Iterable[str]) -> None:
@@ -300,9 +303,9 @@ def _raise_first(complaints: Iterable[str]) -> None:
             raise LaunchError(complaint)
 
 
-def need(library: Library, files: Sequence[str]) -> Need:
-    """Return what a job of this Python needs of each host. Local."""
+def need(library: Library | None, files: Sequence[str]) -> Need:
+    """Return what a job of this Python needs of each host. `library`: the MPI of its ranks, if they use one. Local."""
     return Need(
         os.getcwd(), tuple(files), sys.executable, ".".join(map(str, sys.version_info[:2])), __version__,
-        agent.sources(_PACKAGE), library,
+        checks.sources(_PACKAGE), library,
     )  # fmt: skip

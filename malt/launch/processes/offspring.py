@@ -37,10 +37,6 @@ class Offspring:
         """Children that are not of the job: a shell that called exec leaves its own to this process."""
         self._has_strangers = any(number not in own for number, _ in self._before)
 
-    def spare(self, numbers: Collection[int]) -> None:
-        """Count the children `numbers` among those of this process itself."""
-        self._before |= {(child.number, child.started) for child in _children() if child.number in numbers}
-
     def kill(self, sessions: Iterable[int]) -> list[int]:
         """Kill them all, and the orphans that appear as they end. Returns the processes that do not end. Local.
 

@@ -93,10 +93,6 @@ class Supervised:
         failed_with = failure()
         return failed_with if failed_with is not None else 128 - status if status < 0 else status
 
-    def own(self, processes: Collection[int]) -> None:
-        """Note that `processes` are of the launcher, and end with it. Local."""
-        self._offspring.spare(processes)
-
     def kill_leftovers(self) -> None:
         """Kill the processes that the ended job left running, and remove the shared memory of its ranks. Local."""
         left = self._offspring.kill({self._process.pid, *self._departure.sessions()})

@@ -23,7 +23,7 @@ ALIKE = {"folder": True, "missing": [], "python": "3.11", "version": "1.0", "sou
     (255, "u@b: Permission denied (publickey,password).", "ssh asks for a password, or refuses this user: ssh-copy"),
     (127, "bash: line 1: /env/python: No such file or directory", "there is no Python /env/python: "),
     (None, "", "it has not answered in time: "),
-    (3, "motd\nodd words\n\n", "ssh ended with status 3: odd words"),
+    (3, "motd\nodd words\n\n", "the connection ended with status 3: odd words"),
 ])  # fmt: skip
 def test_what_a_remote_shell_prints(status, errors, what):
     assert of_shell("b", status, errors, "/env/python").startswith(f"host b: {what}")

@@ -20,8 +20,8 @@ from malt.commands.doctor.hosts import examine
 from malt.launch.bootstrap import copying
 from malt.launch.bootstrap.contents import Contents
 from malt.launch.command import Job
-from malt.launch.hosts import examination, findings, remote
-from malt.launch.hosts.agent import agent
+from malt.launch.hosts import connection, examination, findings, remote
+from malt.launch.hosts.agent import agent, checks
 from malt.launch.hosts.agent.closing import LOCK, has_closed
 from malt.launch.hosts.agent.traces import Traces
 from malt.launch.hosts.agent.watch import Watch
@@ -130,7 +130,7 @@ def test_an_agent_needs_no_malt_on_its_host():
 
 
 def test_an_agent_waits_while_the_launcher_is_stopped(monkeypatch):
-    text = program().decode().replace("PULSE_S, SILENCE_S = 2.0, 30.0", "PULSE_S, SILENCE_S = 0.2, 0.5")
+    text = program().decode().replace("PULSE_S, SILENCE_S = 1.0, 30.0", "PULSE_S, SILENCE_S = 0.2, 0.5")
     for command, lives in (("alive", False), ("pause", True)):
         process = subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
         process.stdin.write(b'["%s", null]\n' % command.encode())
@@ -141,11 +141,13 @@ def test_an_agent_waits_while_the_launcher_is_stopped(monkeypatch):
         process.wait(10)
 
 
-def test_before_the_job_ctrl_z_makes_the_agents_wait(hosts):
+def test_before_the_job_ctrl_z_makes_the_agents_wait(hosts, monkeypatch):
     stops = []
     script = f"import os, signal, time\ntime.sleep(0.5)\nos.kill({os.getpid()}, signal.SIGCONT)"
     with hosts._pausable():
-        hosts._pause = lambda: stops.append(subprocess.Popen([sys.executable, "-c", script]))
+        monkeypatch.setattr(
+            connection, "_pause", lambda connections: stops.append(subprocess.Popen([sys.executable, "-c", script]))
+        )
         began = time.monotonic()
         os.kill(os.getpid(), signal.SIGTSTP)
         assert time.monotonic() - began > 0.3
@@ -185,10 +187,10 @@ def test_the_end_of_a_conversation_leaves_nothing(monkeypatch, tmp_path):
 
 
 def test_a_listener_that_is_closed_takes_no_connection():
-    server, (_, port) = agent.listener()
+    server, (_, port) = checks.listener()
     time.sleep(0.1)
-    agent.close(server)
-    assert agent.unreached({"x": [["127.0.0.1"], port]}) == ["x"]
+    checks.close(server)
+    assert checks.unreached({"x": [["127.0.0.1"], port]}) == ["x"]
 
 
 def test_ranks_that_still_close_files_have_not_ended(hosts, tmp_path):
@@ -219,8 +221,8 @@ def test_once_hosts_have_tried_their_connections_nothing_listens(hosts, monkeypa
         assert tries(found) == {"b": ["127.0.0.1"], "c": ["127.0.0.1"]}
         return tries(found)
 
-    tries = agent.reached
-    monkeypatch.setattr(agent, "reached", reached)
+    tries = checks.reached
+    monkeypatch.setattr(checks, "reached", reached)
     for name in ("of_host", "of_network"):
         monkeypatch.setattr(findings, name, lambda *arguments: "")
     hosts.check(NEED, {})
@@ -274,6 +276,25 @@ def test_agents_are_started_as_mpiexec_starts_its_daemons(family, environ, words
     found = remote_shell({"PATH": os.environ["PATH"], **environ}, family)
     ours = found[found.index("-o") :] if "-o" in found else []
     assert found[: len(found) - len(ours)] == words.split() and bool(ours) == words.startswith("ssh")
+
+
+def test_on_a_node_of_slurm_without_ssh_srun_starts_the_agents(tmp_path, monkeypatch):
+    srun = tmp_path / "srun"
+    srun.write_text(
+        f"#!{sys.executable}\nimport os, sys\n"
+        "assert sys.argv[1:6] == ['--overlap', '--nodes=1', '--ntasks=1', '--nodelist', 'b']\n"
+        "os.environ['PATH'] += ':/usr/bin:/bin'\nos.execvp(sys.argv[6], sys.argv[6:])"
+    )
+    srun.chmod(0o755)
+    environ = {"PATH": str(tmp_path), "SLURM_JOB_ID": "17"}
+    monkeypatch.setenv("PATH", str(tmp_path))
+    hosts = RemoteHosts(["b"], environ, family=None)
+    try:
+        assert hosts._answers("hello", 10.0) == {"b": os.uname().nodename}
+    finally:
+        hosts.close()
+    with pytest.raises(LaunchError, match="^cannot start ssh: No such file or directory: install an ssh client"):
+        RemoteHosts(["b"], {"PATH": str(tmp_path)}, family=None)
 
 
 @pytest.mark.parametrize("comes_late", [True, False], ids=["an MPIJob", "other hosts"])

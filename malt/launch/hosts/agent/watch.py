@@ -8,21 +8,16 @@ import os
 import re
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from typing import Any
 
 from malt.launch.hosts.agent.closing import has_closed
+from malt.launch.hosts.agent.processes import environments, kill
 from malt.launch.hosts.agent.traces import Traces, stat
 
 REPORT = re.compile(r"(finished|status|closed)-\d+|rank-\d+\.txt")
 OWN, OF_LAUNCHER, SHARED = "own", "of the launcher", "shared"
 """Whose the folder of a job is: the agent's; the launcher's, on one host with the agent; that of another host."""
-_POLL_S, _KILLED_S = 0.1, 5.0
-_TRIES, _EXEC_S = 6, 0.01
-"""How often the variables of a process are read that has none, and the time between: it may be in the midst of exec."""
-_KERNEL_THREAD = 0x00200000
-"""The flag of a thread of the kernel, in proc_pid_stat(5)."""
 _DAEMONS = "prted", "orted", "hydra_pmi_proxy", "hydra_bstrap_proxy"
 
 
@@ -50,6 +45,28 @@ class Watch:
             os.mkdir(folder, mode=0o700)
         except FileExistsError:
             self.owner = OF_LAUNCHER if launcher == identity() else SHARED
+
+    def tend(self) -> bool:
+        """Send what is new. Returns False: the next look comes soon enough."""
+        self.pass_on()
+        return False
+
+    def pause(self, is_paused: bool) -> None:
+        """Stop the ranks, or let them go on."""
+        self.send_ranks(signal.SIGSTOP if is_paused else signal.SIGCONT)
+
+    def is_over_without(self, is_silent: bool) -> bool:
+        """Whether the launcher `is_silent`: the job ends on this host."""
+        return is_silent
+
+    def tell(self, command: str, value: Any) -> None:
+        """Follow `signal`."""
+        if command == "signal":
+            self.send_ranks(value)
+
+    def leave(self) -> None:
+        """End the job on this host."""
+        self.end()
 
     def pass_on(self) -> None:
         """Send the reports that have come since the last call, and which ranks have ended with their interpreters."""
@@ -81,27 +98,22 @@ class Watch:
                             os.kill(int(process), number)
 
     def end(self) -> int:
-        """Kill the ranks of this host, the daemons of mpiexec that started them, and remove their files."""
+        """Kill the ranks of this host and the daemons of mpiexec that started them, and remove their files.
+
+        Returns the number of processes killed.
+        """
         if self.owner != OWN:
             return 0
-        killed: set[int] = set()
-        end = time.monotonic() + _KILLED_S
-        while (found := self._processes()) and time.monotonic() < end:
-            for process in found:
-                self._traces.note_process(process)
-                with contextlib.suppress(OSError):
-                    os.kill(process, signal.SIGKILL)
-            killed |= found
-            time.sleep(_POLL_S)
+        killed = kill(self._processes)
         self.pass_on()
         self._traces.remove()
         shutil.rmtree(self._folder, ignore_errors=True)
-        return len(killed)
+        return killed
 
     def _processes(self) -> set[int]:
         """The processes of the job that run: those with its folder in their environment or command line."""
         mark, found = os.fsencode(self._folder), set[int]()
-        for word, environ in _environments().items():
+        for word, environ in environments().items():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 if int(word) == os.getpid() or stat(word)[0] in "ZX":
                     continue
@@ -112,27 +124,9 @@ class Watch:
                     parent = stat(word)[1]
                     if _name(parent) in _DAEMONS:
                         found.add(int(parent))
+        for process in found:
+            self._traces.note_process(process)
         return found
-
-
-def _environments() -> dict[str, bytes]:
-    """The variables of the processes, by number. Those of a process in the midst of exec are read once it is over."""
-    found, left = dict[str, bytes](), [word for word in os.listdir("/proc") if word.isdecimal()]
-    for attempt in range(_TRIES):
-        if attempt and left:
-            time.sleep(_EXEC_S)
-        left = [word for word in left if _is_unread(word, found)]
-    return found | dict.fromkeys(left, b"")
-
-
-def _is_unread(word: str, found: dict[str, bytes]) -> bool:
-    """Add the variables of a process to `found`. Returns whether it has none although it runs a program."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{word}/environ", "rb") as file:
-            found[word] = file.read()
-        fields = stat(word) if not found[word] else []
-        return bool(fields) and fields[0] not in "ZX" and not int(fields[6]) & _KERNEL_THREAD
-    return False
 
 
 def _name(process: str) -> str:

@@ -8,7 +8,7 @@ MALT_RANK, MALT_SIZE and MALT_HOST_SIZE, and the folder of the job. How they fin
 malt/resilience/rendezvous.py and hosts.py.
 
 On the launcher's host it ends once all ranks of the job have ended, as files in the folder of the job say. On another,
-where a keeper has started it (malt/launch/hosts/plain/keeper.py), it ends once those of its host have, which print into
+where an agent has started it (malt/launch/hosts/agent/ranks.py), it ends once those of its host have, which print into
 files. Its status is 0 there where one of them has ended well, else NONE_ENDED_WELL; another where it cannot start them.
 
 With MALT_REJOIN a rank that has failed is started again, with MALT_INCARNATION: 1, 2... It is not once the launcher has
@@ -35,7 +35,7 @@ REJOIN, INCARNATION = "MALT_REJOIN", "MALT_INCARNATION"
 PRINTED = "printed-{}-{}"
 """The files in the folder of the job to which ranks on other hosts print: rank, and 1 or 2 for stdout or stderr."""
 AWAY = "MALT_IS_AWAY"
-"""The variable that is set where a keeper has started it."""
+"""The variable that is set where an agent has started it."""
 OVER = "over"
 """The file in the folder of the job by which the launcher ends the wait for ranks of hosts that it has lost."""
 ENDING, ADRIFT = "ending", "adrift"
@@ -105,7 +105,7 @@ def commands(ranks: list[int], size: int, program: list[str]) -> dict[int, tuple
 
 
 class Ranks:
-    """The ranks of this host, started. Rank 0 reads the input of this process, unless a keeper has started it.
+    """The ranks of this host, started. Rank 0 reads the input of this process, unless an agent has started it.
 
     `is_away`: whether it has. `rejoin`: whether ranks that fail are started again.
 

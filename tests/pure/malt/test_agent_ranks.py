@@ -1,4 +1,4 @@
-"""The keeper of a job of plain processes, which runs here: what it starts stands for the starter."""
+"""The agent of a host, with a job of plain processes. It runs here: what it starts stands for the starter."""
 
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ from processes import is_alive, wait_for
 
 from dstorm.membership.processes import is_stopped, process, stat_fields
 from malt.launch.command import STARTER
-from malt.launch.hosts import sent
-from malt.launch.hosts.agent import watch
-from malt.launch.hosts.plain import keeper, starter
+from malt.launch.hosts.agent import processes as found
+from malt.launch.hosts.agent import ranks, watch
+from malt.launch.hosts.connection import program as agent
+from malt.launch.hosts.plain import starter
 
 pytestmark = pytest.mark.serial
-KEEPER = sent.text(keeper.__name__, sent.STOPWATCH).decode()
+AGENT = agent().decode()
 SLEEPS = "import time\ntime.sleep(60)"
 QUICK = ("SILENCE_S = 1.0, 30.0", "SILENCE_S = 0.1, 0.5")
 
 
 class Kept:
-    """A keeper, and what it sends. `replaced`: of its text."""
+    """An agent that has started what it was told to, and what it sends. `replaced`: of its text."""
 
     def __init__(self, folder, program="", *, words=None, replaced=("", ""), **wanted):
-        assert replaced[0] in KEEPER
+        assert replaced[0] in AGENT
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-c", KEEPER.replace(*replaced)],
+            [sys.executable, "-I", "-c", AGENT.replace(*replaced)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         line = {"folder": str(folder), "cwd": "/", "words": words or [sys.executable, "-c", program],
                 "environment": {"MALT_FAILURE_DIR": str(folder)}, "key": ["key", "secret"], **wanted}  # fmt: skip
-        self.say(json.dumps(line))
+        self.say("start", line)
 
-    def say(self, line):
-        self.process.stdin.write(line.encode() + b"\n")
+    def say(self, command, value=None):
+        self.process.stdin.write(json.dumps([command, value]).encode() + b"\n")
         self.process.stdin.flush()
 
     def heard(self, what):
@@ -67,7 +68,7 @@ class Kept:
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(keeper, "_FOLDERS", ())
+    monkeypatch.setattr(ranks, "_FOLDERS", ())
     return tmp_path / "tmp" / "malt-x"
 
 
@@ -82,30 +83,30 @@ def squat(folder, kind):
 
 @pytest.mark.parametrize("kind", ["link", "open", "another key"])
 def test_a_folder_that_is_not_of_the_job_is_not_used(kind, folder, monkeypatch):
-    monkeypatch.setattr(keeper, "_COMES_S", 0.1)
+    monkeypatch.setattr(ranks, "_COMES_S", 0.1)
     squat(folder, kind)
-    with pytest.raises(keeper.CannotStart, match=rf"^nothing can be made in {folder.parent} \(.*already"):
-        keeper._folder(str(folder), "key", "secret")
+    with pytest.raises(ranks.CannotStart, match=rf"^nothing can be made in {folder.parent} \(.*already"):
+        ranks._folder(str(folder), "key", "secret")
     elsewhere = folder.parent.parent
-    monkeypatch.setattr(keeper, "_FOLDERS", (str(elsewhere),))
-    assert keeper._folder(str(folder), "key", "secret") == (str(elsewhere / "malt-x"), True)
+    monkeypatch.setattr(ranks, "_FOLDERS", (str(elsewhere),))
+    assert ranks._folder(str(folder), "key", "secret") == (str(elsewhere / "malt-x"), True)
 
 
 def test_a_folder_is_made_or_shared(folder):
-    assert keeper._folder(str(folder), "key", "secret") == (str(folder), True)
+    assert ranks._folder(str(folder), "key", "secret") == (str(folder), True)
     assert folder.stat().st_mode & 0o777 == 0o700 and (folder / "key").stat().st_mode & 0o777 == 0o600
-    assert keeper._folder(str(folder), "key", "secret") == (str(folder), False)
+    assert ranks._folder(str(folder), "key", "secret") == (str(folder), False)
 
 
 def test_of_a_folder_that_cannot_be_filled_nothing_stays(folder, monkeypatch):
     def full(path):
         raise OSError(errno.ENOSPC, "No space left on device", path)
 
-    monkeypatch.setattr(keeper, "_created", full)
+    monkeypatch.setattr(ranks, "_created", full)
     with pytest.raises(
-        keeper.CannotStart, match=r"^nothing can be made in \S+ \(No space left on device\): free space"
+        ranks.CannotStart, match=r"^nothing can be made in \S+ \(No space left on device\): free space"
     ):
-        keeper._folder(str(folder), "key", "secret")
+        ranks._folder(str(folder), "key", "secret")
     assert not folder.exists()
 
 
@@ -115,10 +116,10 @@ def test_files_lead_nowhere_else(folder):
     other.write_text("mine")
     for name in ("printed-0-1", "key"):
         (folder / name).symlink_to(other)
-    for call in (lambda: keeper._created(str(folder / "key")), lambda: starter._file(str(folder), 0, 1)):
+    for call in (lambda: ranks._created(str(folder / "key")), lambda: starter._file(str(folder), 0, 1)):
         with pytest.raises(FileExistsError):
             call()
-    assert keeper._text(str(folder / "key")) is None and other.read_text() == "mine"
+    assert ranks._text(str(folder / "key")) is None and other.read_text() == "mine"
 
 
 def test_a_folder_that_cannot_be_made_is_made_elsewhere_or_named(folder):
@@ -132,7 +133,7 @@ def test_a_folder_that_cannot_be_made_is_made_elsewhere_or_named(folder):
     assert kept.ended("end") == 0 and not folder.exists()
     kept = Kept(wanted, replaced=(places, "()"))
     assert "No such file or directory): free space there, or set TMPDIR" in kept.heard("failed")
-    assert kept.ended() == 1
+    assert kept.ended() == 0
 
 
 @pytest.mark.parametrize(("words", "cwd", "why"), [
@@ -151,7 +152,7 @@ def test_a_host_on_which_no_rank_can_start_says_so_in_a_line(words, cwd, why, fo
     kept = Kept(folder, words=words, cwd=cwd, environment=environment)
     line = kept.heard("failed")
     assert line.startswith(why) and "\n" not in line
-    assert kept.ended() == 1 and folder.exists() == why.startswith("rank")
+    assert kept.ended() == 0 and folder.exists() == why.startswith("rank")
 
 
 def test_ranks_that_fail_have_started(folder):
@@ -159,7 +160,7 @@ def test_ranks_that_fail_have_started(folder):
                 environment={"MALT_FAILURE_DIR": str(folder), "MALT_IS_AWAY": "1"})  # fmt: skip
     assert kept.heard("printed")[1:] == [2, "fails\n"]
     assert kept.heard("done") is None
-    assert keeper.NONE_ENDED_WELL == starter.NONE_ENDED_WELL and kept.ended("end") == 0 and not folder.exists()
+    assert kept.ended("end") == 0 and not folder.exists()
 
 
 def test_the_starter_is_told_of_the_launcher_and_what_it_says_is_passed_on(folder):
@@ -180,11 +181,10 @@ time.sleep(60)"""
     kept.say("ending")
     said.append(kept.heard("said"))
     assert said == ["malt: rank 1 failed", "malt: rank 1 is given up", "malt: adrift", "malt: ending"]
-    assert (keeper.ENDING, keeper.ADRIFT) == (starter.ENDING, starter.ADRIFT)
     assert kept.ended("end") == 0 and not folder.exists()
 
 
-def test_a_keeper_that_was_not_spoken_to_goes_on(folder):
+def test_an_agent_that_was_not_spoken_to_goes_on(folder):
     program = f"import time\ntime.sleep(2)\nopen('{folder}/printed-0-1', 'w').write('said')\ntime.sleep(60)"
     kept = Kept(folder, program, replaced=QUICK)
     assert kept.heard("printed") == [0, 1, "said"]
@@ -240,7 +240,7 @@ def test_it_is_ended_while_ranks_print_and_the_launcher_takes_nothing(folder):
 
 
 def test_a_launcher_that_has_ended_before_is_no_error(folder):
-    words = [sys.executable, "-I", "-S", "-c", KEEPER]  # -S: without site-packages
+    words = [sys.executable, "-I", "-S", "-c", AGENT]  # -S: without site-packages
     process = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
     assert (process.returncode, process.stderr, folder.exists()) == (0, b"", False)
 
@@ -265,9 +265,8 @@ def test_a_starter_that_stays_although_it_is_killed_is_given_up(folder, monkeypa
         assert timeout is not None, "a wait without a limit"
         raise subprocess.TimeoutExpired("the starter", timeout)
 
-    monkeypatch.setattr(keeper.Keeper, "_send", lambda *line: None)
-    made = keeper.Keeper({"folder": str(folder), "cwd": "/", "words": [sys.executable, "-c", SLEEPS],
-                          "environment": {}, "key": ["key", "secret"]})  # fmt: skip
+    made = ranks.Ranks({"folder": str(folder), "cwd": "/", "words": [sys.executable, "-c", SLEEPS],
+                          "environment": {}, "key": ["key", "secret"]}, bool)  # fmt: skip
     monkeypatch.setattr(made._starter, "wait", stays)
     made.end()
     assert not folder.exists()
@@ -296,23 +295,25 @@ def in_exec(monkeypatch):
 
 
 FINDERS = {
-    keeper: lambda mark: keeper.Keeper._processes(SimpleNamespace(_mark=mark)),
-    watch: lambda mark: watch.Watch._processes(SimpleNamespace(_folder=mark)),
-}
+    "of plain processes": lambda mark: found.with_variable(f"{ranks._MARK}={mark}"),
+    "of an mpiexec": lambda mark: watch.Watch._processes(
+        SimpleNamespace(_folder=mark, _traces=SimpleNamespace(note_process=bool))
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("module", FINDERS, ids=["keeper", "agent"])
-def test_a_process_in_the_midst_of_exec_is_found(module, in_exec, monkeypatch):
-    monkeypatch.setattr(module, "_EXEC_S", 0.001)
-    with subprocess.Popen(["sleep", "60"], env={keeper._MARK: "of this job"}) as child:
+@pytest.mark.parametrize("find", FINDERS.values(), ids=FINDERS)
+def test_a_process_in_the_midst_of_exec_is_found(find, in_exec, monkeypatch):
+    monkeypatch.setattr(found, "_EXEC_S", 0.001)
+    with subprocess.Popen(["sleep", "60"], env={ranks._MARK: "of this job"}) as child:
         try:
-            reads = in_exec(module, child.pid, 3)
-            assert set(FINDERS[module]("of this job")) == {child.pid} and len(reads) == 4
-            reads = in_exec(module, child.pid, 1000)  # it has no variables
-            assert set(FINDERS[module]("of this job")) == set() and 1 < len(reads) < 20
+            reads = in_exec(found, child.pid, 3)
+            assert find("of this job") == {child.pid} and len(reads) == 4
+            reads = in_exec(found, child.pid, 1000)  # it has no variables
+            assert find("of this job") == set() and 1 < len(reads) < 20
             child.kill()
             os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-            reads = in_exec(module, child.pid, 1000)  # a zombie
-            assert set(FINDERS[module]("of this job")) == set() and len(reads) == 1
+            reads = in_exec(found, child.pid, 1000)  # a zombie
+            assert find("of this job") == set() and len(reads) == 1
         finally:
             child.kill()

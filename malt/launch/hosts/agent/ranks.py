@@ -1,0 +1,257 @@
+"""The ranks of a job of plain processes on a host other than the launcher's. The agent is sent with this module: it
+imports of malt only what it is sent with.
+
+What to start is started in a session of its own (malt/launch/hosts/plain/starter.py). Then lines are sent:
+
+started   the number of the starter's process, which leads that session
+folder    that of the job here, where it is not the one that was wanted: its place is missing, or full
+said      a line of the starter: a rank is started again, say
+printed   rank, 1 or 2 for stdout or stderr, and a piece of what the rank has printed, as Latin-1
+done      all that the ranks have printed is sent, and the starter has ended
+failed    why no rank can start here, and what to do: nothing of the job is left
+
+Where the connection ends, the agent waits for the end of the starter: the ranks may be those that go on. Where the
+launcher is silent, it goes on, and so does the launcher if it is heard again; once the starter has ended, the agent
+ends, too. As long as the launcher is not heard, a file says so to the starter (ADRIFT). What ranks print is in the
+folder of the job. It stays where one of them has ended well, and is else removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from malt.launch.hosts.agent.checks import kept
+from malt.launch.hosts.agent.processes import kill, with_variable
+from malt.launch.hosts.plain.starter import ADRIFT, ENDING, NONE_ENDED_WELL
+
+_POLL_S, _PIECE_NBYTES, _PIECES_NBYTES = 0.05, 1 << 16, 1 << 20
+"""How much of a file is sent at once, and of all."""
+_STARTER_S, _COMES_S = 5.0, 2.0
+"""How long a killed starter may take to end; and a key that another agent writes, to come."""
+_PRINTED = re.compile(r".*/printed-(\d+)-([12])")
+_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
+"""Where the folder of the job is made if it cannot be made where the launcher has it."""
+_MARK = "MALT_AGENT"
+"""The variable by which the agent finds what its starter has started, children of ranks included."""
+_HAS_STARTED = 0, NONE_ENDED_WELL, 128 + signal.SIGTERM
+
+
+class CannotStart(Exception):
+    """No rank can start on this host: why, and what to do, in a line."""
+
+
+class Ranks:
+    """What runs here, and what it prints. `wanted`: folder, cwd, words, environment and key, as name and text.
+
+    CannotStart: nothing runs.
+    """
+
+    def __init__(self, wanted: dict[str, Any], send: Callable[[list[Any]], None]) -> None:
+        self._folder, self._is_ours = _folder(wanted["folder"], *wanted["key"])
+        self._key = os.path.join(self._folder, wanted["key"][0])
+        self._mark = f"{_MARK}={self._folder}@{os.uname().nodename}:{os.getpid()}"
+        self._send, self._is_done = send, False
+        self._read: dict[str, int] = {}
+        self._starter: subprocess.Popen[bytes] | None = None
+        self._errors = os.path.join(self._folder, f"starter-{os.uname().nodename}")
+        given = {
+            name: self._folder if value == wanted["folder"] else value for name, value in wanted["environment"].items()
+        }
+        name, _, value = self._mark.partition("=")
+        try:
+            with open(_created(self._errors), "wb") as errors:
+                self._starter = subprocess.Popen(
+                    wanted["words"], env=kept() | given | {name: value}, cwd=wanted["cwd"],
+                    stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            self.end()
+            raise CannotStart(_why(f"{error.strerror}: {error.filename}")) from None
+        if self._folder != wanted["folder"]:
+            send(["folder", self._folder])
+        send(["started", self._starter.pid])
+
+    def tend(self) -> bool:
+        """Send the next pieces of what is printed. Returns whether there may be more.
+
+        CannotStart: the starter has failed; nothing of the job is left.
+        """
+        status = self._status()
+        if status is not None and status not in _HAS_STARTED and status > 0:
+            why = self._last_error()
+            self.end()
+            raise CannotStart(_why(why))
+        has_more = self._pass_on()
+        if status is not None and not has_more and not self._is_done:
+            self._is_done = True
+            self._send(["done", None])
+        return has_more
+
+    def pause(self, is_paused: bool) -> None:
+        """Stop what runs here, or let it go on."""
+        if self._starter is not None:
+            with contextlib.suppress(OSError):  # all has ended
+                os.killpg(self._starter.pid, signal.SIGSTOP if is_paused else signal.SIGCONT)
+
+    def is_over_without(self, is_silent: bool) -> bool:
+        """Whether the agent is not needed any more: the launcher `is_silent`, and the starter has ended."""
+        self._tell(ADRIFT, is_silent)
+        return is_silent and self._status() is not None
+
+    def tell(self, command: str, value: Any) -> None:
+        """Follow `ending`."""
+        if command == ENDING:
+            self._tell(ENDING, True)
+
+    def leave(self) -> None:
+        """Wait for the end of the ranks. What they have printed stays, where one of them has ended well."""
+        assert self._starter
+        self._tell(ADRIFT, True)
+        status = self._starter.wait()
+        self._tell(ADRIFT, False)
+        self._remove_memory()
+        if status != 0:
+            self.end()
+        elif self._is_ours:
+            with contextlib.suppress(OSError):
+                os.unlink(self._key)
+
+    def end(self) -> int:
+        """Kill what is left, and remove the folder. Returns the number of processes killed."""
+        killed = 0
+        if self._starter is not None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._starter.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it waits for a disk, say
+                self._starter.wait(_STARTER_S)
+            killed = kill(lambda: with_variable(self._mark))
+        if self._is_ours:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove_memory()
+        return killed
+
+    def _status(self) -> int | None:
+        return self._starter.poll() if self._starter is not None else 0
+
+    def _tell(self, name: str, is_so: bool) -> None:
+        """Tell the starter by the file `name` in the folder of the job, or by its absence."""
+        path = os.path.join(self._folder, name)
+        with contextlib.suppress(OSError):  # it is so already
+            os.close(_created(path)) if is_so else os.unlink(path)
+
+    def _remove_memory(self) -> None:
+        """Remove the memory that the ranks have shared: none of them runs any more."""
+        for path in glob.glob(f"/dev/shm/{os.path.basename(self._folder)}-*"):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+    def _pass_on(self) -> bool:
+        """Send the next pieces of what ranks have printed; return whether there were any."""
+        is_any, paths = self._pass_on_said(), glob.glob(os.path.join(self._folder, "printed-*"))
+        nbytes = min(_PIECE_NBYTES, _PIECES_NBYTES // max(1, len(paths)) + 1)
+        for path in paths:
+            if (found := _PRINTED.fullmatch(path)) is not None:
+                piece = b""
+                with contextlib.suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+                    file.seek(self._read.get(path, 0))
+                    piece = file.read(nbytes)
+                if piece:
+                    is_any = True
+                    self._read[path] = self._read.get(path, 0) + len(piece)
+                    self._send(["printed", [int(found[1]), int(found[2]), piece.decode("latin-1")]])
+        return is_any
+
+    def _pass_on_said(self) -> bool:
+        """Send the next line of the starter that is for the user; return whether there was any."""
+        with contextlib.suppress(OSError), open(self._errors, "rb") as file:
+            file.seek(self._read.get(self._errors, 0))
+            line = file.readline(_PIECE_NBYTES)
+            if line.endswith(b"\n"):
+                self._read[self._errors] = file.tell()
+                if line.startswith(b"malt: "):
+                    self._send(["said", line.decode(errors="replace").rstrip()])
+                return True
+        return False
+
+    def _last_error(self) -> str:
+        """The last line that the starter itself has printed."""
+        with contextlib.suppress(OSError), open(self._errors, errors="replace") as file:
+            lines = [line.strip() for line in file if line.strip()]
+            return lines[-1] if lines else "it printed nothing"
+        return "it printed nothing"
+
+
+def _folder(wanted: str, name: str, key: str) -> tuple[str, bool]:
+    """Make the folder of the job, with its key in the file `name`: `wanted`, or one of that name elsewhere.
+
+    Returns it, and whether this agent has made it. CannotStart: none can be made.
+    """
+    first, why = os.path.dirname(wanted), ""
+    for above in dict.fromkeys([first, *_FOLDERS]):
+        try:
+            folder = os.path.join(above, os.path.basename(wanted))
+            return folder, _make(folder, name, key)
+        except OSError as error:
+            why = why or error.strerror or str(error)
+    raise CannotStart(
+        f"nothing can be made in {first} ({why}): free space there, or set TMPDIR to a folder that all hosts have"
+    )
+
+
+def _make(folder: str, name: str, key: str) -> bool:
+    """Make a folder with a key; return False if it is there, of this user alone, with the same key.
+
+    The launcher, or another host of the job, shares its place then. OSError: it cannot be made, or is another's.
+    """
+    path = os.path.join(folder, name)
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        found = os.lstat(folder)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o777 != 0o700:
+            raise FileExistsError(0, f"{folder} is there already, and is not of this job") from None
+        end = time.monotonic() + _COMES_S
+        while _text(path) != key:
+            if time.monotonic() > end:
+                raise FileExistsError(0, f"{folder} is there already, and has another key") from None
+            time.sleep(_POLL_S)
+        return False
+    try:
+        with open(_created(path), "w", encoding="utf-8") as file:
+            file.write(key)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return True
+
+
+def _created(path: str) -> int:
+    """A file that was not there, which no one else may read, nor a link lead elsewhere. OSError."""
+    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, 0o600)
+
+
+def _text(path: str) -> str | None:
+    with contextlib.suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as file:
+        return file.read()
+    return None
+
+
+def _why(error: str) -> str:
+    """Why ranks cannot be started, and what to do."""
+    remedy = f"see whether {sys.executable} runs there"
+    if "emporarily unavailable" in error:
+        remedy = "raise the limit of processes there (ulimit -u), or run fewer ranks"
+    elif "No space" in error:
+        remedy = "free space there"
+    return f"{error}: {remedy}"
