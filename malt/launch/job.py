@@ -24,14 +24,15 @@ from malt.launch.processes.departure import Departure
 from malt.launch.processes.signals import Signals
 from malt.launch.processes.supervisor import Supervised
 from malt.launch.reports.control import ControlServer
-from malt.launch.reports.job_state import JobState, failed_with, report_ends_inside_mpi, written
+from malt.launch.reports.follower import Follower
+from malt.launch.reports.job_state import ends_inside_mpi, failed_with
 from malt.launch.reports.observer import Observer
 from malt.launch.streams.display import say
 from malt.launch.streams.output import Output
+from malt.runner.events import History, Kind, Stream
 from malt.runner.program import FAILURE_DIR, JOB_DIR, SESSION_BASE
 from malt.runner.reporting import CONTROL_SERVER, KEY
 from malt.watch import jobs
-from malt.watch.ranks import ranks_with
 
 REMOTE_SESSION_BASE = "PRTE_MCA_prte_remote_tmpdir_base"
 """The same as SESSION_BASE, for the other hosts, on which the folder of the job has the same name."""
@@ -76,7 +77,7 @@ def run(
     _allow_files(line)
     # With --survive other hosts are left to themselves: a part without the launcher may go on.
     with Signals() as signals, remote.folder(is_watched=not line.survives) as folder:
-        state = JobState(folder, line.ranks, line.is_spread) if line.survives else None
+        state, reports = Follower(folder, line.ranks, line.is_spread) if line.survives else None, Stream(folder)
         _check_space(folder, line.ranks)
         with _writing_to(folder):
             jobs.publish(folder, line.ranks, line.program)
@@ -97,7 +98,7 @@ def run(
         observer.start()
         striker.start()
         ending = Ending(folder, line.ranks, remote, traces) if remote else None
-        failure, is_ending = _ends(folder, state, ending, keepers)
+        failure, is_ending = _ends(reports, state, ending, keepers)
         status = job.wait(failure, is_ending, lambda: ending is not None and ending.is_cut_off)
         keepers.collect(status, lambda: signals.times > 1)
         banners = output.close(observer.close())
@@ -105,12 +106,12 @@ def run(
             control_server.close()
         keepers.end()
         remote.clean()
-        status, is_printed = _settled(status, line, folder, state, signals.first is not None)
+        status, is_printed = _settled(status, line, reports.read(), state, signals.first is not None)
         if state is not None or status != 0 or (ending is not None and ending.is_forced):
             job.kill_leftovers()  # children of failed ranks
             traces.remove()
         say(striker.close(status))
-        _say_why(status, folder, state, signals.first, b"" if is_printed else banners)
+        _say_why(status, reports.read(), state, signals.first, b"" if is_printed else banners)
         say(keepers.last_words)
     is_done = status == 0 and output.has_lost()
     return End(status or int(is_done), signals.first is not None, keepers.are_left, is_done)
@@ -146,7 +147,7 @@ def _writing_to(folder: Path) -> Iterator[None]:
         raise LaunchError(f"nothing can be written to {folder.parent}: {error.strerror}: {_REMEDY}") from None
 
 
-def _server(folder: Path, line: Line, state: JobState | None) -> tuple[ControlServer | None, str]:
+def _server(folder: Path, line: Line, state: Follower | None) -> tuple[ControlServer | None, str]:
     """The control server, and its endpoint, where ranks of several hosts may fail; else None, and "".
 
     Ranks on all hosts find the key of the job in its folder there.
@@ -175,17 +176,17 @@ def _variables(line: Line, environ: Mapping[str, str], folder: str, has_hosts: b
 
 
 def _ends(
-    folder: Path, state: JobState | None, ending: Ending | None, keepers: Keepers
+    reports: Stream, state: Follower | None, ending: Ending | None, keepers: Keepers
 ) -> tuple[Callable[[], int | None], Callable[[], bool]]:
     """The arguments of Supervised.wait: what tells the status, and whether ranks still run to their end."""
     if state is not None and keepers:
         return partial(_status_of_part, state, keepers), lambda: state.is_ending(keepers.unreached())
     if state is not None:
         return state.status, state.is_ending
-    return (partial(failed_with, folder) if ending is None else ending.status), bool
+    return (lambda: failed_with(reports.read())) if ending is None else ending.status, bool
 
 
-def _status_of_part(state: JobState, keepers: Keepers) -> int | None:
+def _status_of_part(state: Follower, keepers: Keepers) -> int | None:
     """The status of a job that may go on without this host, or None while it runs.
 
     Where ranks of a host cannot start, none can meet the others: the job ends at once.
@@ -205,48 +206,50 @@ def _passed(ours: Mapping[str, str]) -> dict[str, str]:
     return {name: ours[name] for name in travelling(ours)}
 
 
-def _settled(status: int, line: Line, folder: Path, state: JobState | None, is_signalled: bool) -> tuple[int, bool]:
+def _settled(
+    status: int, line: Line, reports: History, state: Follower | None, is_signalled: bool
+) -> tuple[int, bool]:  # fmt: skip
     """The status of a job whose mpiexec has ended with `status`, and whether it is printed how ranks have ended it."""
     if state is not None:
         status = status or state.end()
         state.clean()
     elif not is_signalled:
-        status += 128 * (line.forwards_signals and _was_killed(folder, status))
-        return report_ends_inside_mpi(folder, status)
+        status += 128 * (line.forwards_signals and _was_killed(reports, status))
+        status, why = ends_inside_mpi(reports, status)
+        say(why)
+        return status, bool(why)
     return status, False
 
 
-def _was_killed(folder: Path, status: int) -> bool:
+def _was_killed(reports: History, status: int) -> bool:
     """Whether `status` is the number of a signal that has killed a rank. A rank that exits by itself reports that."""
-    return status in _KILLING and failed_with(folder) is None and not ranks_with(folder, "quit")
+    return status in _KILLING and failed_with(reports) is None and not reports.ranks(Kind.QUIT)
 
 
-def _say_why(status: int, folder: Path, state: JobState | None, number: int | None, banners: bytes) -> None:
+def _say_why(status: int, reports: History, state: Follower | None, number: int | None, banners: bytes) -> None:
     """Print why a job has failed: what a rank or the signal `number` has left, or else the `banners` of MPI."""
-    why = (_notified(folder, number) or first_failure(folder)) if status != 0 else ""
+    why = (_notified(reports, number) or first_failure(reports)) if status != 0 else ""
     if not why:
         say(banners.decode(errors="replace"))
     if status != 0 and state is not None and number is None:
-        state.report_early_failures()
+        state.say_early_failures()
     say(why)
 
 
-def first_failure(folder: Path) -> str:
-    """Return the text that ends the output: the oldest of the files rank-<r>.txt in `folder`, or "" without one."""
-    failures = sorted(folder.glob("rank-*.txt"), key=written)
-    if not failures:
+def first_failure(reports: History) -> str:
+    """Return the text that ends the output: the oldest traceback, or "" without one. Pure."""
+    traces = {rank: text.rstrip() for rank, text in reports.texts(Kind.TRACEBACK).items()}
+    if not traces:
         return ""
-    traces = [path.read_text(encoding="utf-8", errors="replace").rstrip() for path in failures]
-    same = [path for path, trace in zip(failures, traces, strict=True) if trace == traces[0]]
-    equal = sorted(int(path.stem.removeprefix("rank-")) for path in same)
-    first = f", the first of {len(failures)} ranks," if len(failures) > len(equal) else ""
-    return f"\nmalt run: rank{'s'[: len(equal) - 1]} {', '.join(map(str, equal))}{first} failed:\n{traces[0]}\n"
+    oldest = next(iter(traces.values()))
+    equal = sorted(rank for rank, trace in traces.items() if trace == oldest)
+    first = f", the first of {len(traces)} ranks," if len(traces) > len(equal) else ""
+    return f"\nmalt run: rank{'s'[: len(equal) - 1]} {', '.join(map(str, equal))}{first} failed:\n{oldest}\n"
 
 
-def _notified(folder: Path, number: int | None) -> str:
+def _notified(reports: History, number: int | None) -> str:
     """The text that ends the output of a job that a signal has ended: where rank 0 was, or "" without a signal."""
-    if number is None or any(folder.glob("rank-*.txt")):
+    if number is None or reports.ranks(Kind.TRACEBACK):
         return ""
-    at = folder / "at-0.txt"
-    where = f"; {at.read_text(encoding='utf-8', errors='replace')}" if at.exists() else ""
+    where = "".join(f"; {text}" for text in reports.texts(Kind.WAS_AT).values())
     return f"malt run: ended by {signal.Signals(number).name}{where}\n"

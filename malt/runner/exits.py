@@ -19,9 +19,10 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
+from malt.runner.events import Kind
 from malt.runner.leaving import flush, is_leaving, skip_mpi_finalize
-from malt.runner.program import JOB_DIR, status_of
-from malt.runner.reporting import report_to, report_traceback
+from malt.runner.program import status_of
+from malt.runner.reporting import report, report_traceback
 
 _abort: Callable[[int], None] | None = None
 _rank = 0
@@ -82,7 +83,7 @@ def leave_on_failure(depart: Callable[[], object]) -> None:
 
 def leave(status: int) -> None:
     """End this process alone. The launcher needs its status if all fail."""
-    report_to(os.environ.get(JOB_DIR), f"left-{_rank}", str(status))
+    report(Kind.LEFT, str(status))
     os._exit(status or 1)
 
 
@@ -90,7 +91,7 @@ def leave_early() -> None:
     """Report that this rank departs before the others, as its program has ended well. Local."""
     global _has_left
     _has_left = True
-    report_to(os.environ.get(JOB_DIR), f"left-{_rank}", "0")
+    report(Kind.LEFT, "0")
 
 
 def has_left() -> bool:

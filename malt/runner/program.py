@@ -38,7 +38,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from malt.runner import leaving, mainfile, reporting, stdin
+    from malt.runner import events, leaving, mainfile, reporting, stdin
 else:
 
     def _beside(name):
@@ -49,17 +49,16 @@ else:
         spec.loader.exec_module(module)
         return module
 
-    leaving, mainfile, reporting, stdin = map(_beside, ("leaving", "mainfile", "reporting", "stdin"))
+    events, leaving, mainfile, reporting, stdin = map(_beside, ("events", "leaving", "mainfile", "reporting", "stdin"))
 
 FAILURE_DIR = "MALT_FAILURE_DIR"
-"""The variable that names the folder of the job, in which ranks report to the launcher: tracebacks as rank-<r>.txt.
+"""The variable that names the folder of the job, in which ranks report to the launcher (malt/runner/events.py).
 
 A rank removes it from its environment: the processes that it starts are not of this job.
 """
 
 JOB_DIR = "MALT_JOB_DIR"
-"""The variable that names the same folder if ranks may fail. Ranks report there how far they have come: started, in the
-session (malt/resilience/start.py), finished."""
+"""The variable that names the same folder if ranks may fail."""
 
 SESSION_BASE = "PRTE_MCA_prte_local_tmpdir_base"
 """The variable that tells Open MPI's mpiexec where to keep its files. The launcher sets it.
@@ -162,29 +161,20 @@ def _join_the_job() -> None:
 
 def _report_start() -> None:
     """Report the start of this rank. Where it cannot be written, as on a full disk, end the job: others would wait."""
-    if _folder is None or reporting.rank() == "?":
+    if _folder is None or not reporting.rank().isdecimal():
         return
     try:
-        reporting.write(os.path.join(_folder, f"started-{reporting.rank()}"), leaving.process())
+        events.append(_folder, events.event(events.Kind.STARTED, int(reporting.rank()), leaving.process()))
     except FileNotFoundError:  # the folder is on another host
         return
     except OSError as error:
-        if _is_first(os.path.join(_folder, "full")):
+        if reporting.is_first_without_space(_folder):
             print(
                 f"malt: rank {reporting.rank()} cannot write to the folder of the job, {_folder}: {error.strerror}: "
                 "free space there, or set TMPDIR to another folder", file=sys.stderr,
             )  # fmt: skip
-        reporting.report(f"status-{reporting.rank()}", "1")
+        reporting.report(events.Kind.STATUS, "1")
         _leave(1)
-
-
-def _is_first(path: str) -> bool:
-    """Whether no other rank has made the file `path`. One with nothing in it can be made on a full disk, too."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
-    except OSError as error:
-        return not isinstance(error, FileExistsError)
-    return True
 
 
 def _exited(error: SystemExit) -> None:
@@ -205,7 +195,7 @@ def _exited(error: SystemExit) -> None:
             print(error.code, file=sys.stderr)
     if (_folder is not None or reporting.is_plain()) and _session_is_over():
         # All ranks end by themselves: the launcher gets the status, and mpiexec sees a good end.
-        reporting.report(f"status-{reporting.rank()}", str(status))
+        reporting.report(events.Kind.STATUS, str(status))
         return
     _end_job(status)
 
@@ -259,13 +249,13 @@ def _end() -> None:
     if leaving.is_leaving() and JOB_DIR not in os.environ:
         leaving.wait_to_be_killed()
     elif not leaving.is_leaving() and (exits is None or not exits.has_left()):
-        reporting.report(f"finished-{reporting.rank()}", "")
+        reporting.report(events.Kind.FINISHED)
 
 
 def _end_job(status: int) -> NoReturn:
     """End all ranks at once with `status`, or this rank alone if ranks may fail. Does not return."""
     goes_on = JOB_DIR in os.environ and not _session_is_over()  # after it no rank takes over the work of this one
-    reporting.report(f"{'left' if goes_on else 'status'}-{reporting.rank()}", str(status))
+    reporting.report(events.Kind.LEFT if goes_on else events.Kind.STATUS, str(status))
     _leave(status)
 
 

@@ -28,7 +28,8 @@ class Silent(Exception):
 
 def program() -> bytes:
     """Return the text of the agent. Local."""
-    return sent.text(f"{_AGENT}.agent", (*sent.STOPWATCH, f"{_AGENT}.closing", f"{_AGENT}.traces", f"{_AGENT}.watch"))
+    own = [f"{_AGENT}.{name}" for name in ("closing", "traces", "watch")]
+    return sent.text(f"{_AGENT}.agent", (*sent.STOPWATCH, "malt.runner.events", *own))
 
 
 class Connection:
@@ -42,8 +43,8 @@ class Connection:
         """Asks whether the network of the host answers, once its addresses are known."""
         self.paused = threading.Event()
         """Set where the agent has answered to `pause`."""
-        self.reports: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        """What ranks there have reported: name and text."""
+        self.reports: queue.SimpleQueue[str] = queue.SimpleQueue()
+        """What ranks there have reported, as lines (malt/runner/events.py)."""
         self._answers: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._errors = b""
@@ -127,7 +128,7 @@ class Connection:
                 with contextlib.suppress(ValueError, TypeError):  # what a shell prints at login
                     command, value = json.loads(line)
                     if command == "report":
-                        self.reports.put((value[0], value[1]))
+                        self.reports.put(value)
                     elif command == "pause":
                         self.paused.set()
                     elif command != "alive":

@@ -10,7 +10,7 @@ from malt.launch.hosts.agent.traces import Traces
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.reports.job_state import failed_with
 from malt.launch.streams.display import say
-from malt.watch.ranks import ranks_with
+from malt.runner.events import Kind, Stream
 
 _STAYS_S = 4.0
 """How long mpiexec may stay after the last rank has ended its interpreter, before it is asked to end, then killed."""
@@ -24,6 +24,7 @@ class Ending:
 
     def __init__(self, folder: Path, ranks: int, remote: RemoteHosts, traces: Traces) -> None:
         self._folder, self._all, self._remote, self._traces = folder, set(range(ranks)), remote, traces
+        self._reports = Stream(folder)
         self._finished: Stopwatch | None = None
         """Since all ranks were seen to have ended. None: they were not."""
         self.is_forced = self.is_cut_off = False
@@ -33,7 +34,7 @@ class Ending:
         """Return the status of the job, or None while it runs or mpiexec may still report it. Local."""
         self._traces.note()
         silent = self._remote.cut_off()
-        failed = failed_with(self._folder)
+        failed = failed_with(self._reports.read())
         if failed is not None:
             self.is_cut_off = silent is not None
             return failed
@@ -55,12 +56,12 @@ class Ending:
 
         They may still be in MPI_Finalize, where they would wait for an mpiexec that stays.
         """
-        if not ranks_with(self._folder, "finished") >= self._all:
+        reports = self._reports.read()
+        if not reports.ranks(Kind.FINISHED) >= self._all:
             return False
-        here = ranks_with(self._folder, "started") & self._all
-        elsewhere = self._all - here
-        closed = ranks_with(self._folder, "closed")
-        return elsewhere <= closed and all(has_closed(str(self._folder), rank) for rank in here)
+        here = reports.ranks(Kind.STARTED) & self._all
+        is_closed = self._all - here <= reports.ranks(Kind.CLOSED)
+        return is_closed and all(has_closed(str(self._folder), rank) for rank in here)
 
     def _force(self, why: str) -> None:
         if not self.is_forced:

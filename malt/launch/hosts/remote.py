@@ -18,7 +18,7 @@ from dstorm.stopwatch import Stopwatch
 from malt import __version__
 from malt.launch.hosts import findings
 from malt.launch.hosts.agent import agent
-from malt.launch.hosts.agent.watch import REPORT, SHARED, identity
+from malt.launch.hosts.agent.watch import SHARED, identity
 from malt.launch.hosts.connection import Connection, Silent
 from malt.launch.hosts.findings import Need
 from malt.launch.hosts.probe import Probe
@@ -26,7 +26,7 @@ from malt.launch.hosts.shell import remote_shell
 from malt.launch.hosts.variables import travelling
 from malt.launch.mpi_library import PROBE, PROBE_TIMEOUT_S, LaunchError, Library
 from malt.launch.streams.display import say
-from malt.runner import reporting
+from malt.runner.events import SENT, append, event, parsed
 
 _PORT_RANGES = (
     "PRTE_MCA_oob_tcp_dynamic_ipv4_ports", "OMPI_MCA_btl_tcp_port_min_v4", "MPIEXEC_PORT_RANGE", "UCX_TCP_PORT_RANGE",
@@ -280,9 +280,9 @@ class RemoteHosts:
         for one in self._connections:
             with contextlib.suppress(queue.Empty, OSError):
                 while True:
-                    name, text = one.reports.get_nowait()
-                    if REPORT.fullmatch(name):
-                        reporting.write(self._folder / name, text)
+                    came = parsed(one.reports.get_nowait())
+                    if came is not None and came.kind in SENT:
+                        append(self._folder, event(came.kind, came.rank, came.text))
 
 
 def _is_cut_off(one: Connection) -> bool:

@@ -14,11 +14,12 @@ from types import SimpleNamespace
 
 import pytest
 from processes import wait_for
+from reported import add
 
 from malt.launch import job
 from malt.launch.hosts.plain import keepers as module
 from malt.launch.hosts.plain.keepers import Keepers
-from malt.launch.reports.job_state import JobState
+from malt.launch.reports.follower import Follower
 from malt.runner import reporting
 
 pytestmark = pytest.mark.serial
@@ -70,7 +71,7 @@ FAILURES = {
 def test_a_host_whose_ranks_cannot_start_ends_the_job(text, start, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "START_S", 1.0)
     monkeypatch.setattr(module, "_UNHEARD_S", 0.1)
-    keepers, state = start(text), JobState(tmp_path, 2, is_spread=True)
+    keepers, state = start(text), Follower(tmp_path, 2, is_spread=True)
     wait_for(lambda: job._status_of_part(state, keepers) == 1)
     assert job._status_of_part(state, keepers) == 1
     assert capsys.readouterr().err == f"malt run: {FAILURES[text]}\n"
@@ -174,13 +175,13 @@ def test_a_host_that_was_given_up_stays_so(start, tmp_path, monkeypatch, capsys)
     """It is heard of again before the launcher has ended: its ranks go on, and nothing there is ended."""
     monkeypatch.setattr(module, "SILENT_S", 0.1)
     keepers = start("say('folder', '/var/tmp/malt-x'); say('started', 7); sys.stdin.read()")
-    state = JobState(tmp_path, 2, is_spread=True)
+    state = Follower(tmp_path, 2, is_spread=True)
     wait_for(lambda: job._status_of_part(state, keepers) == 1)
     words = keepers.last_words
     assert "rank 1 may go on on host b, and print to /var/tmp/malt-x/printed-* there" in words
     assert words.endswith("ssh b kill -- -7\n")
     the(keepers)._heard_at = time.monotonic() + 100
-    (tmp_path / "finished-1").write_text("")
+    add(tmp_path, "finished-1")
     assert job._status_of_part(state, keepers) == 1 and keepers.are_left and keepers.last_words == words
     said = []
     monkeypatch.setattr(the(keepers), "_say", said.append)
