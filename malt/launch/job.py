@@ -77,13 +77,14 @@ def run(
     _allow_files(line)
     # With --survive other hosts are left to themselves: a part without the launcher may go on.
     with Signals() as signals, remote.folder(is_watched=not line.survives) as folder:
-        state, reports = Follower(folder, line.ranks, line.is_spread) if line.survives else None, Stream(folder)
+        reports = Stream(folder)
+        follower = Follower(reports, line.ranks, line.is_spread) if line.survives else None
         _check_space(folder, line.ranks)
         with _writing_to(folder):
             jobs.publish(folder, line.ranks, line.program)
-        control_server, endpoint = _server(folder, line, state)
+        control_server, endpoint = _server(folder, line, follower)
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
-        departure = Departure(folder, line.ranks, line.is_spread, state is not None, control_server)
+        departure = Departure(reports, line.ranks, line.is_spread, follower is not None, control_server)
         output = Output(folder, line.ranks, line.display)
         traces = Traces(str(folder))
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output, remote.processes(),
@@ -97,8 +98,8 @@ def run(
         observer = Observer(folder, line.ranks, line.program, output, line.display.view)
         observer.start()
         striker.start()
-        ending = Ending(folder, line.ranks, remote, traces) if remote else None
-        failure, is_ending = _ends(reports, state, ending, keepers)
+        ending = Ending(reports, line.ranks, remote, traces) if remote else None
+        failure, is_ending = _ends(reports, follower, ending, keepers)
         status = job.wait(failure, is_ending, lambda: ending is not None and ending.is_cut_off)
         keepers.collect(status, lambda: signals.times > 1)
         banners = output.close(observer.close())
@@ -106,12 +107,12 @@ def run(
             control_server.close()
         keepers.end()
         remote.clean()
-        status, is_printed = _settled(status, line, reports.read(), state, signals.first is not None)
-        if state is not None or status != 0 or (ending is not None and ending.is_forced):
+        status, is_printed = _settled(status, line, reports.read(), follower, signals.first is not None)
+        if follower is not None or status != 0 or (ending is not None and ending.is_forced):
             job.kill_leftovers()  # children of failed ranks
             traces.remove()
         say(striker.close(status))
-        _say_why(status, reports.read(), state, signals.first, b"" if is_printed else banners)
+        _say_why(status, reports.read(), follower, signals.first, b"" if is_printed else banners)
         say(keepers.last_words)
     is_done = status == 0 and output.has_lost()
     return End(status or int(is_done), signals.first is not None, keepers.are_left, is_done)
@@ -147,19 +148,19 @@ def _writing_to(folder: Path) -> Iterator[None]:
         raise LaunchError(f"nothing can be written to {folder.parent}: {error.strerror}: {_REMEDY}") from None
 
 
-def _server(folder: Path, line: Line, state: Follower | None) -> tuple[ControlServer | None, str]:
+def _server(folder: Path, line: Line, follower: Follower | None) -> tuple[ControlServer | None, str]:
     """The control server, and its endpoint, where ranks of several hosts may fail; else None, and "".
 
     Ranks on all hosts find the key of the job in its folder there.
     """
-    if state is None or not line.is_spread:
+    if follower is None or not line.is_spread:
         return None, ""
     key = handshake.new_key()
     file = os.open(folder / KEY, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
     with _writing_to(folder), open(file, "w", encoding="utf-8") as text:
         text.write("\n".join([key, *line.hosts]))
     made = ControlServer(folder, key, line.hosts)
-    state.report_ended = made.tell
+    follower.report_ended = made.tell
     return made, made.endpoint(os.uname().nodename)
 
 
@@ -176,27 +177,27 @@ def _variables(line: Line, environ: Mapping[str, str], folder: str, has_hosts: b
 
 
 def _ends(
-    reports: Stream, state: Follower | None, ending: Ending | None, keepers: Keepers
+    reports: Stream, follower: Follower | None, ending: Ending | None, keepers: Keepers
 ) -> tuple[Callable[[], int | None], Callable[[], bool]]:
     """The arguments of Supervised.wait: what tells the status, and whether ranks still run to their end."""
-    if state is not None and keepers:
-        return partial(_status_of_part, state, keepers), lambda: state.is_ending(keepers.unreached())
-    if state is not None:
-        return state.status, state.is_ending
+    if follower is not None and keepers:
+        return partial(_status_of_part, follower, keepers), lambda: follower.is_ending(keepers.unreached())
+    if follower is not None:
+        return follower.status, follower.is_ending
     return (lambda: failed_with(reports.read())) if ending is None else ending.status, bool
 
 
-def _status_of_part(state: Follower, keepers: Keepers) -> int | None:
+def _status_of_part(follower: Follower, keepers: Keepers) -> int | None:
     """The status of a job that may go on without this host, or None while it runs.
 
     Where ranks of a host cannot start, none can meet the others: the job ends at once.
     """
-    if keepers.is_over or keepers.have_failed(state.heard()):
+    if keepers.is_over or keepers.have_failed(follower.heard()):
         return 1
-    status = state.status()
+    status = follower.status()
     keepers.stop_starting()
-    if status is None and not state.is_any_here() and keepers.is_cut_off(state.members()):
-        keepers.leave(state.members())
+    if status is None and not follower.is_any_here() and keepers.is_cut_off(follower.state.members):
+        keepers.leave(follower.state.members)
         return 1
     return status
 
@@ -207,12 +208,12 @@ def _passed(ours: Mapping[str, str]) -> dict[str, str]:
 
 
 def _settled(
-    status: int, line: Line, reports: History, state: Follower | None, is_signalled: bool
+    status: int, line: Line, reports: History, follower: Follower | None, is_signalled: bool
 ) -> tuple[int, bool]:  # fmt: skip
     """The status of a job whose mpiexec has ended with `status`, and whether it is printed how ranks have ended it."""
-    if state is not None:
-        status = status or state.end()
-        state.clean()
+    if follower is not None:
+        status = status or follower.end()
+        follower.clean()
     elif not is_signalled:
         status += 128 * (line.forwards_signals and _was_killed(reports, status))
         status, why = ends_inside_mpi(reports, status)
@@ -226,13 +227,13 @@ def _was_killed(reports: History, status: int) -> bool:
     return status in _KILLING and failed_with(reports) is None and not reports.ranks(Kind.QUIT)
 
 
-def _say_why(status: int, reports: History, state: Follower | None, number: int | None, banners: bytes) -> None:
+def _say_why(status: int, reports: History, follower: Follower | None, number: int | None, banners: bytes) -> None:
     """Print why a job has failed: what a rank or the signal `number` has left, or else the `banners` of MPI."""
     why = (_notified(reports, number) or first_failure(reports)) if status != 0 else ""
     if not why:
         say(banners.decode(errors="replace"))
-    if status != 0 and state is not None and number is None:
-        state.say_early_failures()
+    if status != 0 and follower is not None and number is None:
+        say(follower.state.early_failures())
     say(why)
 
 

@@ -72,9 +72,9 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
     opened = World(made, deadline_s, ending=TolerantEnding())
     if (barrier := made.rejoining) is not None:
         barrier.offer = partial(offer, opened)
-        opened.newcomer = Newcomer(made, barrier, _report_ready) if opened.is_outside else None
+        opened.newcomer = Newcomer(made, barrier, partial(reporting.report, Kind.READY)) if opened.is_outside else None
     if opened.newcomer is None:  # else its session begins once the others admit it
-        _report_ready()
+        reporting.report(Kind.READY)
     made.view.subscribe(lambda change: report(opened, made, change, monitor))
     return opened
 
@@ -107,11 +107,6 @@ def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Surviv
             raise RuntimeError("ranks have failed in the session before: no new one can begin, start a new job")
         made = hosts.transport(session, ranks, deadline_s, suspect_after_s)
     return made
-
-
-def _report_ready() -> None:
-    """Report to the launcher that the session has begun for this rank. Local."""
-    reporting.report(Kind.READY)
 
 
 def check_asked(survive: bool, world: World) -> None:

@@ -53,7 +53,7 @@ class Kind(enum.Enum):
     CAME = "came"
     """It has come to a session: the name of that, and the bytes of shared memory that it has free."""
     READY = "ready"
-    """The session has begun for it; for one that was started again: the others have admitted it."""
+    """A session has begun for it; for one that was started again: the others have admitted it."""
     LEFT = "left"
     """It has failed, with a status, or departed before the others, with 0. They go on."""
     LOST = "lost"
@@ -158,7 +158,7 @@ class Stream(History):
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__()
-        self._folder = folder
+        self.folder = folder
         self._read: dict[str, bytes] = {}
 
     def read(self) -> Stream:
@@ -170,7 +170,7 @@ class Stream(History):
         """Read the events that have come since the last call, and return them. Local."""
         found: list[Event] = []
         with contextlib.suppress(OSError):
-            names = os.listdir(self._folder)
+            names = os.listdir(self.folder)
             lines = [line for name in names if name.startswith(_FILE) for line in self._lines(name)]
             found = [one for line in lines if (one := parsed(line)) is not None]
             if FULL in names and not self.ranks(Kind.STATUS):
@@ -180,7 +180,7 @@ class Stream(History):
 
     def _lines(self, name: str) -> list[bytes]:
         """The whole lines of a file that have not been read: all, where it was removed and made anew."""
-        with contextlib.suppress(OSError), open(os.path.join(self._folder, name), "rb") as file:
+        with contextlib.suppress(OSError), open(os.path.join(self.folder, name), "rb") as file:
             whole, _, _ = file.read().rpartition(b"\n")
             before, self._read[name] = self._read.get(name, b""), whole
             return whole.removeprefix(before).splitlines()

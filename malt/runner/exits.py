@@ -25,7 +25,6 @@ from malt.runner.program import status_of
 from malt.runner.reporting import report, report_traceback
 
 _abort: Callable[[int], None] | None = None
-_rank = 0
 _hooked = False
 _has_left = False
 _last_exit: _Exit | None = None
@@ -36,15 +35,15 @@ _DRAIN_S = 0.1
 """How long output may take to get through: MPICH's process manager drops it when it is asked to abort."""
 
 
-def end_job_on_failure(abort: Callable[[int], None], rank: int) -> None:
-    """Make a failure of this process, `rank`, call abort(status), which ends the job, from here on. Local."""
-    global _abort, _rank, _hooked
+def end_job_on_failure(abort: Callable[[int], None]) -> None:
+    """Make a failure of this process call abort(status), which ends the job, from here on. Local."""
+    global _abort, _hooked
     if not _hooked:
         _hooked = True
         sys.excepthook = _after(sys.excepthook)
         threading.excepthook = _after_thread(threading.excepthook)
         _note_exits()
-    _abort, _rank = abort, rank
+    _abort = abort
 
 
 def become_child() -> None:

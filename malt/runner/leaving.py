@@ -1,7 +1,8 @@
 """How a rank departs when the launcher asks it to (malt/launch/processes/departure.py), and ends without MPI_Finalize.
 
 MPI_Finalize is collective: it would wait for other ranks. malt/runner/program.py loads this module by its path, after
-malt/runner/events.py, and it imports nothing else of malt. When malt imports it later, it gets the same module.
+malt/runner/events.py and reporting.py, and it imports nothing else of malt. When malt imports it later, it gets the
+same module.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from types import FrameType
 from typing import NoReturn
 
 from malt.runner.events import Kind, Stream
+from malt.runner.reporting import folder as folder_of_job
+from malt.runner.reporting import is_rank, rank, report
 
 NOTIFIED = "notified"
 """The file in the folder of the job that exists once all ranks have been sent the launcher's signal."""
@@ -38,10 +41,6 @@ _NOTIFIES_S = 10.0
 
 _exit = os._exit
 """os._exit as it was: `report_end_inside_mpi` replaces it."""
-_process = 0
-"""The process that is the rank. A fork of it is not."""
-_folder: str | None = None
-"""The folder of the job. None: it is on another host, or there is no launcher."""
 _notified = 0
 """The signal by which a launcher on another host has asked this rank to leave, or 0."""
 _ended: dict[int, int] = {}
@@ -54,18 +53,10 @@ _leaving = 0
 """The signal by which this rank leaves, or 0."""
 _is_asking = False
 """Whether a handler waits to learn who has sent a signal."""
-_report: Callable[..., None]
-"""Reports to the launcher: _report(kind, text)."""
-_rank = "?"
 
 
-def take_signals(folder: str | None, rank: str, report: Callable[..., None]) -> None:
-    """Handle the launcher's signals, until the program sets handlers of its own. Local.
-
-    `folder`: that of the job, or None. `report`: reports to the launcher, as malt.runner.reporting.report does.
-    """
-    global _process, _folder, _rank, _report
-    _process, _folder, _rank, _report = os.getpid(), folder, rank, report
+def take_signals() -> None:
+    """Handle the launcher's signals, until the program sets handlers of its own. Local."""
     os.environ.setdefault(*_NO_HANDLER_OF_UCX)
     for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         if signal.getsignal(number) is default:  # else it is ignored, as under nohup
@@ -106,10 +97,10 @@ def listen(connection: int) -> None:
                 name, _, text = rest.decode().partition(" ")
                 _published[name] = text
             elif what == b"signal":
-                os.kill(_process, int(rest))
+                os.kill(os.getpid(), int(rest))
             else:  # it comes again whenever another rank has connected
                 _notified = int(what)
-                os.kill(_process, _notified)
+                os.kill(os.getpid(), _notified)
                 return
     _is_connected = False
 
@@ -134,7 +125,7 @@ def ended_elsewhere() -> dict[int, int]:
 
 def is_leaving() -> bool:
     """Whether the launcher has asked this rank to leave. If so, it ends no other rank. Local."""
-    return _leaving != 0 and os.getpid() == _process
+    return _leaving != 0 and is_rank()
 
 
 def follow_others() -> bool:
@@ -165,15 +156,14 @@ class _Closing:
         close(self._file, self._file + 1)
 
 
-def show_closing() -> None:
+def show_closing(folder: str) -> None:
     """Show to the launcher that the interpreter runs, until it has ended (malt/launch/hosts/agent/closing.py). Local.
 
     What the program has not closed is closed after the last exit handler, and may be long in writing.
     """
-    if _folder is not None and _rank != "?":
-        with contextlib.suppress(OSError):
-            file = os.open(os.path.join(_folder, f"interpreter-{_rank}"), os.O_RDWR | os.O_CREAT, 0o600)
-            vars(sys)["_malt_closing"] = _Closing(file)  # Python clears the module sys after all others
+    with contextlib.suppress(OSError):
+        file = os.open(os.path.join(folder, f"interpreter-{rank()}"), os.O_RDWR | os.O_CREAT, 0o600)
+        vars(sys)["_malt_closing"] = _Closing(file)  # Python clears the module sys after all others
 
 
 def ignore_signals() -> None:
@@ -197,7 +187,7 @@ def wait_to_be_killed() -> None:
     """
     file = closing.take() if (closing := vars(sys).get("_malt_closing")) else -1
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _report(Kind.STOPPED)
+    report(Kind.STOPPED)
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and _spans_hosts() and mpi.Is_initialized() and not mpi.Is_finalized():
         _flush_files()
@@ -259,7 +249,7 @@ class _MpiRefusal:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name == "mpi4py.MPI" and os.getpid() == _process:
+        if name == "mpi4py.MPI" and is_rank():
             raise ImportError(
                 "MPI cannot be used under malt run --survive: ranks are no processes of one MPI job, which would end "
                 "with the first that fails: use malt.rank(), malt.size() and malt's collectives"
@@ -272,21 +262,21 @@ class _MpiImport:
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         if name == "mpi4py.MPI":
-            _report(Kind.INSIDE)
+            report(Kind.INSIDE)
 
 
 def _publishing(name: str, end: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
-    def report(*words: object) -> NoReturn:
-        if os.getpid() == _process:
-            _report(Kind.QUIT)
+    def reported(*words: object) -> NoReturn:
+        if is_rank():
+            report(Kind.QUIT)
             mpi = sys.modules.get("mpi4py.MPI")
             if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
-                _report(Kind.INSIDE, "os._exit(0)" if (name, words) == ("_exit", (0,)) else f"os.{name}")
+                report(Kind.INSIDE, "os._exit(0)" if (name, words) == ("_exit", (0,)) else f"os.{name}")
             if name == "_exit" and isinstance(status := words[0] if words else 0, int) and status & 0xFF:
-                _report(Kind.STATUS, str(status & 0xFF))
+                report(Kind.STATUS, str(status & 0xFF))
         end(*words)
 
-    return report
+    return reported
 
 
 def _call_at_the_end(*calls: tuple[str, int | None]) -> bool:
@@ -312,10 +302,10 @@ def _signalled(number: int, frame: FrameType | None) -> None:
     Otherwise do what Python does by default.
     """
     global _leaving
-    if _is_asking and number == signal.SIGTERM and os.getpid() == _process:
+    if _is_asking and number == signal.SIGTERM and is_rank():
         return  # mpiexec passes on what all have got
-    is_for_all = number == signal.SIGTERM and not _leaving and os.getpid() == _process and _is_for_all()
-    if os.getpid() != _process or not (is_for_all or _is_notified(number)):
+    is_for_all = number == signal.SIGTERM and not _leaving and is_rank() and _is_for_all()
+    if not is_rank() or not (is_for_all or _is_notified(number)):
         if number == signal.SIGTERM:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -324,8 +314,8 @@ def _signalled(number: int, frame: FrameType | None) -> None:
         return
     else:
         _leaving = number
-        if _rank == "0":
-            _report(Kind.WAS_AT, f"rank 0 was in {_place(frame)}")
+        if rank() == "0":
+            report(Kind.WAS_AT, f"rank 0 was in {_place(frame)}")
         _wait_for_notified()
     error = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
     interruption = sys.modules.get("dstorm.interruption")
@@ -334,7 +324,8 @@ def _signalled(number: int, frame: FrameType | None) -> None:
 
 
 def _is_notified(number: int) -> bool:
-    return number == _notified or (_folder is not None and os.path.exists(os.path.join(_folder, f"signal-{number}")))
+    folder = folder_of_job()
+    return number == _notified or (folder is not None and os.path.exists(os.path.join(folder, f"signal-{number}")))
 
 
 def _is_for_all() -> bool:
@@ -344,10 +335,11 @@ def _is_for_all() -> bool:
     it is mpiexec that ends the others.
     """
     global _is_asking
-    end, _is_asking, reports = time.monotonic() + _NOTICE_S, True, Stream(_folder or os.devnull)
+    end, _is_asking = time.monotonic() + _NOTICE_S, True
+    reports = Stream(folder_of_job() or os.devnull)
     try:
         while not _is_notified(signal.SIGTERM):
-            is_heard = _folder or _is_connected
+            is_heard = folder_of_job() or _is_connected
             if time.monotonic() > end or not is_heard or reports.read().ranks(Kind.STATUS):
                 return False
             time.sleep(_NAP_S)
@@ -359,7 +351,8 @@ def _is_for_all() -> bool:
 def _wait_for_notified() -> None:
     """Wait until the launcher has signalled the other ranks, which would miss this one if it left earlier."""
     end = time.monotonic() + _NOTIFIES_S
-    while _folder is not None and not os.path.exists(os.path.join(_folder, NOTIFIED)) and time.monotonic() < end:
+    folder = folder_of_job()
+    while folder is not None and not os.path.exists(os.path.join(folder, NOTIFIED)) and time.monotonic() < end:
         time.sleep(_NAP_S)
 
 

@@ -49,7 +49,7 @@ else:
         spec.loader.exec_module(module)
         return module
 
-    events, leaving, mainfile, reporting, stdin = map(_beside, ("events", "leaving", "mainfile", "reporting", "stdin"))
+    events, reporting, leaving, mainfile, stdin = map(_beside, ("events", "reporting", "leaving", "mainfile", "stdin"))
 
 FAILURE_DIR = "MALT_FAILURE_DIR"
 """The variable that names the folder of the job, in which ranks report to the launcher (malt/runner/events.py).
@@ -92,18 +92,11 @@ _OWN_FILES = (
 _DRAIN_S = 0.1
 """How long output may take to get through: MPICH's process manager drops it when it is asked to abort."""
 
-_folder: str | None = None
-"""The folder of the job. None: it is on another host, or there is no launcher."""
-_process = 0
-"""The process that is the rank. A fork of it is not."""
-
 
 def main() -> None:
     """Run the program that sys.argv[1:] names. Returns if it ended well. Otherwise this ends the job."""
-    global _folder, _process
-    _process = os.getpid()
     endpoint = os.environ.pop(reporting.CONTROL_SERVER, "").split()
-    _folder = reporting.start(os.environ.pop(FAILURE_DIR, None), endpoint)
+    folder = reporting.start(os.environ.pop(FAILURE_DIR, None), endpoint)
     # so that malt.runner.exits gets this module, not a second copy
     sys.modules["malt.runner.program"] = sys.modules[__name__]
     os.environ.pop(SESSION_BASE, None)
@@ -115,11 +108,11 @@ def main() -> None:
     if not getattr(sys.flags, "safe_path", False):
         places = {"-c": "", "-m": os.getcwd()}
         sys.path.insert(0, places[kind] if kind else mainfile.folder(program))
-    _print_to_the_launcher()
+    _print_to_the_launcher(folder)
     _write_whole_lines()
-    stdin.take(_folder, reporting.rank(), bool(reporting.incarnation()))
-    _write_stacks_when_asked()
-    _join_the_job()
+    stdin.take(folder, reporting.rank(), bool(reporting.incarnation()))
+    _write_stacks_when_asked(folder)
+    _join_the_job(folder)
     try:
         if kind == "-m":
             runpy.run_module(program, run_name="__main__", alter_sys=True)
@@ -143,34 +136,32 @@ def _unmarked(words: list[str]) -> list[str]:
     return [word[len(_MARK) :] for word in words[1:]] if words[0] == _MARK and not reporting.is_plain() else words
 
 
-def _join_the_job() -> None:
+def _join_the_job(folder: str | None) -> None:
     """Report the start of this rank. From here on it takes the signals of the launcher, and reports how it ends."""
-    leaving.take_signals(_folder, reporting.rank(), reporting.report)
+    leaving.take_signals()
     if reporting.CALL in os.environ:
         threading.Thread(target=leaving.listen, args=[int(os.environ[reporting.CALL])], daemon=True).start()
-    else:
-        _report_start()
+    elif folder is not None:
+        _report_start(folder)
     if reporting.is_plain():
         leaving.refuse_mpi()
     atexit.register(_end)
-    if JOB_DIR not in os.environ and _folder is not None:
+    if JOB_DIR not in os.environ and folder is not None:
         leaving.report_end_inside_mpi()
-        leaving.show_closing()
+        leaving.show_closing(folder)
     threading.excepthook = _ending_job(threading.excepthook)
 
 
-def _report_start() -> None:
+def _report_start(folder: str) -> None:
     """Report the start of this rank. Where it cannot be written, as on a full disk, end the job: others would wait."""
-    if _folder is None or not reporting.rank().isdecimal():
-        return
     try:
-        events.append(_folder, events.event(events.Kind.STARTED, int(reporting.rank()), leaving.process()))
+        events.append(folder, events.event(events.Kind.STARTED, int(reporting.rank()), leaving.process()))
     except FileNotFoundError:  # the folder is on another host
         return
     except OSError as error:
-        if reporting.is_first_without_space(_folder):
+        if reporting.is_first_without_space(folder):
             print(
-                f"malt: rank {reporting.rank()} cannot write to the folder of the job, {_folder}: {error.strerror}: "
+                f"malt: rank {reporting.rank()} cannot write to the folder of the job, {folder}: {error.strerror}: "
                 "free space there, or set TMPDIR to another folder", file=sys.stderr,
             )  # fmt: skip
         reporting.report(events.Kind.STATUS, "1")
@@ -180,7 +171,7 @@ def _report_start() -> None:
 def _exited(error: SystemExit) -> None:
     """End after a SystemExit of the program. If this returns or raises it again, the interpreter ends as usual."""
     status = status_of(error)
-    if os.getpid() != _process:
+    if not reporting.is_rank():
         if (exits := sys.modules.get("malt.runner.exits")) is not None:  # it cannot see a bare `raise SystemExit`
             exits.note_child_status(status)
         raise
@@ -193,7 +184,7 @@ def _exited(error: SystemExit) -> None:
     if not isinstance(error.code, int):
         with contextlib.suppress(Exception):
             print(error.code, file=sys.stderr)
-    if (_folder is not None or reporting.is_plain()) and _session_is_over():
+    if (reporting.folder() is not None or reporting.is_plain()) and _session_is_over():
         # All ranks end by themselves: the launcher gets the status, and mpiexec sees a good end.
         reporting.report(events.Kind.STATUS, str(status))
         return
@@ -202,7 +193,7 @@ def _exited(error: SystemExit) -> None:
 
 def _failed(error: BaseException) -> None:
     """End after another exception of the program. Returns only if the launcher asked this rank to leave."""
-    if os.getpid() != _process:
+    if not reporting.is_rank():
         raise
     error.__traceback__ = _without_this_file(error.__traceback__)
     if leaving.is_leaving():
@@ -226,13 +217,13 @@ def _run(code: CodeType, module: ModuleType) -> None:
     exec(code, vars(module))
 
 
-def _write_stacks_when_asked() -> None:
+def _write_stacks_when_asked(folder: str | None) -> None:
     """Have the stacks of all threads written at each STACKS_SIGNAL, also while C code runs (malt/watch/stacks.py)."""
-    if _folder is not None and reporting.rank() != "?":
+    if folder is not None:
         with contextlib.suppress(OSError, ImportError):
             import faulthandler
 
-            path = os.path.join(_folder, STACKS.format(reporting.rank()))
+            path = os.path.join(folder, STACKS.format(reporting.rank()))
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             faulthandler.register(STACKS_SIGNAL, file)
 
@@ -242,7 +233,7 @@ def _end() -> None:
 
     If MPI_Finalize would wait for ranks that leave later, the process ends without it.
     """
-    if os.getpid() != _process:
+    if not reporting.is_rank():
         return
     leaving.ignore_signals()
     exits = sys.modules.get("malt.runner.exits")
@@ -313,7 +304,7 @@ def _ending_job(hook: Callable[[threading.ExceptHookArgs], object]) -> Callable[
             hook(args)
         finally:
             # SystemExit ends the thread alone.
-            if not issubclass(args.exc_type, SystemExit) and os.getpid() == _process:
+            if not issubclass(args.exc_type, SystemExit) and reporting.is_rank():
                 if args.exc_value is not None:
                     reporting.report_traceback(args.exc_value)
                 if not leaving.is_leaving():
@@ -329,11 +320,11 @@ def _without_this_file(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def _print_to_the_launcher() -> None:
+def _print_to_the_launcher(folder: str | None) -> None:
     """Print to the pipes of the launcher, if it is on this host. Otherwise mpiexec gets the output, as usual."""
     for number, name in PIPES.items():
         with contextlib.suppress(OSError):
-            path = os.path.join(_folder or os.devnull, f"{name}-{reporting.rank()}")
+            path = os.path.join(folder or os.devnull, f"{name}-{reporting.rank()}")
             pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
             os.set_blocking(pipe, True)
             os.dup(number)  # keeps it open: Open MPI's mpiexec complains if it is closed before the process ends

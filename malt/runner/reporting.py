@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from malt.runner.events import FULL, Event, Kind, append, event
+from malt.runner.events import FULL, Kind, append, event
 
 if TYPE_CHECKING:
     import socket
@@ -81,12 +81,17 @@ def start(folder: str | None, endpoint: Sequence[str]) -> str | None:
     os.environ.pop(CALL, None)
     is_elsewhere = bool(endpoint) and endpoint[0] != os.uname().nodename
     _key = _read_key(folder)
-    _folder = None if is_elsewhere else folder
+    _folder = folder if rank().isdecimal() and not is_elsewhere else None
     if is_elsewhere and _key:
         _connect(*endpoint[1:])
     if incarnation():
         report(Kind.AGAIN, str(incarnation()))
     return _folder
+
+
+def is_rank() -> bool:
+    """Whether this process is the one that `start` has made a rank, and no fork of it. Local."""
+    return os.getpid() == _process
 
 
 def job_key() -> str:
@@ -172,12 +177,12 @@ def incarnation() -> int:
 
 def folder() -> str | None:
     """The folder of the job. None: this process is no rank that a launcher has started on its host. Local."""
-    return _folder if os.getpid() == _process else None
+    return _folder if is_rank() else None
 
 
 def is_connected() -> bool:
     """Whether this process is a rank with a connection to a launcher on another host. Local."""
-    return CALL in os.environ and os.getpid() == _process
+    return CALL in os.environ and is_rank()
 
 
 def report(kind: Kind, text: str = "", of: int | None = None) -> None:
@@ -185,17 +190,15 @@ def report(kind: Kind, text: str = "", of: int | None = None) -> None:
 
     It raises nothing: the text was printed before, and the job must still end. A fork of the rank reports nothing.
     """
-    if os.getpid() != _process or not rank().isdecimal():
-        return
-    one = event(kind, int(rank()) if of is None else of, text)
-    if CALL in os.environ:
-        _send("", _shortened(one).line(), _SEND_S if kind in _LAST else 0.0)
-    elif _folder is not None:
+    if is_connected():
+        one = event(kind, int(rank()) if of is None else of, text[-_LONGEST_TEXT:])
+        _send("", one.line(), _SEND_S if kind in _LAST else 0.0)
+    elif (here := folder()) is not None:
         try:
-            append(_folder, one)
+            append(here, event(kind, int(rank()) if of is None else of, text))
         except OSError:  # on a full disk that it has failed is known, though not how
             if kind is Kind.STATUS:
-                is_first_without_space(_folder)
+                is_first_without_space(here)
 
 
 def is_first_without_space(folder: str) -> bool:
@@ -212,21 +215,17 @@ def publish(name: str, text: str) -> None:
 
     Whole or not at all, or over the connection. A text under the same name replaces the one before. It raises nothing.
     """
-    if CALL in os.environ and os.getpid() == _process:
+    if is_connected():
         _send(name, b"\n" + json.dumps([name, text]).encode() + b"\n", 0.0)
-    elif _folder is not None and os.getpid() == _process:
+    elif (here := folder()) is not None:
         with contextlib.suppress(OSError):
-            write(os.path.join(_folder, name), text)
-
-
-def _shortened(one: Event) -> Event:
-    return one._replace(text=one.text[-_LONGEST_TEXT:])
+            write(os.path.join(here, name), text)
 
 
 def report_traceback(error: BaseException) -> None:
     """Report the traceback of `error`, unless one was reported before. Local."""
     global _has_traceback
-    if rank() != "?" and not _has_traceback:
+    if not _has_traceback:
         _has_traceback = True
         with contextlib.suppress(Exception):  # an error that cannot be printed
             lines = traceback.format_exception(type(error), error, error.__traceback__)

@@ -41,7 +41,7 @@ def start(counters: Callable[[], Counters] | None = None) -> None:
         return
     _has_begun = True
     folder = reporting.folder()
-    if folder is not None and reporting.rank() != "?":
+    if folder is not None:
         with contextlib.suppress(OSError):  # the folder is gone, or no file descriptors are left
             path = os.path.join(folder, ASK.format(reporting.rank()))
             os.mkfifo(path, 0o600)

@@ -34,11 +34,6 @@ class Shown(NamedTuple):
     """How long ago it failed. None: it has not, or nobody knows."""
 
 
-def started(folder: Path) -> dict[int, Process]:
-    """Return the processes of the ranks that have started. Local."""
-    return processes(Stream(folder).read())
-
-
 def processes(history: History) -> dict[int, Process]:
     """Return the processes of the ranks that have started, as far as `history` has that. Local."""
     return {rank: process(*map(int, text.split())) for rank, text in history.texts(Kind.STARTED).items()}

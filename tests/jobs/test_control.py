@@ -138,7 +138,7 @@ def test_a_rank_is_asked_to_leave(open_control_server, caller, tmp_path, monkeyp
     sent = []
     monkeypatch.setattr(leaving.os, "kill", lambda *words: sent.append(words))
     leaving.listen(caller.fileno())
-    assert sent == [(leaving._process, 10), (leaving._process, 15)]
+    assert sent == [(os.getpid(), 10), (os.getpid(), 15)]
     assert leaving._is_notified(15) and not leaving._is_notified(2)
     monkeypatch.setattr(leaving, "_notified", 0)
 

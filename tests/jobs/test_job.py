@@ -27,7 +27,7 @@ from malt.launch.processes.departure import Departure
 from malt.launch.processes.signals import Signals
 from malt.launch.processes.supervisor import Supervised
 from malt.launch.streams.output import Output
-from malt.runner.events import History
+from malt.runner.events import History, Stream
 
 pytestmark = pytest.mark.serial
 malt_run = [sys.executable, "-m", "malt", "run", "-n", "2"]
@@ -308,7 +308,7 @@ def test_mpiexec_is_not_ended_while_it_has_something_to_print(read, monkeypatch,
     ended = tmp_path / "ended"
     command = ["sh", "-c", f"sleep {100 if read else 1}; touch {ended}"]
     output = Output(tmp_path, 0)
-    job = Supervised(command, os.environ, Signals(), Departure(tmp_path, 0), 10, output)
+    job = Supervised(command, os.environ, Signals(), Departure(Stream(tmp_path), 0), 10, output)
     output.start()
     assert job.wait(lambda: 0) == 0
     output.close()

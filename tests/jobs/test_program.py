@@ -135,7 +135,7 @@ def test_a_fork_that_fails_reports_nothing(tmp_path, run):
     text = """if True:
         import os
         from malt.runner import exits
-        exits.end_job_on_failure(lambda status: None, 3)
+        exits.end_job_on_failure(lambda status: None)
         if os.fork() == 0:
             raise ValueError
         assert os.waitstatus_to_exitcode(os.wait()[1]) == 1"""

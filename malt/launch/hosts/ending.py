@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 from dstorm.stopwatch import Stopwatch
 from malt.launch.hosts.agent.closing import has_closed
@@ -17,14 +17,13 @@ _STAYS_S = 4.0
 
 
 class Ending:
-    """The end of a job of so many `ranks` on several hosts.
+    """The end of a job of so many `ranks` on several hosts, of which `reports` are read.
 
-    `folder`: that of the job. `remote`: its other hosts. `traces`: what MPI makes for ranks of this one.
+    `remote`: its other hosts. `traces`: what MPI makes for ranks of this one.
     """
 
-    def __init__(self, folder: Path, ranks: int, remote: RemoteHosts, traces: Traces) -> None:
-        self._folder, self._all, self._remote, self._traces = folder, set(range(ranks)), remote, traces
-        self._reports = Stream(folder)
+    def __init__(self, reports: Stream, ranks: int, remote: RemoteHosts, traces: Traces) -> None:
+        self._reports, self._all, self._remote, self._traces = reports, set(range(ranks)), remote, traces
         self._finished: Stopwatch | None = None
         """Since all ranks were seen to have ended. None: they were not."""
         self.is_forced = self.is_cut_off = False
@@ -57,11 +56,9 @@ class Ending:
         They may still be in MPI_Finalize, where they would wait for an mpiexec that stays.
         """
         reports = self._reports.read()
-        if not reports.ranks(Kind.FINISHED) >= self._all:
-            return False
         here = reports.ranks(Kind.STARTED) & self._all
-        is_closed = self._all - here <= reports.ranks(Kind.CLOSED)
-        return is_closed and all(has_closed(str(self._folder), rank) for rank in here)
+        have_ended = reports.ranks(Kind.FINISHED) >= self._all and reports.ranks(Kind.CLOSED) >= self._all - here
+        return have_ended and all(has_closed(os.fspath(reports.folder), rank) for rank in here)
 
     def _force(self, why: str) -> None:
         if not self.is_forced:

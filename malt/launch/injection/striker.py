@@ -6,21 +6,19 @@ signal, it strikes nobody any more, and lets those go on that it has stopped: el
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Set
 from pathlib import Path
 
-from dstorm.membership.processes import Process, has_ended
+from dstorm.membership.processes import Process, send
 from dstorm.stopwatch import Stopwatch
 from malt.launch.command import Line
 from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.injection.account import account
 from malt.launch.injection.schedule import Schedule
 from malt.launch.streams.display import say
-from malt.runner.events import ASK, Kind, Stream
+from malt.runner.events import Kind, Stream
 from malt.watch.ranks import ended, processes
 
 _POLL_S = 0.05
@@ -32,7 +30,7 @@ class Striker:
 
     def __init__(self, folder: Path, line: Line) -> None:
         self._folder, self._is_spread = folder, line.is_spread
-        self._survives, self._all, self._reports = line.survives, range(line.ranks), Stream(folder)
+        self._reports = Stream(folder)
         self._schedule = None if line.faults is None else Schedule(line.faults, line.ranks)
         self._live: dict[int, Process] = {}
         self._stopped: dict[int, Process] = {}
@@ -102,23 +100,14 @@ class Striker:
         """The ranks of this host whose session has begun, and whose programs run."""
         over, reports = ended(self._reports), self._reports
         over |= reports.ranks(Kind.FINISHED) | reports.ranks(Kind.LEFT)
-        begun = reports.ranks(Kind.READY)
-        if not self._survives:  # then a rank can be asked what it shows
-            begun = {rank for rank in self._all if (self._folder / ASK.format(rank)).exists()}
-        return {rank: one for rank, one in processes(reports).items() if rank in begun - over}
+        return {rank: one for rank, one in processes(reports).items() if rank in reports.ranks(Kind.READY) - over}
 
     def _signal(self, killed: Iterable[int], stopped: Set[int]) -> None:
         """Kill the ranks `killed`; stop `stopped`, and let all others go on."""
         for rank in killed:
-            _send(self._live[rank], signal.SIGKILL)
+            send(self._live[rank], signal.SIGKILL)
         for rank in self._stopped.keys() - stopped:
-            _send(self._stopped.pop(rank), signal.SIGCONT)
+            send(self._stopped.pop(rank), signal.SIGCONT)
         for rank in stopped - self._stopped.keys():
             self._stopped[rank] = self._live[rank]
-            _send(self._live[rank], signal.SIGSTOP)
-
-
-def _send(process: Process, number: int) -> None:
-    if not has_ended(process):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.number, number)
+            send(self._live[rank], signal.SIGSTOP)

@@ -16,12 +16,11 @@ Ranks on other hosts get the signal over their connection (malt/launch/reports/c
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 from collections.abc import Iterable
 from pathlib import Path
 
-from dstorm.membership.processes import Process, handles, has_ended
+from dstorm.membership.processes import Process, handles, has_ended, send
 from dstorm.stopwatch import Stopwatch
 from dstorm.transports import shm_space
 from malt.launch.hosts.agent.closing import has_closed
@@ -31,35 +30,26 @@ from malt.runner import leaving
 from malt.runner.events import Kind, Stream
 from malt.watch.ranks import processes
 
-_LOOK_S = 1.0
-"""The interval of the looks at which ranks have started, while no signal has come."""
 _FINALIZES_S = 1.0
 """A rank that has been seen to have finished for longer waits in MPI_Finalize, where no signal handler runs."""
 
 
 class Departure:
-    """The departure of the ranks of one job.
+    """The departure of the ranks of one job, of which `reports` are read.
 
     `is_spread`: some ranks may be on hosts that the launcher cannot reach. `is_fault_tolerant`: a rank may end alone.
     """
 
     def __init__(
-        self, folder: Path, ranks: int, is_spread: bool = False, is_fault_tolerant: bool = False,
+        self, reports: Stream, ranks: int, is_spread: bool = False, is_fault_tolerant: bool = False,
         control_server: ControlServer | None = None,
     ) -> None:  # fmt: skip
-        self.folder, self._all, self._control_server = folder, set(range(ranks)), control_server
+        self.folder, self._all, self._control_server = Path(reports.folder), set(range(ranks)), control_server
         self.is_spread, self._is_fault_tolerant = is_spread, is_fault_tolerant
-        self._reports = Stream(folder)
-        self._looked: Stopwatch | None = None
+        self._reports = reports
         self._notified: set[int] = set()
         self._finished: dict[int, Stopwatch] = {}
         """Since the ranks were seen to have finished."""
-
-    def look(self) -> None:
-        """Look now and then which ranks have started. Local."""
-        if self._looked is None or self._looked.seconds() > _LOOK_S:
-            self._looked = Stopwatch()
-            self._started()
 
     def notify(self, number: int) -> None:
         """Send signal `number` to all ranks that run Python by now and were not notified yet. Local."""
@@ -143,6 +133,4 @@ class Departure:
 
     def _send(self, number: int, processes: Iterable[Process]) -> None:
         for process in processes:
-            if not has_ended(process):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process.number, number)
+            send(process, number)

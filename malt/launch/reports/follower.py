@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from dstorm.membership.processes import SUSPECT_AFTER_S, Process, ProcessMonitor, is_stopped
@@ -21,11 +21,11 @@ _ALL_STOPPED_S = 5.0
 
 
 class Follower:
-    """The follower of the job in `folder`. `is_spread`: some ranks may be on other hosts."""
+    """The follower of a job, of which `reports` are read. `is_spread`: some ranks may be on other hosts."""
 
-    def __init__(self, folder: Path, ranks: int, is_spread: bool = False) -> None:
-        self._folder, self._ranks, self._reports = folder, ranks, Stream(folder)
-        self._state = JobState(self._reports, ranks, is_spread)
+    def __init__(self, reports: Stream, ranks: int, is_spread: bool = False) -> None:
+        self._folder, self._ranks, self._reports = Path(reports.folder), ranks, reports
+        self.state = JobState(reports, ranks, is_spread)
         self.report_ended: Callable[[Mapping[int, int]], object] = bool
         """Called with the ranks whose processes were seen to end on this host, and their incarnations."""
         self._running = Stopwatch()
@@ -43,34 +43,26 @@ class Follower:
                     (self._folder / ENDING).touch()
         return self._status
 
-    def members(self) -> Set[int]:
-        """Return the ranks that may run, at the last `status`, without those that have not come back so far. Local."""
-        return self._state.members
-
     def is_any_here(self) -> bool:
         """Whether a rank runs on this host, as far as is known, without those that have not come back. Local."""
         over = ended(self._reports)
-        return bool(self._reports.ranks(Kind.STARTED) - over - self._state.joining)
+        return bool(self._reports.ranks(Kind.STARTED) - over - self.state.joining)
 
     def heard(self) -> set[int]:
         """Return the ranks that have reported anything so far. Local."""
         self._reports.read()
-        return self._state.heard()
+        return self.state.heard()
 
     def is_ending(self, unreached: Collection[int] = ()) -> bool:
         """Whether a rank that has finished still runs, as `JobState.closing`. Local."""
-        return bool(self._state.closing(ended(self._reports), unreached))
-
-    def say_early_failures(self) -> None:
-        """Print which ranks failed too early for the others to go on, if the job failed for that reason. Local."""
-        say(self._state.early_failures())
+        return bool(self.state.closing(ended(self._reports), unreached))
 
     def end(self) -> int:
         """Return the status of the job after the end of the starter, as `JobState.end`, and say why. Local."""
         if self._status is not None:
             return self._status
         self._reports.read()
-        status, line = self._state.end(str(self._folder.parent))
+        status, line = self.state.end(str(self._folder.parent))
         say(line)
         return status
 
@@ -81,12 +73,12 @@ class Follower:
 
     def _look(self) -> int | None:
         over = ended(self._reports)
-        self.report_ended(self._state.ends_here(over))
-        noted = set(self._state.failed)
-        status = self._state.look(over, self._running.seconds(), time.monotonic_ns())
-        for rank, incarnation in self._state.failed.keys() - noted:
+        self.report_ended(self.state.ends_here(over))
+        noted = set(self.state.failed)
+        status = self.state.look(over, self._running.seconds(), time.monotonic_ns())
+        for rank, incarnation in self.state.failed.keys() - noted:
             with contextlib.suppress(OSError):  # for `malt status`
-                append(self._folder, Event(Kind.FAILED, rank, "", self._state.failed[rank, incarnation]))
+                append(self._folder, Event(Kind.FAILED, rank, "", self.state.failed[rank, incarnation]))
         if status is None:
             over |= self._reports.ranks(Kind.FINISHED)
             self._watch({rank: one for rank, one in processes(self._reports).items() if rank not in over})
@@ -95,7 +87,7 @@ class Follower:
     def _watch(self, running: Mapping[int, Process]) -> None:
         """End the ranks that are stopped. In a session the ranks do it themselves, as long as one of them runs."""
         patience_s = _ALL_STOPPED_S if all(map(is_stopped, running.values())) else None
-        if not self._state.has_begun:
+        if not self.state.has_begun:
             patience_s = SUSPECT_AFTER_S
         if self._ranks == 1 or patience_s is None:  # nobody waits for a single rank: it may stay stopped
             self._watched = None

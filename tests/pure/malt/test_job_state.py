@@ -19,6 +19,7 @@ from dstorm.membership.processes import this_process
 from dstorm.transports import shm_space
 from malt.launch.reports.follower import Follower
 from malt.launch.reports.job_state import ends_inside_mpi, failed_with
+from malt.launch.streams.display import say
 from malt.runner.events import Stream
 from malt.watch import ranks as watched
 
@@ -92,7 +93,7 @@ def called(folder, **reports):
     for kind, ranks in reports.items():
         for rank in ranks:
             add(folder, f"{kind}-{rank}")
-    return Follower(folder, 2).status()
+    return Follower(Stream(folder), 2).status()
 
 
 def test_the_job_goes_on_while_a_rank_is_alive(tmp_path, ended):
@@ -120,13 +121,13 @@ def test_the_status_of_a_failed_rank_counts_once_all_have_failed(tmp_path, ended
 def test_a_failure_before_the_session_is_reported_once_the_others_do_not_come(tmp_path, ended, capsys, patience):
     add(tmp_path, "started-0", here())
     add(tmp_path, "started-1", ended)
-    state = Follower(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() is None
     patience.pass_(50, state)
     assert state.status() is None
     patience.pass_(11, state)
     assert state.status() == 1
-    state.say_early_failures()
+    say(state.state.early_failures())
     assert capsys.readouterr().err == "malt run: rank 1 died before the session began\n"
 
 
@@ -136,7 +137,7 @@ def test_a_rank_that_left_early_has_not_ended_well_if_the_others_fail(tmp_path, 
 
 
 def test_a_rank_that_is_alone_may_stay_stopped(tmp_path, stopped, patience):
-    state = Follower(tmp_path, 1)
+    state = Follower(Stream(tmp_path), 1)
     for _ in range(3):
         assert state.status() is None
         patience.pass_(10, state)
@@ -154,7 +155,7 @@ def test_where_all_have_failed_the_status_is_that_of_the_first(tmp_path, ended, 
 
 
 def test_a_rank_that_was_killed_first_counts_as_the_first(tmp_path, ended):
-    state = Follower(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     for name, text in {"started-0": ended, "started-1": here(), "ready-0": "", "ready-1": ""}.items():
         add(tmp_path, name, text)
     assert state.status() is None
@@ -168,9 +169,9 @@ def test_if_all_end_by_themselves_none_failed_early(tmp_path, ended, capsys):
         add(tmp_path, f"left-{rank}", "3")
     add(tmp_path, "started-0", ended)
     add(tmp_path, "started-1", ended)
-    state = Follower(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() == 3
-    state.say_early_failures()
+    say(state.state.early_failures())
     assert capsys.readouterr().err == ""
 
 
@@ -179,29 +180,29 @@ def test_a_rank_that_had_come_is_not_waited_for(tmp_path, ended, patience, repor
     add(tmp_path, "started-0", here())
     add(tmp_path, "started-1", ended)
     add(tmp_path, reports)
-    state = Follower(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() is None
     patience.pass_(60, state)
     assert state.status() is None
-    state.say_early_failures()
+    say(state.state.early_failures())
     assert capsys.readouterr().err == ""
 
 
 def test_a_rank_that_never_starts_is_reported(tmp_path, capsys, patience):
     add(tmp_path, "started-0", here())
-    state = Follower(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() is None
     patience.pass_(59, state)
     assert state.status() is None
     patience.pass_(2, state)
     assert state.status() == 1
-    state.say_early_failures()
+    say(state.state.early_failures())
     assert capsys.readouterr().err == "malt run: rank 1 said nothing for 60 s\n"
 
 
 def test_time_while_the_launcher_is_stopped_does_not_count(tmp_path, patience):
     add(tmp_path, "started-0", here())
-    state = Follower(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() is None
     patience.pass_(1000)
     assert state.status() is None
@@ -214,7 +215,7 @@ def test_a_stopped_rank_is_killed_if_no_other_rank_would(tmp_path, stopped, ende
     add(tmp_path, "came-1", "session 1")
     if ready:
         add(tmp_path, "ready-1")
-    state = Follower(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() is None
     patience.pass_(3, state)
     assert state.status() is None
@@ -232,7 +233,7 @@ def test_a_stopped_rank_is_killed_if_no_other_rank_would(tmp_path, stopped, ende
 def test_a_rank_stopped_before_the_session_has_its_time_anew_in_it(tmp_path, stopped, ended, patience):
     add(tmp_path, "started-1", ended)
     add(tmp_path, "came-1", "session 1")
-    state = Follower(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() is None
     patience.pass_(1, state)
     add(tmp_path, "ready-1")
@@ -252,7 +253,7 @@ def test_a_rank_elsewhere_that_has_finished_closes_files_until_it_has_ended(tmp_
     """Where its host is not heard of, it is not waited for."""
     for name in ("elsewhere-0", "elsewhere-1", "finished-1", *reports):
         add(tmp_path, name)
-    assert Follower(tmp_path, 2, is_spread=True).is_ending(unreached) == is_ending
+    assert Follower(Stream(tmp_path), 2, is_spread=True).is_ending(unreached) == is_ending
 
 
 def test_before_any_report(tmp_path):
@@ -271,7 +272,7 @@ def test_what_a_session_left_in_memory_is_removed(tmp_path):
     path.write_text("")
     folder = tmp_path / (tmp_path.name + "-a-job")
     folder.mkdir()
-    Follower(folder, 2).clean()
+    Follower(Stream(folder), 2).clean()
     assert not path.exists()
 
 
@@ -310,18 +311,18 @@ def test_a_rank_may_end_at_any_moment_while_the_launcher_reads(how, has_begun, t
         with monkeypatch.context() as patched:
             patched.setattr(Stream, "fresh", lambda self: (read(), real(self)))  # noqa: B023
             patched.setattr(watched, "has_ended", lambda process: (read(), not left)[1])  # noqa: B023
-            state = Follower(folder, 1, is_spread=elsewhere)
+            state = Follower(Stream(folder), 1, is_spread=elsewhere)
             assert state.status() in (None, status), moments
             reads = 7
             assert state.status() == status, moments
-            state.say_early_failures()
+            say(state.state.early_failures())
         assert capsys.readouterr().err == ""
 
 
 def test_a_rank_that_was_wrongly_found_ended_is_not_reported(tmp_path, monkeypatch, capsys):
     for rank in (0, 1):
         add(tmp_path, f"started-{rank}", here())
-    state = Follower(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     with monkeypatch.context() as patched:
         patched.setattr(watched, "has_ended", lambda process: True)
         add(tmp_path, "finished-0")
@@ -329,7 +330,7 @@ def test_a_rank_that_was_wrongly_found_ended_is_not_reported(tmp_path, monkeypat
     assert state.status() is None
     add(tmp_path, "status-1", "1")
     assert state.status() == 1
-    state.say_early_failures()
+    say(state.state.early_failures())
     assert capsys.readouterr().err == ""
 
 
@@ -339,7 +340,7 @@ def test_files_that_are_cleaned_away_are_remembered(tmp_path, ended, patience):
     add(tmp_path, "started-0", here())
     add(tmp_path, "started-1", ended)
     add(tmp_path, "ready-100")
-    state = Follower(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() is None
     files = list(tmp_path.glob("*-*"))
     assert len(files) == 3
@@ -364,7 +365,7 @@ def test_files_that_are_cleaned_away_are_remembered(tmp_path, ended, patience):
 def test_status_0_of_mpiexec_is_checked(names, is_spread, status, line, tmp_path, capsys):
     for name in names:
         add(tmp_path, name, here())
-    assert Follower(tmp_path, 2, is_spread).end() == status
+    assert Follower(Stream(tmp_path), 2, is_spread).end() == status
     reports = capsys.readouterr().err
     assert reports.startswith(line) and reports.count("\n") == bool(line)
 
@@ -372,36 +373,36 @@ def test_status_0_of_mpiexec_is_checked(names, is_spread, status, line, tmp_path
 def test_ranks_elsewhere_end_well_or_fail(tmp_path, ended):
     reports = {"started": {0: here()}, "ready": [0], "elsewhere": [1, 2], "finished": [0, 1]}
     called(tmp_path, **reports)
-    assert Follower(tmp_path, 3, is_spread=True).status() is None
+    assert Follower(Stream(tmp_path), 3, is_spread=True).status() is None
     add(tmp_path, "ended-1")
-    assert Follower(tmp_path, 3, is_spread=True).status() is None
+    assert Follower(Stream(tmp_path), 3, is_spread=True).status() is None
     add(tmp_path, "ended-2")
-    assert Follower(tmp_path, 3, is_spread=True).status() == 0
+    assert Follower(Stream(tmp_path), 3, is_spread=True).status() == 0
 
 
 def test_a_stopped_rank_elsewhere_is_not_waited_for(tmp_path):
     reports = {"started": {0: here()}, "ready": [0], "elsewhere": [1], "finished": [0]}
     assert called(tmp_path, **reports) is None
     add(tmp_path, "lost-1")
-    assert Follower(tmp_path, 2, is_spread=True).status() == 0
+    assert Follower(Stream(tmp_path), 2, is_spread=True).status() == 0
 
 
 def test_a_failure_elsewhere_before_the_session_is_reported(tmp_path, capsys, patience):
     add(tmp_path, "started-0", here())
     for name in ("elsewhere-1", "ended-1"):
         add(tmp_path, name)
-    state = Follower(tmp_path, 2, is_spread=True)
+    state = Follower(Stream(tmp_path), 2, is_spread=True)
     assert state.status() is None
     patience.pass_(61, state)
     assert state.status() == 1
-    state.say_early_failures()
+    say(state.state.early_failures())
     assert "rank 1 died" in capsys.readouterr().err
 
 
 def test_hosts_may_start_one_after_another(tmp_path, patience):
     add(tmp_path, "started-0", here())
     add(tmp_path, "elsewhere-1")
-    state = Follower(tmp_path, 3, is_spread=True)
+    state = Follower(Stream(tmp_path), 3, is_spread=True)
     assert state.status() is None
     patience.pass_(50, state)
     assert state.status() is None
@@ -411,7 +412,7 @@ def test_hosts_may_start_one_after_another(tmp_path, patience):
 
 def test_ranks_that_cannot_connect_are_left_to_mpiexec(tmp_path, patience):
     add(tmp_path, "started-0", here())
-    state = Follower(tmp_path, 2, is_spread=True)
+    state = Follower(Stream(tmp_path), 2, is_spread=True)
     assert state.status() is None
     patience.pass_(100, state)
     assert state.status() is None
@@ -421,7 +422,7 @@ def test_ranks_that_cannot_connect_are_left_to_mpiexec(tmp_path, patience):
 
 
 def test_a_rank_that_has_ended_well_may_take_time_to_close_files(tmp_path, ended):
-    state = Follower(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     assert not called(tmp_path, started={0: here(), 1: ended}, finished=[1]) and not state.is_ending()
     add(tmp_path, "finished-0")
     assert state.is_ending()
@@ -446,17 +447,17 @@ def test_ranks_that_ended_inside_mpi(inside, mpiexec, status, line, tmp_path):
 
 
 def test_a_rank_that_was_started_again_has_not_ended(tmp_path, ended):
-    state = Follower(tmp_path, 3)
+    state = Follower(Stream(tmp_path), 3)
     for rank, process in enumerate((here(), here(), ended)):
         add(tmp_path, f"started-{rank}", process)
     add(tmp_path, "finished-0")
-    assert state.status() is None and state.members() == {1} and "failed-2" in reported(tmp_path)
+    assert state.status() is None and state.state.members == {1} and "failed-2" in reported(tmp_path)
     add(tmp_path, "again-2", "1")
     add(tmp_path, "started-2", here())
-    assert state.status() is None and state.members() == {1}  # it is on its way
+    assert state.status() is None and state.state.members == {1}  # it is on its way
     add(tmp_path, "ready-2")
     add(tmp_path, "finished-1")
-    assert state.status() is None and state.members() == {2} and not (tmp_path / "ending").exists()
+    assert state.status() is None and state.state.members == {2} and not (tmp_path / "ending").exists()
     add(tmp_path, "again-2", "2")  # and nobody is left whom it could join
     add(tmp_path, "started-2", here())
     assert state.status() == 0 and (tmp_path / "ending").exists()
@@ -464,7 +465,7 @@ def test_a_rank_that_was_started_again_has_not_ended(tmp_path, ended):
 
 @pytest.mark.parametrize("is_ready", [False, True])
 def test_a_job_of_ranks_that_all_failed_ends_although_some_were_started_again(is_ready, tmp_path, ended):
-    state = Follower(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     assert called(tmp_path, started={0: here(), 1: ended}) is None
     add(tmp_path, "again-1", "1")
     add(tmp_path, "started-1", here())
@@ -472,14 +473,14 @@ def test_a_job_of_ranks_that_all_failed_ends_although_some_were_started_again(is
     if is_ready:
         add(tmp_path, "ready-1")
     add(tmp_path, "started-0", ended)
-    state = Follower(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() == (None if is_ready else 1)
 
 
 def test_of_a_rank_that_was_started_again_the_present_incarnation_is_lost(tmp_path):
     for name in ("elsewhere-0", "elsewhere-1", "finished-0"):
         add(tmp_path, name)
-    state = Follower(tmp_path, 2, is_spread=True)
+    state = Follower(Stream(tmp_path), 2, is_spread=True)
     add(tmp_path, "again-1", "1")
     add(tmp_path, "ready-1")
     assert state.status() is None
@@ -490,7 +491,7 @@ def test_of_a_rank_that_was_started_again_the_present_incarnation_is_lost(tmp_pa
 
 def test_ranks_elsewhere_are_told_which_incarnations_have_ended_here(tmp_path, ended):
     told = []
-    state = Follower(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     state.report_ended = told.append
     add(tmp_path, "started-0", here())
     for life, seen in enumerate(({}, {0: 0}, {0: 1})):

@@ -21,6 +21,7 @@ from malt.launch.hosts.plain import keepers as module
 from malt.launch.hosts.plain.keepers import Keepers
 from malt.launch.reports.follower import Follower
 from malt.runner import reporting
+from malt.runner.events import Stream
 
 pytestmark = pytest.mark.serial
 
@@ -71,7 +72,7 @@ FAILURES = {
 def test_a_host_whose_ranks_cannot_start_ends_the_job(text, start, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "START_S", 1.0)
     monkeypatch.setattr(module, "_UNHEARD_S", 0.1)
-    keepers, state = start(text), Follower(tmp_path, 2, is_spread=True)
+    keepers, state = start(text), Follower(Stream(tmp_path), 2, is_spread=True)
     wait_for(lambda: job._status_of_part(state, keepers) == 1)
     assert job._status_of_part(state, keepers) == 1
     assert capsys.readouterr().err == f"malt run: {FAILURES[text]}\n"
@@ -175,7 +176,7 @@ def test_a_host_that_was_given_up_stays_so(start, tmp_path, monkeypatch, capsys)
     """It is heard of again before the launcher has ended: its ranks go on, and nothing there is ended."""
     monkeypatch.setattr(module, "SILENT_S", 0.1)
     keepers = start("say('folder', '/var/tmp/malt-x'); say('started', 7); sys.stdin.read()")
-    state = Follower(tmp_path, 2, is_spread=True)
+    state = Follower(Stream(tmp_path), 2, is_spread=True)
     wait_for(lambda: job._status_of_part(state, keepers) == 1)
     words = keepers.last_words
     assert "rank 1 may go on on host b, and print to /var/tmp/malt-x/printed-* there" in words

@@ -19,6 +19,7 @@ from malt.launch.reports.follower import Follower
 from malt.resilience import start as start_of_session
 from malt.resilience.party import Party
 from malt.runner import reporting
+from malt.runner.events import Stream
 from malt.runner.program import FAILURE_DIR, JOB_DIR
 
 pytestmark = pytest.mark.serial
@@ -37,7 +38,7 @@ def job(tmp_path, monkeypatch):
 
     def run(ranks, program, is_away):
         with contextlib.closing(ControlServer(ours, KEY)) as server:
-            state = Follower(ours, ranks, is_spread=True)
+            state = Follower(Stream(ours), ranks, is_spread=True)
             state.report_ended = server.tell
             folder = str(theirs if is_away else ours)
             words = [sys.executable, STARTER, ",".join(map(str, range(ranks))), str(ranks), "-c", program]

@@ -35,6 +35,7 @@ from malt.launch.hosts.remote import RemoteHosts, Unreachable
 from malt.launch.hosts.shell import remote_shell
 from malt.launch.hosts.variables import travelling
 from malt.launch.mpi_library import LaunchError, Library
+from malt.runner.events import Stream
 
 pytestmark = pytest.mark.serial
 ELSEWHERE = ["another boot", 1]
@@ -197,7 +198,7 @@ def test_ranks_that_still_close_files_have_not_ended(hosts, tmp_path):
     here.mkdir()
     for name in ("started-0", "finished-0", "finished-1"):
         add(here, name)
-    ending = Ending(here, 2, hosts, Traces(str(here)))
+    ending = Ending(Stream(here), 2, hosts, Traces(str(here)))
     text = f"import fcntl, os\nfile = open({str(here / LOCK.format(0))!r}, 'w')\nfcntl.lockf(file, fcntl.LOCK_EX)"
     rank = subprocess.Popen(
         [sys.executable, "-c", f"{text}\nprint('locked', flush=True)\ninput()"], stdin=subprocess.PIPE,
