@@ -12,7 +12,8 @@ import malt
 doomed, life = int(sys.argv[1]), int(os.environ.get("MALT_INCARNATION", "0"))
 malt.init(deadline_s=30)
 print("folder", os.environ["MALT_JOB_DIR"], flush=True)
-print("ready", malt.rank(), os.path.exists(f"{os.environ['MALT_JOB_DIR']}/ready-{malt.rank()}"), flush=True)
+with open(f"{os.environ['MALT_JOB_DIR']}/events-{malt.rank()}") as events:
+    print("ready", malt.rank(), '"ready"' in events.read().rpartition('"again"')[2], flush=True)
 came = []
 malt.on_join(came.append)
 w = {"a": np.zeros(100_000, np.float32), "n": np.array([malt.rank()])}

@@ -87,6 +87,13 @@ def handles(process: Process, number: int) -> bool:
     return False
 
 
+def send(process: Process, number: int) -> None:
+    """Send signal `number` to a process, if it has not ended."""
+    if not has_ended(process):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.number, number)
+
+
 class ProcessMonitor:
     """A monitor of the processes of some ranks, by rank. Processes that this one cannot see are never reported."""
 

@@ -24,14 +24,15 @@ from malt.launch.processes.departure import Departure
 from malt.launch.processes.signals import Signals
 from malt.launch.processes.supervisor import Supervised
 from malt.launch.reports.control import ControlServer
-from malt.launch.reports.job_state import JobState, failed_with, report_ends_inside_mpi, written
+from malt.launch.reports.follower import Follower
+from malt.launch.reports.job_state import ends_inside_mpi, failed_with
 from malt.launch.reports.observer import Observer
 from malt.launch.streams.display import say
 from malt.launch.streams.output import Output
+from malt.runner.events import History, Kind, Stream
 from malt.runner.program import FAILURE_DIR, JOB_DIR, SESSION_BASE
 from malt.runner.reporting import CONTROL_SERVER, KEY
 from malt.watch import jobs
-from malt.watch.ranks import ranks_with
 
 REMOTE_SESSION_BASE = "PRTE_MCA_prte_remote_tmpdir_base"
 """The same as SESSION_BASE, for the other hosts, on which the folder of the job has the same name."""
@@ -76,13 +77,14 @@ def run(
     _allow_files(line)
     # With --survive other hosts are left to themselves: a part without the launcher may go on.
     with Signals() as signals, remote.folder(is_watched=not line.survives) as folder:
-        state = JobState(folder, line.ranks, line.is_spread) if line.survives else None
+        reports = Stream(folder)
+        follower = Follower(reports, line.ranks, line.is_spread) if line.survives else None
         _check_space(folder, line.ranks)
         with _writing_to(folder):
             jobs.publish(folder, line.ranks, line.program)
-        control_server, endpoint = _server(folder, line, state)
+        control_server, endpoint = _server(folder, line, follower)
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
-        departure = Departure(folder, line.ranks, line.is_spread, state is not None, control_server)
+        departure = Departure(reports, line.ranks, line.is_spread, follower is not None, control_server)
         output = Output(folder, line.ranks, line.display)
         traces = Traces(str(folder))
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output, remote.processes(),
@@ -95,8 +97,8 @@ def run(
         observer = Observer(folder, line.ranks, line.program, output, line.display.view)
         observer.start()
         striker.start()
-        ending = Ending(folder, line.ranks, remote, traces) if remote else None
-        failure, is_ending = _ends(folder, state, ending, away)
+        ending = Ending(reports, line.ranks, remote, traces) if remote else None
+        failure, is_ending = _ends(reports, follower, ending, away)
         status = job.wait(failure, is_ending, lambda: ending is not None and ending.is_cut_off)
         away.collect(status, lambda: signals.times > 1)
         banners = output.close(observer.close())
@@ -104,12 +106,12 @@ def run(
             control_server.close()
         away.end()
         remote.clean()
-        status, is_printed = _settled(status, line, folder, state, signals.first is not None)
-        if state is not None or status != 0 or (ending is not None and ending.is_forced):
+        status, is_printed = _settled(status, line, reports.read(), follower, signals.first is not None)
+        if follower is not None or status != 0 or (ending is not None and ending.is_forced):
             job.kill_leftovers()  # children of failed ranks
             traces.remove()
         say(striker.close(status))
-        _say_why(status, folder, state, signals.first, b"" if is_printed else banners)
+        _say_why(status, reports.read(), follower, signals.first, b"" if is_printed else banners)
         say(away.last_words)
     is_done = status == 0 and output.has_lost()
     return End(status or int(is_done), signals.first is not None, away.are_left, is_done)
@@ -145,19 +147,19 @@ def _writing_to(folder: Path) -> Iterator[None]:
         raise LaunchError(f"nothing can be written to {folder.parent}: {error.strerror}: {_REMEDY}") from None
 
 
-def _server(folder: Path, line: Line, state: JobState | None) -> tuple[ControlServer | None, str]:
+def _server(folder: Path, line: Line, follower: Follower | None) -> tuple[ControlServer | None, str]:
     """The control server, and its endpoint, where ranks of several hosts may fail; else None, and "".
 
     Ranks on all hosts find the key of the job in its folder there.
     """
-    if state is None or not line.is_spread:
+    if follower is None or not line.is_spread:
         return None, ""
     key = handshake.new_key()
     file = os.open(folder / KEY, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
     with _writing_to(folder), open(file, "w", encoding="utf-8") as text:
         text.write("\n".join([key, *line.hosts]))
     made = ControlServer(folder, key, line.hosts)
-    state.report_ended = made.tell
+    follower.report_ended = made.tell
     return made, made.endpoint(os.uname().nodename)
 
 
@@ -174,27 +176,27 @@ def _variables(line: Line, environ: Mapping[str, str], folder: str, has_hosts: b
 
 
 def _ends(
-    folder: Path, state: JobState | None, ending: Ending | None, away: Away
+    reports: Stream, follower: Follower | None, ending: Ending | None, away: Away
 ) -> tuple[Callable[[], int | None], Callable[[], bool]]:
     """The arguments of Supervised.wait: what tells the status, and whether ranks still run to their end."""
-    if state is not None and away:
-        return partial(_status_of_part, state, away), lambda: state.is_ending(away.unreached())
-    if state is not None:
-        return state.status, state.is_ending
-    return (partial(failed_with, folder) if ending is None else ending.status), bool
+    if follower is not None and away:
+        return partial(_status_of_part, follower, away), lambda: follower.is_ending(away.unreached())
+    if follower is not None:
+        return follower.status, follower.is_ending
+    return (lambda: failed_with(reports.read())) if ending is None else ending.status, bool
 
 
-def _status_of_part(state: JobState, away: Away) -> int | None:
+def _status_of_part(follower: Follower, away: Away) -> int | None:
     """The status of a job that may go on without this host, or None while it runs.
 
     Where ranks of a host cannot start, none can meet the others: the job ends at once.
     """
-    if away.is_over or away.have_failed(state.heard()):
+    if away.is_over or away.have_failed(follower.heard()):
         return 1
-    status = state.status()
+    status = follower.status()
     away.stop_starting()
-    if status is None and not state.is_any_here() and away.is_cut_off(state.members()):
-        away.leave(state.members())
+    if status is None and not follower.is_any_here() and away.is_cut_off(follower.state.members):
+        away.leave(follower.state.members)
         return 1
     return status
 
@@ -204,48 +206,50 @@ def _passed(ours: Mapping[str, str]) -> dict[str, str]:
     return {name: ours[name] for name in travelling(ours)}
 
 
-def _settled(status: int, line: Line, folder: Path, state: JobState | None, is_signalled: bool) -> tuple[int, bool]:
+def _settled(
+    status: int, line: Line, reports: History, follower: Follower | None, is_signalled: bool
+) -> tuple[int, bool]:  # fmt: skip
     """The status of a job whose mpiexec has ended with `status`, and whether it is printed how ranks have ended it."""
-    if state is not None:
-        status = status or state.end()
-        state.clean()
+    if follower is not None:
+        status = status or follower.end()
+        follower.clean()
     elif not is_signalled:
-        status += 128 * (line.forwards_signals and _was_killed(folder, status))
-        return report_ends_inside_mpi(folder, status)
+        status += 128 * (line.forwards_signals and _was_killed(reports, status))
+        status, why = ends_inside_mpi(reports, status)
+        say(why)
+        return status, bool(why)
     return status, False
 
 
-def _was_killed(folder: Path, status: int) -> bool:
+def _was_killed(reports: History, status: int) -> bool:
     """Whether `status` is the number of a signal that has killed a rank. A rank that exits by itself reports that."""
-    return status in _KILLING and failed_with(folder) is None and not ranks_with(folder, "quit")
+    return status in _KILLING and failed_with(reports) is None and not reports.ranks(Kind.QUIT)
 
 
-def _say_why(status: int, folder: Path, state: JobState | None, number: int | None, banners: bytes) -> None:
+def _say_why(status: int, reports: History, follower: Follower | None, number: int | None, banners: bytes) -> None:
     """Print why a job has failed: what a rank or the signal `number` has left, or else the `banners` of MPI."""
-    why = (_notified(folder, number) or first_failure(folder)) if status != 0 else ""
+    why = (_notified(reports, number) or first_failure(reports)) if status != 0 else ""
     if not why:
         say(banners.decode(errors="replace"))
-    if status != 0 and state is not None and number is None:
-        state.report_early_failures()
+    if status != 0 and follower is not None and number is None:
+        say(follower.state.early_failures())
     say(why)
 
 
-def first_failure(folder: Path) -> str:
-    """Return the text that ends the output: the oldest of the files rank-<r>.txt in `folder`, or "" without one."""
-    failures = sorted(folder.glob("rank-*.txt"), key=written)
-    if not failures:
+def first_failure(reports: History) -> str:
+    """Return the text that ends the output: the oldest traceback, or "" without one. Pure."""
+    traces = {rank: text.rstrip() for rank, text in reports.texts(Kind.TRACEBACK).items()}
+    if not traces:
         return ""
-    traces = [path.read_text(encoding="utf-8", errors="replace").rstrip() for path in failures]
-    same = [path for path, trace in zip(failures, traces, strict=True) if trace == traces[0]]
-    equal = sorted(int(path.stem.removeprefix("rank-")) for path in same)
-    first = f", the first of {len(failures)} ranks," if len(failures) > len(equal) else ""
-    return f"\nmalt run: rank{'s'[: len(equal) - 1]} {', '.join(map(str, equal))}{first} failed:\n{traces[0]}\n"
+    oldest = next(iter(traces.values()))
+    equal = sorted(rank for rank, trace in traces.items() if trace == oldest)
+    first = f", the first of {len(traces)} ranks," if len(traces) > len(equal) else ""
+    return f"\nmalt run: rank{'s'[: len(equal) - 1]} {', '.join(map(str, equal))}{first} failed:\n{oldest}\n"
 
 
-def _notified(folder: Path, number: int | None) -> str:
+def _notified(reports: History, number: int | None) -> str:
     """The text that ends the output of a job that a signal has ended: where rank 0 was, or "" without a signal."""
-    if number is None or any(folder.glob("rank-*.txt")):
+    if number is None or reports.ranks(Kind.TRACEBACK):
         return ""
-    at = folder / "at-0.txt"
-    where = f"; {at.read_text(encoding='utf-8', errors='replace')}" if at.exists() else ""
+    where = "".join(f"; {text}" for text in reports.texts(Kind.WAS_AT).values())
     return f"malt run: ended by {signal.Signals(number).name}{where}\n"

@@ -222,7 +222,7 @@ def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) 
     Those with which they have begun: this rank may have been started again.
     """
     name = f"{ranks.rank}.{ranks.incarnation}" if ranks.incarnation else ranks.rank
-    reporting.report(PUBLISHED.format(session, name), json.dumps(mine))
+    reporting.publish(PUBLISHED.format(session, name), json.dumps(mine))
     found: dict[int, Any] = {}
     waited = Stopwatch()
     while missing := [other for other in range(ranks.size) if other not in found]:

@@ -2,9 +2,8 @@
 
 The files are in the folder of the job:
 
-started-<rank>         the process of the rank (malt/runner/program.py)
-<session>-came-<rank>  the rank has come; the file holds the bytes of shared memory that it has free
-<session>-members      the ranks that begin the session, and the bytes of each
+events-<rank>      among others: the rank has come (malt/runner/events.py)
+<session>-members  the ranks that begin the session, and the bytes of each
 
 The last is written once and as a whole, by the first rank that sees that each other rank has come or has failed. It is
 made as a hard link to a file of that rank, which fails if there is one already. So all live ranks agree, whichever
@@ -17,13 +16,14 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from dstorm.errors import DeadlinePassed
 from dstorm.stopwatch import Stopwatch
 from malt.runner import reporting
+from malt.runner.events import Kind, Stream, append, event
 
 _POLL_S = 0.002
 
@@ -51,11 +51,11 @@ class Rendezvous:
         It returns once every rank has come or is among those of find_failed(). `nbytes`: the bytes of shared memory
         that this rank has free. DeadlinePassed: after `deadline_s` seconds ranks are missing and have not failed.
         """
-        self._write(f"came-{self._rank}", str(nbytes))
-        waited = Stopwatch()
+        append(self._folder, event(Kind.CAME, self._rank, f"{self._session} {nbytes}"))
+        waited, reports = Stopwatch(), Stream(self._folder)
         while (members := self.members()) is None:
-            came = {rank for rank in range(self._size) if self._path(f"came-{rank}").exists()}
-            missing = set(range(self._size)) - came - set(find_failed())
+            came = self._came(reports.read().texts(Kind.CAME))
+            missing = set(range(self._size)) - came.keys() - set(find_failed())
             if not missing:
                 self._decide(came)
             elif waited.seconds() > deadline_s:
@@ -64,11 +64,15 @@ class Rendezvous:
                 time.sleep(_POLL_S)
         return members
 
-    def _decide(self, came: Collection[int]) -> None:
+    def _came(self, texts: Mapping[int, str]) -> dict[int, int]:
+        """The ranks that have come to this session, of those that have come to any, and the bytes of each."""
+        words = {rank: text.split() for rank, text in texts.items()}
+        return {rank: int(nbytes) for rank, (session, nbytes) in words.items() if session == self._session}
+
+    def _decide(self, came: Mapping[int, int]) -> None:
         """Make `came` the members, unless another rank has decided before."""
-        ranks = sorted(came)
-        nbytes = min(int(self._path(f"came-{rank}").read_text()) for rank in ranks)
-        mine = self._write(f"members-by-{self._rank}", json.dumps([ranks, nbytes]))
+        mine = self._path(f"members-by-{self._rank}")
+        reporting.write(mine, json.dumps([sorted(came), min(came.values())]))
         with contextlib.suppress(FileExistsError):
             os.link(mine, self._path("members"))
 
@@ -82,8 +86,3 @@ class Rendezvous:
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{self._session}-{name}"
-
-    def _write(self, name: str, text: str) -> Path:
-        path = self._path(name)
-        reporting.write(path, text)
-        return path

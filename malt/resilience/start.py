@@ -25,10 +25,11 @@ from malt.resilience.newcomer import Newcomer, offer
 from malt.resilience.party import NO_MPI, SESSION, Party, party
 from malt.resilience.rendezvous import Rendezvous
 from malt.runner import exits, reporting
+from malt.runner.events import Kind, Stream
 from malt.runner.leaving import is_leaving
 from malt.runner.program import JOB_DIR
-from malt.runner.reporting import is_connected, report_to
-from malt.watch.ranks import started
+from malt.runner.reporting import is_connected
+from malt.watch.ranks import processes
 from malt.world.endings import TolerantEnding
 from malt.world.world import World
 
@@ -71,9 +72,9 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
     opened = World(made, deadline_s, ending=TolerantEnding())
     if (barrier := made.rejoining) is not None:
         barrier.offer = partial(offer, opened)
-        opened.newcomer = Newcomer(made, barrier, _report_ready) if opened.is_outside else None
+        opened.newcomer = Newcomer(made, barrier, partial(reporting.report, Kind.READY)) if opened.is_outside else None
     if opened.newcomer is None:  # else its session begins once the others admit it
-        _report_ready()
+        reporting.report(Kind.READY)
     made.view.subscribe(lambda change: report(opened, made, change, monitor))
     return opened
 
@@ -106,11 +107,6 @@ def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Surviv
             raise RuntimeError("ranks have failed in the session before: no new one can begin, start a new job")
         made = hosts.transport(session, ranks, deadline_s, suspect_after_s)
     return made
-
-
-def _report_ready() -> None:
-    """Report to the launcher that the session has begun for this rank. Local."""
-    report_to(os.environ.get(JOB_DIR), f"ready-{reporting.rank()}", "")
 
 
 def check_asked(survive: bool, world: World) -> None:
@@ -150,12 +146,12 @@ def _of_one_host(
 ) -> tuple[SurvivingTransport, ProcessMonitor]:
     """The transport and process monitor of ranks of one host. Collective."""
     place = OneHost(ranks.rank, ranks.size, NO_MPI)
-    waited = Stopwatch()
-    while missing := set(range(ranks.size)) - (processes := started(folder)).keys():
+    waited, reports = Stopwatch(), Stream(folder)
+    while missing := set(range(ranks.size)) - (started := processes(reports.read())).keys():
         if waited.seconds() > deadline_s:
             raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))
         time.sleep(_POLL_S)
-    others = {rank: process for rank, process in processes.items() if rank != place.rank}
+    others = {rank: process for rank, process in started.items() if rank != place.rank}
     monitor = ProcessMonitor(others, place.clock, suspect_after_s)
     arrived = Rendezvous(folder, session, place.rank, place.size).come(
         shm_space.share_nbytes(place.size), monitor.find_failed, deadline_s
@@ -177,12 +173,11 @@ def _of_one_host(
 
 
 def _reason(world: World, rank: int) -> str:
-    """Why `rank` has failed, as far as files in the folder of the job show."""
-    left = Path(os.environ[JOB_DIR], f"left-{rank}")
-    try:
-        return "it has failed" if int(left.read_text()) else "it has ended before the others"
-    except (OSError, ValueError):
+    """Why `rank` has failed, as far as the folder of the job shows."""
+    left = Stream(os.environ[JOB_DIR]).read().get(Kind.LEFT, rank)
+    if left is None:
         return "its process has ended"
+    return "it has ended before the others" if left.text == "0" else "it has failed"
 
 
 def _eviction(world: World, rank: int) -> str:
@@ -227,7 +222,7 @@ def _report_failed(
             world.failures.reasons[rank] = _eviction(world, rank)
     if not _is_on_one_host():
         for rank in fresh:  # the launcher may not see them
-            report_to(os.environ[JOB_DIR], f"lost-{rank}", str(fresh[rank]))
+            reporting.report(Kind.LOST, str(fresh[rank]), rank)
     lost = world.failures.lost.keys() - world.failures.back.keys()
     alive = sorted(set(range(world.size)) - lost)  # some of them may have finished by now
     if world.rank == alive[0] and not is_leaving():

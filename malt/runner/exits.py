@@ -19,12 +19,12 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
+from malt.runner.events import Kind
 from malt.runner.leaving import flush, is_leaving, skip_mpi_finalize
-from malt.runner.program import JOB_DIR, status_of
-from malt.runner.reporting import report_to, report_traceback
+from malt.runner.program import status_of
+from malt.runner.reporting import report, report_traceback
 
 _abort: Callable[[int], None] | None = None
-_rank = 0
 _hooked = False
 _has_left = False
 _last_exit: _Exit | None = None
@@ -35,15 +35,15 @@ _DRAIN_S = 0.1
 """How long output may take to get through: MPICH's process manager drops it when it is asked to abort."""
 
 
-def end_job_on_failure(abort: Callable[[int], None], rank: int) -> None:
-    """Make a failure of this process, `rank`, call abort(status), which ends the job, from here on. Local."""
-    global _abort, _rank, _hooked
+def end_job_on_failure(abort: Callable[[int], None]) -> None:
+    """Make a failure of this process call abort(status), which ends the job, from here on. Local."""
+    global _abort, _hooked
     if not _hooked:
         _hooked = True
         sys.excepthook = _after(sys.excepthook)
         threading.excepthook = _after_thread(threading.excepthook)
         _note_exits()
-    _abort, _rank = abort, rank
+    _abort = abort
 
 
 def become_child() -> None:
@@ -82,7 +82,7 @@ def leave_on_failure(depart: Callable[[], object]) -> None:
 
 def leave(status: int) -> None:
     """End this process alone. The launcher needs its status if all fail."""
-    report_to(os.environ.get(JOB_DIR), f"left-{_rank}", str(status))
+    report(Kind.LEFT, str(status))
     os._exit(status or 1)
 
 
@@ -90,7 +90,7 @@ def leave_early() -> None:
     """Report that this rank departs before the others, as its program has ended well. Local."""
     global _has_left
     _has_left = True
-    report_to(os.environ.get(JOB_DIR), f"left-{_rank}", "0")
+    report(Kind.LEFT, "0")
 
 
 def has_left() -> bool:

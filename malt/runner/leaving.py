@@ -1,12 +1,12 @@
 """How a rank departs when the launcher asks it to (malt/launch/processes/departure.py), and ends without MPI_Finalize.
 
-MPI_Finalize is collective: it would wait for other ranks. malt/runner/program.py loads this module by its path, so it
-imports nothing of malt. When malt imports it later, it gets the same module.
+MPI_Finalize is collective: it would wait for other ranks. malt/runner/program.py loads this module by its path, after
+malt/runner/events.py and reporting.py, and it imports nothing else of malt. When malt imports it later, it gets the
+same module.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import fcntl
 import gc
@@ -18,6 +18,10 @@ import time
 from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
+
+from malt.runner.events import Kind, Stream
+from malt.runner.reporting import folder as folder_of_job
+from malt.runner.reporting import is_rank, rank, report
 
 NOTIFIED = "notified"
 """The file in the folder of the job that exists once all ranks have been sent the launcher's signal."""
@@ -37,10 +41,6 @@ _NOTIFIES_S = 10.0
 
 _exit = os._exit
 """os._exit as it was: `report_end_inside_mpi` replaces it."""
-_process = 0
-"""The process that is the rank. A fork of it is not."""
-_folder: str | None = None
-"""The folder of the job. None: it is on another host, or there is no launcher."""
 _notified = 0
 """The signal by which a launcher on another host has asked this rank to leave, or 0."""
 _ended: dict[int, int] = {}
@@ -53,18 +53,10 @@ _leaving = 0
 """The signal by which this rank leaves, or 0."""
 _is_asking = False
 """Whether a handler waits to learn who has sent a signal."""
-_report: Callable[[str, str], None]
-"""Reports to the launcher: _report(name, text)."""
-_rank = "?"
 
 
-def take_signals(folder: str | None, rank: str, report: Callable[[str, str], None]) -> None:
-    """Handle the launcher's signals, until the program sets handlers of its own. Local.
-
-    `folder`: that of the job, or None. `report`: reports to the launcher, as malt.runner.reporting.report does.
-    """
-    global _process, _folder, _rank, _report
-    _process, _folder, _rank, _report = os.getpid(), folder, rank, report
+def take_signals() -> None:
+    """Handle the launcher's signals, until the program sets handlers of its own. Local."""
     os.environ.setdefault(*_NO_HANDLER_OF_UCX)
     for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         if signal.getsignal(number) is default:  # else it is ignored, as under nohup
@@ -105,10 +97,10 @@ def listen(connection: int) -> None:
                 name, _, text = rest.decode().partition(" ")
                 _published[name] = text
             elif what == b"signal":
-                os.kill(_process, int(rest))
+                os.kill(os.getpid(), int(rest))
             else:  # it comes again whenever another rank has connected
                 _notified = int(what)
-                os.kill(_process, _notified)
+                os.kill(os.getpid(), _notified)
                 return
     _is_connected = False
 
@@ -133,7 +125,7 @@ def ended_elsewhere() -> dict[int, int]:
 
 def is_leaving() -> bool:
     """Whether the launcher has asked this rank to leave. If so, it ends no other rank. Local."""
-    return _leaving != 0 and os.getpid() == _process
+    return _leaving != 0 and is_rank()
 
 
 def follow_others() -> bool:
@@ -155,19 +147,23 @@ class _Closing:
         with contextlib.suppress(OSError):  # this file system has no locks
             fcntl.lockf(file, fcntl.LOCK_EX)
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        close(self._file)
+    def take(self) -> int:
+        """The file, which this object closes no more."""
+        file, self._file = self._file, -1
+        return file
+
+    def __del__(self, close: Callable[[int, int], None] = os.closerange) -> None:  # which takes -1, too
+        close(self._file, self._file + 1)
 
 
-def show_closing() -> None:
+def show_closing(folder: str) -> None:
     """Show to the launcher that the interpreter runs, until it has ended (malt/launch/hosts/agent/closing.py). Local.
 
     What the program has not closed is closed after the last exit handler, and may be long in writing.
     """
-    if _folder is not None and _rank != "?":
-        with contextlib.suppress(OSError):
-            file = os.open(os.path.join(_folder, f"interpreter-{_rank}"), os.O_RDWR | os.O_CREAT, 0o600)
-            vars(sys)["_malt_closing"] = _Closing(file)  # Python clears the module sys after all others
+    with contextlib.suppress(OSError):
+        file = os.open(os.path.join(folder, f"interpreter-{rank()}"), os.O_RDWR | os.O_CREAT, 0o600)
+        vars(sys)["_malt_closing"] = _Closing(file)  # Python clears the module sys after all others
 
 
 def ignore_signals() -> None:
@@ -185,23 +181,23 @@ def ignore_signals() -> None:
 def wait_to_be_killed() -> None:
     """Make the process wait after the end of its interpreter, as its exit would end the other ranks. Local.
 
-    The end of the interpreter is reported. If ranks are on several hosts, the function flushes all files and does not
-    return: one-sided calls of other ranks need this one inside MPI (MPI-4.1, 12.7.3).
+    The end of the interpreter is shown, as in `show_closing`, but after the files of C are flushed, too. If ranks are
+    on several hosts, the function flushes all files and does not return: one-sided calls of other ranks need this one
+    inside MPI (MPI-4.1, 12.7.3).
     """
-    closing = os.path.join(_folder or "", f"closing-{_rank}")
+    file = closing.take() if (closing := vars(sys).get("_malt_closing")) else -1
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _report(f"closing-{_rank}", "")
-    _report(f"stopped-{_rank}", "")
+    report(Kind.STOPPED)
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and _spans_hosts() and mpi.Is_initialized() and not mpi.Is_finalized():
         _flush_files()
-        _remove(closing)
+        os.closerange(file, file + 1)
         while True:
             mpi.COMM_WORLD.Iprobe()
             time.sleep(_NAP_S)
-    if not _call_at_the_end(("fflush", None), ("unlink", closing), ("pause", None), ("_exit", 0)):
+    if not _call_at_the_end(("fflush", None), ("close", file), ("pause", None), ("_exit", 0)):
         flush()
-        _remove(closing)
+        os.closerange(file, file + 1)
         signal.pause()
 
 
@@ -239,7 +235,6 @@ def report_end_inside_mpi() -> None:
     It may do so by os._exit, or a library may call exit(). Some mpiexecs then end all ranks and return 0.
     """
     sys.meta_path.insert(0, _MpiImport())
-    atexit.register(_forget_mpi)
     for name in ("_exit", "execv", "execve"):  # the other exec functions of os call these
         setattr(os, name, _publishing(name, getattr(os, name)))
 
@@ -254,7 +249,7 @@ class _MpiRefusal:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name == "mpi4py.MPI" and os.getpid() == _process:
+        if name == "mpi4py.MPI" and is_rank():
             raise ImportError(
                 "MPI cannot be used under malt run --survive: ranks are no processes of one MPI job, which would end "
                 "with the first that fails: use malt.rank(), malt.size() and malt's collectives"
@@ -266,37 +261,25 @@ class _MpiImport:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name == "mpi4py.MPI" and os.getpid() == _process:
-            _report(f"inside-{_rank}", "")
-
-
-def _forget_mpi() -> None:
-    if os.getpid() == _process and _folder is not None:
-        _remove(os.path.join(_folder, f"inside-{_rank}"))
-
-
-def _remove(path: str) -> None:
-    with contextlib.suppress(OSError):  # a cleaner of /tmp has done so
-        os.unlink(path)
+        if name == "mpi4py.MPI":
+            report(Kind.INSIDE)
 
 
 def _publishing(name: str, end: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
-    def report(*words: object) -> NoReturn:
-        if os.getpid() == _process:
-            _report(f"quit-{_rank}", "")
+    def reported(*words: object) -> NoReturn:
+        if is_rank():
+            report(Kind.QUIT)
             mpi = sys.modules.get("mpi4py.MPI")
             if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
-                _report(f"inside-{_rank}", "os._exit(0)" if (name, words) == ("_exit", (0,)) else f"os.{name}")
-            else:
-                _forget_mpi()
+                report(Kind.INSIDE, "os._exit(0)" if (name, words) == ("_exit", (0,)) else f"os.{name}")
             if name == "_exit" and isinstance(status := words[0] if words else 0, int) and status & 0xFF:
-                _report(f"status-{_rank}", str(status & 0xFF))
+                report(Kind.STATUS, str(status & 0xFF))
         end(*words)
 
-    return report
+    return reported
 
 
-def _call_at_the_end(*calls: tuple[str, str | int | None]) -> bool:
+def _call_at_the_end(*calls: tuple[str, int | None]) -> bool:
     """Make the process call functions of the C library, each with its argument, right after the end of the interpreter.
 
     The last function does not return. Returns whether the calls could be registered. Py_AtExit and __cxa_atexit call
@@ -306,9 +289,7 @@ def _call_at_the_end(*calls: tuple[str, str | int | None]) -> bool:
         import ctypes
 
         libc = ctypes.CDLL(None)
-        libc.strdup.restype = ctypes.c_void_p
-        for name, value in reversed(calls):
-            argument = libc.strdup(os.fsencode(value)) if isinstance(value, str) else value
+        for name, argument in reversed(calls):
             libc.__cxa_atexit(getattr(libc, name), ctypes.c_void_p(argument), None)
         return bool(ctypes.pythonapi.Py_AtExit(libc.exit) == 0)
     except (ImportError, OSError, AttributeError):  # a Python without ctypes, another C library
@@ -321,10 +302,10 @@ def _signalled(number: int, frame: FrameType | None) -> None:
     Otherwise do what Python does by default.
     """
     global _leaving
-    if _is_asking and number == signal.SIGTERM and os.getpid() == _process:
+    if _is_asking and number == signal.SIGTERM and is_rank():
         return  # mpiexec passes on what all have got
-    is_for_all = number == signal.SIGTERM and not _leaving and os.getpid() == _process and _is_for_all()
-    if os.getpid() != _process or not (is_for_all or _is_notified(number)):
+    is_for_all = number == signal.SIGTERM and not _leaving and is_rank() and _is_for_all()
+    if not is_rank() or not (is_for_all or _is_notified(number)):
         if number == signal.SIGTERM:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -333,8 +314,8 @@ def _signalled(number: int, frame: FrameType | None) -> None:
         return
     else:
         _leaving = number
-        if _rank == "0":
-            _report("at-0.txt", f"rank 0 was in {_place(frame)}")
+        if rank() == "0":
+            report(Kind.WAS_AT, f"rank 0 was in {_place(frame)}")
         _wait_for_notified()
     error = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
     interruption = sys.modules.get("dstorm.interruption")
@@ -343,7 +324,8 @@ def _signalled(number: int, frame: FrameType | None) -> None:
 
 
 def _is_notified(number: int) -> bool:
-    return number == _notified or (_folder is not None and os.path.exists(os.path.join(_folder, f"signal-{number}")))
+    folder = folder_of_job()
+    return number == _notified or (folder is not None and os.path.exists(os.path.join(folder, f"signal-{number}")))
 
 
 def _is_for_all() -> bool:
@@ -354,9 +336,11 @@ def _is_for_all() -> bool:
     """
     global _is_asking
     end, _is_asking = time.monotonic() + _NOTICE_S, True
+    reports = Stream(folder_of_job() or os.devnull)
     try:
         while not _is_notified(signal.SIGTERM):
-            if time.monotonic() > end or not (_folder or _is_connected) or _has_failed_rank():
+            is_heard = folder_of_job() or _is_connected
+            if time.monotonic() > end or not is_heard or reports.read().ranks(Kind.STATUS):
                 return False
             time.sleep(_NAP_S)
         return True
@@ -364,17 +348,11 @@ def _is_for_all() -> bool:
         _is_asking = False
 
 
-def _has_failed_rank() -> bool:
-    try:
-        return any(name.startswith("status-") for name in os.listdir(_folder or os.devnull))
-    except OSError:  # it is on another host, or was removed
-        return False
-
-
 def _wait_for_notified() -> None:
     """Wait until the launcher has signalled the other ranks, which would miss this one if it left earlier."""
     end = time.monotonic() + _NOTIFIES_S
-    while _folder is not None and not os.path.exists(os.path.join(_folder, NOTIFIED)) and time.monotonic() < end:
+    folder = folder_of_job()
+    while folder is not None and not os.path.exists(os.path.join(folder, NOTIFIED)) and time.monotonic() < end:
         time.sleep(_NAP_S)
 
 

@@ -38,7 +38,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from malt.runner import leaving, mainfile, reporting, stdin
+    from malt.runner import events, leaving, mainfile, reporting, stdin
 else:
 
     def _beside(name):
@@ -49,17 +49,16 @@ else:
         spec.loader.exec_module(module)
         return module
 
-    leaving, mainfile, reporting, stdin = map(_beside, ("leaving", "mainfile", "reporting", "stdin"))
+    events, reporting, leaving, mainfile, stdin = map(_beside, ("events", "reporting", "leaving", "mainfile", "stdin"))
 
 FAILURE_DIR = "MALT_FAILURE_DIR"
-"""The variable that names the folder of the job, in which ranks report to the launcher: tracebacks as rank-<r>.txt.
+"""The variable that names the folder of the job, in which ranks report to the launcher (malt/runner/events.py).
 
 A rank removes it from its environment: the processes that it starts are not of this job.
 """
 
 JOB_DIR = "MALT_JOB_DIR"
-"""The variable that names the same folder if ranks may fail. Ranks report there how far they have come: started, in the
-session (malt/resilience/start.py), finished."""
+"""The variable that names the same folder if ranks may fail."""
 
 SESSION_BASE = "PRTE_MCA_prte_local_tmpdir_base"
 """The variable that tells Open MPI's mpiexec where to keep its files. The launcher sets it.
@@ -93,18 +92,11 @@ _OWN_FILES = (
 _DRAIN_S = 0.1
 """How long output may take to get through: MPICH's process manager drops it when it is asked to abort."""
 
-_folder: str | None = None
-"""The folder of the job. None: it is on another host, or there is no launcher."""
-_process = 0
-"""The process that is the rank. A fork of it is not."""
-
 
 def main() -> None:
     """Run the program that sys.argv[1:] names. Returns if it ended well. Otherwise this ends the job."""
-    global _folder, _process
-    _process = os.getpid()
     endpoint = os.environ.pop(reporting.CONTROL_SERVER, "").split()
-    _folder = reporting.start(os.environ.pop(FAILURE_DIR, None), endpoint)
+    folder = reporting.start(os.environ.pop(FAILURE_DIR, None), endpoint)
     # so that malt.runner.exits gets this module, not a second copy
     sys.modules["malt.runner.program"] = sys.modules[__name__]
     os.environ.pop(SESSION_BASE, None)
@@ -116,11 +108,11 @@ def main() -> None:
     if not getattr(sys.flags, "safe_path", False):
         places = {"-c": "", "-m": os.getcwd()}
         sys.path.insert(0, places[kind] if kind else mainfile.folder(program))
-    _print_to_the_launcher()
+    _print_to_the_launcher(folder)
     _write_whole_lines()
-    stdin.take(_folder, reporting.rank(), bool(reporting.incarnation()))
-    _write_stacks_when_asked()
-    _join_the_job()
+    stdin.take(folder, reporting.rank(), bool(reporting.incarnation()))
+    _write_stacks_when_asked(folder)
+    _join_the_job(folder)
     try:
         if kind == "-m":
             runpy.run_module(program, run_name="__main__", alter_sys=True)
@@ -144,53 +136,42 @@ def _unmarked(words: list[str]) -> list[str]:
     return [word[len(_MARK) :] for word in words[1:]] if words[0] == _MARK and not reporting.is_plain() else words
 
 
-def _join_the_job() -> None:
+def _join_the_job(folder: str | None) -> None:
     """Report the start of this rank. From here on it takes the signals of the launcher, and reports how it ends."""
-    leaving.take_signals(_folder, reporting.rank(), reporting.report)
+    leaving.take_signals()
     if reporting.CALL in os.environ:
         threading.Thread(target=leaving.listen, args=[int(os.environ[reporting.CALL])], daemon=True).start()
-    else:
-        _report_start()
+    elif folder is not None:
+        _report_start(folder)
     if reporting.is_plain():
         leaving.refuse_mpi()
     atexit.register(_end)
-    if JOB_DIR not in os.environ and _folder is not None:
+    if JOB_DIR not in os.environ and folder is not None:
         leaving.report_end_inside_mpi()
-        leaving.show_closing()
+        leaving.show_closing(folder)
     threading.excepthook = _ending_job(threading.excepthook)
 
 
-def _report_start() -> None:
+def _report_start(folder: str) -> None:
     """Report the start of this rank. Where it cannot be written, as on a full disk, end the job: others would wait."""
-    if _folder is None or reporting.rank() == "?":
-        return
     try:
-        reporting.write(os.path.join(_folder, f"started-{reporting.rank()}"), leaving.process())
+        events.append(folder, events.event(events.Kind.STARTED, int(reporting.rank()), leaving.process()))
     except FileNotFoundError:  # the folder is on another host
         return
     except OSError as error:
-        if _is_first(os.path.join(_folder, "full")):
+        if reporting.is_first_without_space(folder):
             print(
-                f"malt: rank {reporting.rank()} cannot write to the folder of the job, {_folder}: {error.strerror}: "
+                f"malt: rank {reporting.rank()} cannot write to the folder of the job, {folder}: {error.strerror}: "
                 "free space there, or set TMPDIR to another folder", file=sys.stderr,
             )  # fmt: skip
-        reporting.report(f"status-{reporting.rank()}", "1")
+        reporting.report(events.Kind.STATUS, "1")
         _leave(1)
-
-
-def _is_first(path: str) -> bool:
-    """Whether no other rank has made the file `path`. One with nothing in it can be made on a full disk, too."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
-    except OSError as error:
-        return not isinstance(error, FileExistsError)
-    return True
 
 
 def _exited(error: SystemExit) -> None:
     """End after a SystemExit of the program. If this returns or raises it again, the interpreter ends as usual."""
     status = status_of(error)
-    if os.getpid() != _process:
+    if not reporting.is_rank():
         if (exits := sys.modules.get("malt.runner.exits")) is not None:  # it cannot see a bare `raise SystemExit`
             exits.note_child_status(status)
         raise
@@ -203,16 +184,16 @@ def _exited(error: SystemExit) -> None:
     if not isinstance(error.code, int):
         with contextlib.suppress(Exception):
             print(error.code, file=sys.stderr)
-    if (_folder is not None or reporting.is_plain()) and _session_is_over():
+    if (reporting.folder() is not None or reporting.is_plain()) and _session_is_over():
         # All ranks end by themselves: the launcher gets the status, and mpiexec sees a good end.
-        reporting.report(f"status-{reporting.rank()}", str(status))
+        reporting.report(events.Kind.STATUS, str(status))
         return
     _end_job(status)
 
 
 def _failed(error: BaseException) -> None:
     """End after another exception of the program. Returns only if the launcher asked this rank to leave."""
-    if os.getpid() != _process:
+    if not reporting.is_rank():
         raise
     error.__traceback__ = _without_this_file(error.__traceback__)
     if leaving.is_leaving():
@@ -236,13 +217,13 @@ def _run(code: CodeType, module: ModuleType) -> None:
     exec(code, vars(module))
 
 
-def _write_stacks_when_asked() -> None:
+def _write_stacks_when_asked(folder: str | None) -> None:
     """Have the stacks of all threads written at each STACKS_SIGNAL, also while C code runs (malt/watch/stacks.py)."""
-    if _folder is not None and reporting.rank() != "?":
+    if folder is not None:
         with contextlib.suppress(OSError, ImportError):
             import faulthandler
 
-            path = os.path.join(_folder, STACKS.format(reporting.rank()))
+            path = os.path.join(folder, STACKS.format(reporting.rank()))
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             faulthandler.register(STACKS_SIGNAL, file)
 
@@ -252,20 +233,20 @@ def _end() -> None:
 
     If MPI_Finalize would wait for ranks that leave later, the process ends without it.
     """
-    if os.getpid() != _process:
+    if not reporting.is_rank():
         return
     leaving.ignore_signals()
     exits = sys.modules.get("malt.runner.exits")
     if leaving.is_leaving() and JOB_DIR not in os.environ:
         leaving.wait_to_be_killed()
     elif not leaving.is_leaving() and (exits is None or not exits.has_left()):
-        reporting.report(f"finished-{reporting.rank()}", "")
+        reporting.report(events.Kind.FINISHED)
 
 
 def _end_job(status: int) -> NoReturn:
     """End all ranks at once with `status`, or this rank alone if ranks may fail. Does not return."""
     goes_on = JOB_DIR in os.environ and not _session_is_over()  # after it no rank takes over the work of this one
-    reporting.report(f"{'left' if goes_on else 'status'}-{reporting.rank()}", str(status))
+    reporting.report(events.Kind.LEFT if goes_on else events.Kind.STATUS, str(status))
     _leave(status)
 
 
@@ -323,7 +304,7 @@ def _ending_job(hook: Callable[[threading.ExceptHookArgs], object]) -> Callable[
             hook(args)
         finally:
             # SystemExit ends the thread alone.
-            if not issubclass(args.exc_type, SystemExit) and os.getpid() == _process:
+            if not issubclass(args.exc_type, SystemExit) and reporting.is_rank():
                 if args.exc_value is not None:
                     reporting.report_traceback(args.exc_value)
                 if not leaving.is_leaving():
@@ -339,11 +320,11 @@ def _without_this_file(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def _print_to_the_launcher() -> None:
+def _print_to_the_launcher(folder: str | None) -> None:
     """Print to the pipes of the launcher, if it is on this host. Otherwise mpiexec gets the output, as usual."""
     for number, name in PIPES.items():
         with contextlib.suppress(OSError):
-            path = os.path.join(_folder or os.devnull, f"{name}-{reporting.rank()}")
+            path = os.path.join(folder or os.devnull, f"{name}-{reporting.rank()}")
             pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
             os.set_blocking(pipe, True)
             os.dup(number)  # keeps it open: Open MPI's mpiexec complains if it is closed before the process ends

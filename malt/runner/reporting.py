@@ -1,7 +1,7 @@
-"""What a rank reports to the launcher: files in the folder of the job, or lines over a connection from another host.
+"""What a rank reports to the launcher: events in the folder of the job, or over a connection from another host.
 
-malt/launch/reports/job_state.py and malt/launch/processes/departure.py list the files. malt/runner/program.py loads
-this module by its path, so it imports nothing of malt. When malt imports it later, it gets the same module.
+malt/runner/program.py loads this module by its path, after malt/runner/events.py, and it imports nothing else of malt.
+When malt imports it later, it gets the same module.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import traceback
 from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
+
+from malt.runner.events import FULL, Kind, append, event
 
 if TYPE_CHECKING:
     import socket
@@ -45,18 +47,11 @@ REJOIN, INCARNATION = "MALT_REJOIN", "MALT_INCARNATION"
 """The variable of a job whose failed ranks are started again (malt/launch/hosts/plain/starter.py); and that of such a
 rank, which says how often it was."""
 
-AGAIN = "again-{}"
-"""The report of a rank on another host that was started again: its incarnation. It comes first."""
-
 _RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", RANK, "SLURM_PROCID")
 _CONNECT_S = 5.0
 _SEND_S, _NAP_S = 2.0, 0.01
 """How long a report that this rank may end after waits for the launcher to take it; others wait for nothing."""
-_LAST = "finished-", "status-", "left-", "rank-"
-_FAILED = "status-", "left-"
-"""The reports that count without their text, too."""
-_REPEATED = "shown-"
-"""The reports of which each replaces the one before (malt/watch/answers.py)."""
+_LAST = Kind.FINISHED, Kind.STATUS, Kind.LEFT, Kind.TRACEBACK
 _LONGEST_TEXT = 100_000
 """A longer text loses its beginning: the end of a traceback says most, and the launcher takes lines of 1 MiB."""
 
@@ -64,7 +59,7 @@ _sending = threading.RLock()
 _connection: socket.socket | None = None
 """That of CALL."""
 _unsent: list[tuple[str, bytes]] = []
-"""The reports that the connection has not taken so far, the first of them perhaps in part: its name is empty then."""
+"""The lines that the connection has not taken so far, the first of them perhaps in part. The name is that of a file."""
 _is_sending = _is_stuck = False
 """Whether reports are being sent, and whether the launcher took none in time."""
 _folder: str | None = None
@@ -86,12 +81,17 @@ def start(folder: str | None, endpoint: Sequence[str]) -> str | None:
     os.environ.pop(CALL, None)
     is_elsewhere = bool(endpoint) and endpoint[0] != os.uname().nodename
     _key = _read_key(folder)
-    _folder = None if is_elsewhere else folder
+    _folder = folder if rank().isdecimal() and not is_elsewhere else None
     if is_elsewhere and _key:
         _connect(*endpoint[1:])
-        if incarnation():
-            report(AGAIN.format(rank()), str(incarnation()))
+    if incarnation():
+        report(Kind.AGAIN, str(incarnation()))
     return _folder
+
+
+def is_rank() -> bool:
+    """Whether this process is the one that `start` has made a rank, and no fork of it. Local."""
+    return os.getpid() == _process
 
 
 def job_key() -> str:
@@ -177,44 +177,59 @@ def incarnation() -> int:
 
 def folder() -> str | None:
     """The folder of the job. None: this process is no rank that a launcher has started on its host. Local."""
-    return _folder if os.getpid() == _process else None
+    return _folder if is_rank() else None
 
 
 def is_connected() -> bool:
     """Whether this process is a rank with a connection to a launcher on another host. Local."""
-    return CALL in os.environ and os.getpid() == _process
+    return CALL in os.environ and is_rank()
 
 
-def report(name: str, text: str) -> None:
-    """Report `text` as the file `name`, if this process was started as a rank by the launcher. Local."""
-    if not name.endswith("-?"):
-        report_to(_folder, name, text)
+def report(kind: Kind, text: str = "", of: int | None = None) -> None:
+    """Report an event of rank `of`, or of this one, if the launcher has started this process as a rank. Local.
 
-
-def report_to(folder: str | None, name: str, text: str) -> None:
-    """Report `text` as the file `name` in `folder`, whole or not at all, or over the connection. Local.
-
-    Without a connection and a folder it does nothing. It raises nothing: the text was printed before, and the job must
-    still end.
+    It raises nothing: the text was printed before, and the job must still end. A fork of the rank reports nothing.
     """
-    if _send(name, text) or not folder:
-        return
+    if is_connected():
+        one = event(kind, int(rank()) if of is None else of, text[-_LONGEST_TEXT:])
+        _send("", one.line(), _SEND_S if kind in _LAST else 0.0)
+    elif (here := folder()) is not None:
+        try:
+            append(here, event(kind, int(rank()) if of is None else of, text))
+        except OSError:  # on a full disk that it has failed is known, though not how
+            if kind is Kind.STATUS:
+                is_first_without_space(here)
+
+
+def is_first_without_space(folder: str) -> bool:
+    """Note in `folder` that it takes no more events. Returns whether no other rank has done so. Local."""
     try:
-        write(os.path.join(folder, name), text)
-    except OSError:  # on a full disk that it has failed is known, though not how
-        if name.startswith(_FAILED):
-            with contextlib.suppress(OSError):
-                os.close(os.open(os.path.join(folder, name), os.O_CREAT, 0o600))
+        os.close(os.open(os.path.join(folder, FULL), os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError as error:
+        return not isinstance(error, FileExistsError)
+    return True
+
+
+def publish(name: str, text: str) -> None:
+    """Show `text` to the launcher, and to the other ranks, as the file `name` in the folder of the job. Local.
+
+    Whole or not at all, or over the connection. A text under the same name replaces the one before. It raises nothing.
+    """
+    if is_connected():
+        _send(name, b"\n" + json.dumps([name, text]).encode() + b"\n", 0.0)
+    elif (here := folder()) is not None:
+        with contextlib.suppress(OSError):
+            write(os.path.join(here, name), text)
 
 
 def report_traceback(error: BaseException) -> None:
     """Report the traceback of `error`, unless one was reported before. Local."""
     global _has_traceback
-    if rank() != "?" and not _has_traceback:
+    if not _has_traceback:
         _has_traceback = True
         with contextlib.suppress(Exception):  # an error that cannot be printed
             lines = traceback.format_exception(type(error), error, error.__traceback__)
-            report(f"rank-{rank()}.txt", "".join(lines))
+            report(Kind.TRACEBACK, "".join(lines))
 
 
 def write(path: str | os.PathLike[str], text: str) -> None:
@@ -224,22 +239,16 @@ def write(path: str | os.PathLike[str], text: str) -> None:
     os.replace(file.name, path)
 
 
-def _send(name: str, text: str) -> bool:
-    """Send a report over the connection. Returns whether this process is a rank with one.
+def _send(name: str, line: bytes, patience_s: float) -> None:
+    """Send a line over the connection, in place of one with the text of the same file, if that is not sent so far.
 
-    Where the launcher is cut off, the report stays here until a later one finds a way. No rank waits for that.
+    Where the launcher is cut off, the line stays here until a later one finds a way. No rank waits for that.
     """
-    if os.environ.get(CALL) is None:
-        return False
-    # The newline before it ends a line that a signal handler's exception has cut off.
-    line = b"\n" + json.dumps([name, text[-_LONGEST_TEXT:]]).encode() + b"\n"
     with _sending, contextlib.suppress(OSError):  # the launcher has ended
-        if name.startswith(_REPEATED):
-            _unsent[:] = [one for one in _unsent if one[0] != name]
+        _unsent[:] = [one for one in _unsent if not name or one[0] != name]
         _unsent.append((name, line))
         if not _is_sending:  # else a signal handler has come between: what it reports is sent next
-            _send_all(_SEND_S if name.startswith(_LAST) else 0.0)
-    return True
+            _send_all(patience_s)
 
 
 def _send_all(patience_s: float) -> None:

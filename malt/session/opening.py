@@ -12,6 +12,7 @@ from dstorm.membership import children
 from malt.launch.machine import network
 from malt.resilience import start
 from malt.runner import exits, reporting
+from malt.runner.events import Kind
 from malt.world.world import World
 
 
@@ -50,12 +51,14 @@ def opened(
     if MPI.COMM_WORLD.size > 1:
         children.claim(os.environ, MPI.COMM_WORLD.rank)
         interruption.take_interrupts()  # under plain mpiexec; under `malt run` it has taken them
-        exits.end_job_on_failure(MPI.COMM_WORLD.Abort, MPI.COMM_WORLD.rank)
+        exits.end_job_on_failure(MPI.COMM_WORLD.Abort)
         before_finalize(close)
     if comm.size == 1:
         return World(SoloTransport(library()), deadline_s, comm)
     start.check_support(survive)
-    return World(MpiTransport(comm, deadline_s, "malt.init"), deadline_s, comm)
+    made = World(MpiTransport(comm, deadline_s, "malt.init"), deadline_s, comm)
+    reporting.report(Kind.READY)
+    return made
 
 
 def _of_plain_processes(comm: Any, deadline_s: float, suspect_after_s: float | None) -> World:
@@ -65,9 +68,8 @@ def _of_plain_processes(comm: Any, deadline_s: float, suspect_after_s: float | N
             "malt.init takes no comm under malt run --survive: ranks are no processes of one MPI job: malt.rank() and "
             "malt.size() are the job's"
         )
-    rank = int(reporting.rank())
-    children.claim(os.environ, rank)
-    exits.end_job_on_failure(exits.leave, rank)
+    children.claim(os.environ, int(reporting.rank()))
+    exits.end_job_on_failure(exits.leave)
     if os.environ[reporting.SIZE] == "1":
         return World(SoloTransport(), deadline_s)
     return start.begin(deadline_s, suspect_after_s)

@@ -17,12 +17,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from malt.runner import reporting
+from malt.runner.events import ASK, SHOWN
 
 if TYPE_CHECKING:
     from malt.watch.record import Counters
-
-ASK, SHOWN = "ask-{}", "shown-{}"
-"""The pipe by which a rank is asked, and the file that answers, in the folder of the job."""
 
 _EVERY_S = 1.0
 _MOST_NBYTES = 1 << 16
@@ -43,7 +41,7 @@ def start(counters: Callable[[], Counters] | None = None) -> None:
         return
     _has_begun = True
     folder = reporting.folder()
-    if folder is not None and reporting.rank() != "?":
+    if folder is not None:
         with contextlib.suppress(OSError):  # the folder is gone, or no file descriptors are left
             path = os.path.join(folder, ASK.format(reporting.rank()))
             os.mkfifo(path, 0o600)
@@ -72,7 +70,7 @@ def _answer_whenever(is_asked: Callable[[], bool]) -> None:
 
 def _answer() -> None:
     with _answering, contextlib.suppress(Exception):  # an uncaught exception of a thread would end the job
-        reporting.report(SHOWN.format(reporting.rank()), _text())
+        reporting.publish(SHOWN.format(reporting.rank()), _text())
 
 
 def _text() -> str:

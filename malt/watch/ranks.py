@@ -1,20 +1,17 @@
-"""The ranks of a job, by the files in its folder: which have started, ended well, failed; and what they show.
-
-malt/launch/reports/job_state.py and malt/launch/processes/departure.py list the files.
-"""
+"""The ranks of a job, by what is in its folder: which have started, ended well, failed; and what they show."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from dstorm.membership.processes import Process, has_ended, is_stopped, process
-from malt.watch.answers import ASK, SHOWN
+from malt.runner.events import ASK, SHOWN, History, Kind, Stream
+from malt.runner.leaving import NOTIFIED
 from malt.watch.record import Record, parsed
 
 _POLL_S = 0.02
@@ -37,24 +34,18 @@ class Shown(NamedTuple):
     """How long ago it failed. None: it has not, or nobody knows."""
 
 
-def started(folder: Path) -> dict[int, Process]:
-    """Return the processes of the ranks that have started. Local."""
-    return _processes(folder, ranks_with(folder, "started"))
+def processes(history: History) -> dict[int, Process]:
+    """Return the processes of the ranks that have started, as far as `history` has that. Local."""
+    return {rank: process(*map(int, text.split())) for rank, text in history.texts(Kind.STARTED).items()}
 
 
-def _processes(folder: Path, ranks: Iterable[int]) -> dict[int, Process]:
-    found = {}
-    for rank in ranks:
-        with contextlib.suppress(OSError):  # removed, as old files of /tmp are
-            number, began = (folder / f"started-{rank}").read_text().split()
-            found[rank] = process(int(number), int(began))
-    return found
+def ended(reports: Stream) -> set[int]:
+    """Return the ranks of this host whose processes have ended. All that they have reported is read by then. Local.
 
-
-def ranks_with(folder: Path, kind: str) -> set[int]:
-    """Return the ranks with a file of this kind in `folder`. Local."""
-    words = (path.name.rpartition("-")[2] for path in folder.glob(f"{kind}-*"))
-    return {int(word) for word in words if word.isdecimal()}
+    So no rank is seen to have ended whose last report is missing; nor one that was started again in between.
+    """
+    before = {rank: one for rank, one in processes(reports.read()).items() if has_ended(one)}
+    return {rank for rank, one in processes(reports.read()).items() if before.get(rank) == one}
 
 
 def ask(folder: Path, ranks: Iterable[int]) -> None:
@@ -69,14 +60,13 @@ def ask(folder: Path, ranks: Iterable[int]) -> None:
 
 def look(folder: Path, ranks: int) -> list[Shown]:
     """What is known of all ranks. Local."""
-    names, now = _names(folder), time.time()
-    states = _states(folder, names)
-    found = []
+    reports, is_notified = Stream(folder), (folder / NOTIFIED).exists()
+    over = ended(reports) | reports.ranks(Kind.ENDED)
+    found, here, now = [], processes(reports), time.time()
     for rank in range(ranks):
-        state = states.get(rank, "not started")
-        record, age_s = _shown(folder, rank, now) if f"shown-{rank}" in names else (None, -1.0)
-        why, failed_s = _failure(folder, rank, now) if state == "failed" else ("", None)
-        found.append(Shown(rank, state, record, age_s, why, failed_s))
+        state = _state(reports, rank, here.get(rank), rank in over, is_notified)
+        why, failed_s = _failure(reports, rank) if state == "failed" else ("", None)
+        found.append(Shown(rank, state, *_shown(folder, rank, now), why, failed_s))
     return found
 
 
@@ -100,53 +90,24 @@ def _shown(folder: Path, rank: int, now: float) -> tuple[Record | None, float]:
         return None, -1.0
 
 
-def _names(folder: Path) -> frozenset[str]:
-    """The names of the files in `folder`."""
-    with contextlib.suppress(OSError):  # the job has just ended
-        return frozenset(os.listdir(folder))
-    return frozenset()
-
-
-def _states(folder: Path, names: Collection[str]) -> dict[int, str]:
-    """The state of each rank that has started, as in `Shown`."""
-    kinds = defaultdict(set)
-    for kind, _, word in (name.rpartition("-") for name in names):
-        if word.isdecimal():
-            kinds[kind].add(int(word))
-    here = _processes(folder, kinds["started"])
-    states = dict.fromkeys(kinds["elsewhere"] | here.keys(), "")
-    for rank in states:
-        own = here.get(rank)
-        if rank in kinds["finished"]:
-            states[rank] = "finished"
-        elif rank in kinds["ended"] or (own is not None and has_ended(own)):
-            states[rank] = _end(folder, rank, names)
-        elif own is not None and is_stopped(own):
-            states[rank] = "stopped"
-    return states
-
-
-def _end(folder: Path, rank: int, names: Collection[str]) -> str:
-    """How a rank has ended whose report of it was not there before."""
-    if (folder / f"finished-{rank}").exists():
+def _state(reports: History, rank: int, own: Process | None, is_over: bool, is_notified: bool) -> str:
+    """The state of a rank, as in `Shown`. `own`: its process. `is_over`: whether that has ended."""
+    if own is None and reports.get(Kind.ELSEWHERE, rank) is None:
+        return "not started"
+    if reports.get(Kind.FINISHED, rank):
         return "finished"
-    if _text(folder / f"left-{rank}") == "0":
+    if not is_over:
+        return "stopped" if own is not None and is_stopped(own) else ""
+    left = reports.get(Kind.LEFT, rank)
+    if left and left.text == "0":
         return "departed"
-    has_reported = f"left-{rank}" in names or f"rank-{rank}.txt" in names
-    return "interrupted" if "notified" in names and not has_reported else "failed"
+    return "interrupted" if is_notified and not (left or reports.get(Kind.TRACEBACK, rank)) else "failed"
 
 
-def _failure(folder: Path, rank: int, now: float) -> tuple[str, float | None]:
+def _failure(reports: History, rank: int) -> tuple[str, float | None]:
     """Why a rank has failed, and how long ago: as it has reported that, or as the launcher has seen it."""
-    traceback, status = _text(folder / f"rank-{rank}.txt"), _text(folder / f"left-{rank}")
-    why = traceback.splitlines()[-1] if traceback else f"status {status}" if status else "killed"
-    for name in (f"failed-{rank}", f"left-{rank}", f"rank-{rank}.txt"):
-        with contextlib.suppress(OSError):
-            return why, now - (folder / name).stat().st_mtime
-    return why, None
-
-
-def _text(path: Path) -> str:
-    with contextlib.suppress(OSError):
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    return ""
+    failed, left, trace = (reports.get(kind, rank) for kind in (Kind.FAILED, Kind.LEFT, Kind.TRACEBACK))
+    why = f"status {left.text}" if left else "killed"
+    first = failed or left or trace
+    since_s = (time.monotonic_ns() - first.at) / 1e9 if first else None
+    return trace.text.rstrip().rpartition("\n")[2] if trace else why, since_s

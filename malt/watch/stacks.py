@@ -7,15 +7,15 @@ neither the interpreter nor the main thread, so it works while the rank waits in
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from dstorm.membership.processes import Process, handles, has_ended, is_stopped
+from dstorm.membership.processes import Process, handles, has_ended, is_stopped, send
+from malt.runner.events import Stream
 from malt.runner.program import STACKS, STACKS_SIGNAL
 from malt.watch import answers
-from malt.watch.ranks import started
+from malt.watch.ranks import processes
 
 PATIENCE_S = 1.0
 """How long ranks may take to write their stacks."""
@@ -25,12 +25,11 @@ _POLL_S, _QUIET_POLLS = 0.02, 4
 
 def stacks(folder: Path, ranks: Iterable[int], patience_s: float = PATIENCE_S) -> dict[int, str]:
     """The stacks of all threads of each of `ranks`, by rank, or a line that says why there are none. Local."""
-    here = started(folder)
+    here = processes(Stream(folder).read())
     found = {rank: _refusal(here.get(rank)) for rank in ranks}
     asked = {rank: _nbytes(folder, rank) for rank, why in found.items() if not why}
     for rank in asked:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(here[rank].number, STACKS_SIGNAL)
+        send(here[rank], STACKS_SIGNAL)
     end, quiet, before = time.monotonic() + patience_s, 0, asked
     while quiet < _QUIET_POLLS and time.monotonic() < end:
         time.sleep(_POLL_S)

@@ -12,9 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 from programs import ROOT
+from reported import add
 
 from dstorm.membership.processes import this_process
+from malt.launch.hosts.agent.closing import LOCK
 from malt.launch.processes.departure import Departure
+from malt.runner.events import Stream
 
 pytestmark = pytest.mark.serial
 
@@ -165,24 +168,28 @@ def test_the_status_where_a_rank_is_killed(how, status, start):
 @pytest.fixture
 def folder(tmp_path):
     """The folder of a job of two ranks, of which one has started: this process."""
-    (tmp_path / "started-0").write_text(f"{this_process().number} {this_process().started}")
+    add(tmp_path, "started-0", f"{this_process().number} {this_process().started}")
     return tmp_path
 
 
 def test_it_is_over_once_all_have_left(folder):
-    assert Departure(folder / "none", 2).is_over()  # no rank has started
-    job = Departure(folder, 2)
-    for name, is_over in [("stopped-0", False), ("closing-1", False), ("stopped-1", False)]:
-        (folder / name).touch()
-        assert job.is_over() == is_over
-    (folder / "closing-1").unlink()
+    assert Departure(Stream(folder / "none"), 2).is_over()  # no rank has started
+    job = Departure(Stream(folder), 2)
+    text = f"import fcntl\nfile = open({str(folder / LOCK.format(1))!r}, 'w')\nfcntl.lockf(file, fcntl.LOCK_EX)"
+    words = [sys.executable, "-c", f"{text}\nprint('locked', flush=True)\ninput()"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as closing:
+        closing.stdout.readline()
+        for name in ("stopped-0", "stopped-1"):
+            add(folder, name)
+            assert not job.is_over()
+        closing.communicate(b"\n")
     assert job.is_over()
 
 
 def test_those_are_named_that_have_not_left(folder):
     """Also where they have reported nothing."""
-    job = Departure(folder, 3)
-    (folder / "stopped-0").touch()
+    job = Departure(Stream(folder), 3)
+    add(folder, "stopped-0")
     assert not job.is_over() and job.slow() == [1, 2]
 
 
@@ -190,8 +197,8 @@ def test_a_folder_that_a_cleaner_has_removed_is_made_anew(folder, monkeypatch):
     """The ranks look for what is in it, and are known from before."""
     sent = []
     monkeypatch.setattr(os, "kill", lambda *words: sent.append(words))
-    job = Departure(folder, 1)
-    job.look()
+    reports = Stream(folder).read()
+    job = Departure(reports, 1)
     shutil.rmtree(folder)
     job.notify(signal.SIGTERM)
     assert sent == [(os.getpid(), signal.SIGTERM)] and not job.is_over()
@@ -201,9 +208,8 @@ def test_a_folder_that_a_cleaner_has_removed_is_made_anew(folder, monkeypatch):
 def test_one_that_waits_in_mpi_finalize_has_left(folder, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("dstorm.stopwatch.time", SimpleNamespace(monotonic=lambda: now[0]))
-    job, tolerant = Departure(folder, 1), Departure(folder, 1, is_fault_tolerant=True)
-    (folder / "finished-0").touch()
-    os.utime(folder / "finished-0", (0, 0))  # the clock of the system was set since then
+    job, tolerant = Departure(Stream(folder), 1), Departure(Stream(folder), 1, is_fault_tolerant=True)
+    add(folder, "finished-0")
     for now[0] in (0.0, 0.9, 1.1):
         assert job.is_over() == (now[0] > 1) and not tolerant.is_over()  # its interpreter may still close files
 
@@ -212,15 +218,15 @@ def test_a_signal_is_passed_on_to_programs_that_run(folder, monkeypatch):
     """SIGHUP only where each of them has a handler: else it ends the job, as where a terminal is closed."""
     sent = []
     monkeypatch.setattr(os, "kill", lambda process, number: sent.append(number))
-    job = Departure(folder, 1)
+    job = Departure(Stream(folder), 1)
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         assert job.pass_on(signal.SIGUSR1) and not job.pass_on(signal.SIGHUP) and sent == [signal.SIGUSR1]
         signal.signal(signal.SIGHUP, print)
         assert job.pass_on(signal.SIGHUP) and sent[1:] == [signal.SIGHUP]
-        (folder / "finished-0").touch()
+        add(folder, "finished-0")
         assert job.pass_on(signal.SIGUSR1) and not job.pass_on(signal.SIGHUP) and len(sent) == 2
-        assert not Departure(folder / "none", 1).pass_on(signal.SIGHUP)
+        assert not Departure(Stream(folder / "none"), 1).pass_on(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -228,12 +234,12 @@ def test_a_signal_is_passed_on_to_programs_that_run(folder, monkeypatch):
 def test_each_rank_is_notified_once(folder, monkeypatch):
     sent = []
     monkeypatch.setattr(os, "kill", lambda *words: sent.append((*words, (folder / "notified").exists())))
-    job = Departure(folder, 2)
+    job = Departure(Stream(folder), 2)
     for _ in range(2):
         job.notify(signal.SIGINT)
     assert sent == [(os.getpid(), signal.SIGINT, False)]
     assert (folder / "signal-2").exists() and (folder / "notified").exists()
     assert job.slow() == [0, 1]
-    (folder / "stopped-0").touch()  # it missed another that was notified: its files are being closed
-    Departure(folder, 2).notify(signal.SIGINT)
+    add(folder, "stopped-0")  # it missed another that was notified: its files are being closed
+    Departure(Stream(folder), 2).notify(signal.SIGINT)
     assert len(sent) == 1

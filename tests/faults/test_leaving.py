@@ -8,8 +8,10 @@ import sys
 
 import pytest
 from processes import wait_for
+from reported import reported
 
 from malt.launch.command import RUNNER
+from malt.launch.hosts.agent.closing import has_closed
 
 pytestmark = pytest.mark.serial
 
@@ -55,9 +57,9 @@ print("done", flush=True)
 def test_the_launchers_signal_comes_once_and_what_is_open_is_closed(name, error, run, tmp_path):
     """Then the process waits, as its exit would end the others."""
     rank = run(TWICE.format(tmp_path / "kept", name), f"signal-{int(getattr(signal, name))}", "notified")
-    wait_for(lambda: (tmp_path / "stopped-0").exists() and not (tmp_path / "closing-0").exists())
+    wait_for(lambda: "stopped-0" in reported(tmp_path) and has_closed(str(tmp_path), 0))
     assert (tmp_path / "kept").read_text() == f"{error} nothing " and rank.poll() is None
-    assert (tmp_path / "at-0.txt").read_text() == f"rank 0 was in {tmp_path / 'program.py'}, line 6"
+    assert reported(tmp_path)["was at-0"] == f"rank 0 was in {tmp_path / 'program.py'}, line 6"
     rank.terminate()
     rank.communicate(timeout=100)
     assert rank.returncode == -signal.SIGTERM
@@ -87,7 +89,7 @@ def test_a_signal_of_others_does_as_by_default(run, tmp_path):
     """That holds also if the launcher has sent another signal."""
     rank = run("try: os.kill(os.getpid(), 2)\nexcept KeyboardInterrupt: os.kill(os.getpid(), 15)", "signal-1")
     rank.communicate(timeout=100)
-    assert rank.returncode == -signal.SIGTERM and not (tmp_path / "stopped-0").exists()
+    assert rank.returncode == -signal.SIGTERM and "stopped-0" not in reported(tmp_path)
 
 
 SIGNALLED_FIRST = """
@@ -115,14 +117,14 @@ def test_a_signal_to_all_may_reach_a_rank_before_the_launcher(run, tmp_path):
 def test_a_rank_that_misses_one_notified_before_it_leaves_too(run, tmp_path):
     kept = f"kept = open({str(tmp_path / 'kept')!r}, 'w'); kept.write('x')"
     run(f"{kept}\nclass PeerLost(Exception): pass\nraise PeerLost", "signal-15", "notified")
-    wait_for(lambda: (tmp_path / "stopped-0").exists() and not (tmp_path / "closing-0").exists())
-    assert (tmp_path / "kept").read_text() == "x" and not list(tmp_path.glob("rank-*"))
+    wait_for(lambda: "stopped-0" in reported(tmp_path) and has_closed(str(tmp_path), 0))
+    assert (tmp_path / "kept").read_text() == "x" and "traceback-0" not in reported(tmp_path)
 
 
 def test_handlers_of_the_program_win(run, tmp_path):
     rank = run("signal.signal(2, lambda *_: print('mine'))\nos.kill(os.getpid(), 2)", "signal-2")
     assert rank.communicate(timeout=100)[0] == "mine\n"
-    assert rank.returncode == 0 and (tmp_path / "finished-0").exists()
+    assert rank.returncode == 0 and "finished-0" in reported(tmp_path)
 
 
 def test_a_child_is_no_rank(run, tmp_path):
@@ -144,7 +146,7 @@ os.kill(os.getpid(), signal.SIGINT)
 def test_on_several_hosts_it_stays_inside_mpi(run, tmp_path):
     """Otherwise one-sided calls of the others to it would hang. Its files are flushed."""
     rank = run(INSIDE.format(tmp_path / "probed", tmp_path / "kept"), "signal-2", "notified")
-    wait_for(lambda: (tmp_path / "stopped-0").exists() and not (tmp_path / "closing-0").exists())
+    wait_for(lambda: "stopped-0" in reported(tmp_path) and has_closed(str(tmp_path), 0))
     assert (tmp_path / "kept").read_text() == "kept"
     wait_for((tmp_path / "probed").exists)
     rank.terminate()

@@ -49,7 +49,6 @@ def run_at_once(job_environment, tmp_path):
             def started(rank):
                 words, variables = lines[rank]
                 again = {"MALT_INCARNATION": str(lives[rank])} if lives[rank] else {}
-                (folder / f"ready-{rank}").unlink(missing_ok=True)  # as the starter does
                 environment = job_environment | ours | variables | again
                 return subprocess.Popen(
                     words, env=environment, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import subprocess
@@ -13,11 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
+from reported import line, made, reported
 
 from dstorm.transports.links import server as server_of_dstorm
 from malt.launch.reports import control
 from malt.launch.reports.control import ControlServer
 from malt.runner import leaving, reporting
+from malt.runner.events import Kind, Stream
 from malt.runner.reporting import CALL, CONTROL_NAME, CONTROL_SERVER
 
 pytestmark = pytest.mark.serial
@@ -51,36 +52,51 @@ def files(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def line(name, text=""):
-    return json.dumps([name, text]).encode() + b"\n"
+def names(folder):
+    return sorted(reported(folder))
 
 
-def test_reports_become_files(open_control_server, tmp_path):
+def test_reports_become_events(open_control_server, tmp_path):
+    """At the time at which they come: the clocks of hosts differ."""
+    before = time.monotonic_ns()
     reports = [line(name) for name in ("ready-2", "lost-77")]
-    call(open_control_server, line("rank-2.txt", "Traceback: ü"), line("left-2", "3"), *reports)
-    assert files(tmp_path) == ["elsewhere-2", "ended-2", "left-2", "lost-77", "rank-2.txt", "ready-2"]
-    assert (tmp_path / "rank-2.txt").read_text(encoding="utf-8") == "Traceback: ü"
+    call(open_control_server, made("traceback-2", "Traceback: ü", 7).line(), line("left-2", "3"), *reports)
+    assert names(tmp_path) == ["elsewhere-2", "ended-2", "left-2", "lost-77", "ready-2", "traceback-2"]
+    assert reported(tmp_path)["traceback-2"] == "Traceback: ü" and files(tmp_path) == ["events-2", "events-77"]
+    assert Stream(tmp_path).read().get(Kind.TRACEBACK, 2).at > before
+
+
+def test_what_is_shown_and_published_becomes_files(open_control_server, tmp_path):
+    call(open_control_server, b'["shown-2", "it"]\n', b'["session-1-published-2.1", "where"]\n')
+    assert files(tmp_path) == ["events-2", "session-1-published-2.1", "shown-2"]
+    assert (tmp_path / "shown-2").read_text() == "it"
 
 
 @pytest.mark.parametrize(
     "reports",
     [
-        line("../outside", "x"),
-        line("started-1", "1 1"),
+        b'["../outside", "x"]\n',
+        b'["events-2", "x"]\n',
+        line("started-2", "1 1"),
+        line("finished-1"),
+        line("again-1", "7"),
+        line("left-2").replace(b"left", b"right"),
         b"nonsense\n",
         b"[1]\n",
         b"\xff\n",
         b"cut off",
-        b'["left-2", 3]\n',
+        b'[1, "left", 2, 3]\n',
+        b'[1, "left", "2", "3"]\n',
+        b'["shown-2", 3]\n',
         b"[1, 2]\n",
         b"null\n",
-        b"x" * (1 << 20) + line("left-2", "3"),
+        b"x" * (1 << 20) + line("left-2", "3")[1:],
     ],
-    ids=lambda reports: reports[:20].decode("latin-1").strip(),
+    ids=lambda reports: reports.strip()[:20].decode("latin-1").strip(),
 )
-def test_other_files_are_not_written(reports, open_control_server, tmp_path):
+def test_what_is_no_report_is_not_written(reports, open_control_server, tmp_path):
     call(open_control_server, reports)
-    assert files(tmp_path) == ["elsewhere-2", "ended-2"]
+    assert names(tmp_path) == ["elsewhere-2", "ended-2"] and files(tmp_path) == ["events-2"]
 
 
 @pytest.fixture
@@ -93,20 +109,22 @@ def caller(open_control_server):
 
 def wait_for(name, folder):
     end = time.monotonic() + SOON_S
-    while name not in files(folder):
-        assert time.monotonic() < end, files(folder)
+    while name not in names(folder):
+        assert time.monotonic() < end, names(folder)
         time.sleep(0.001)
 
 
 def test_a_rank_that_sends_invalid_lines_has_not_ended(caller, tmp_path, monkeypatch):
     """One line was cut off by a signal, another is too long."""
-    caller.sendall(b'["left-2", "3"' + b"\n" + b"[" * (1 << 21))
+    caller.sendall(line("left-2", "3")[:-2] + b"\n" + b"[" * (1 << 21))
     monkeypatch.setenv(CALL, str(caller.fileno()))
+    monkeypatch.setenv(reporting.RANK, "2")
+    monkeypatch.setattr(reporting, "_process", os.getpid())
     monkeypatch.setattr(reporting, "_connection", caller)
-    reporting.report_to(None, "rank-2.txt", "x" * (1 << 21) + "the error")
-    wait_for("rank-2.txt", tmp_path)
-    assert files(tmp_path) == ["elsewhere-2", "rank-2.txt"]
-    assert (tmp_path / "rank-2.txt").read_text().endswith("xthe error")
+    reporting.report(Kind.TRACEBACK, "x" * (1 << 21) + "the error")
+    wait_for("traceback-2", tmp_path)
+    assert names(tmp_path) == ["elsewhere-2", "traceback-2"]
+    assert reported(tmp_path)["traceback-2"].endswith("xthe error")
 
 
 def test_a_rank_is_asked_to_leave(open_control_server, caller, tmp_path, monkeypatch):
@@ -120,7 +138,7 @@ def test_a_rank_is_asked_to_leave(open_control_server, caller, tmp_path, monkeyp
     sent = []
     monkeypatch.setattr(leaving.os, "kill", lambda *words: sent.append(words))
     leaving.listen(caller.fileno())
-    assert sent == [(leaving._process, 10), (leaving._process, 15)]
+    assert sent == [(os.getpid(), 10), (os.getpid(), 15)]
     assert leaving._is_notified(15) and not leaving._is_notified(2)
     monkeypatch.setattr(leaving, "_notified", 0)
 
@@ -129,7 +147,7 @@ def test_once_it_is_closed_nothing_is_written(open_control_server, caller, tmp_p
     wait_for("elsewhere-2", tmp_path)
     caller.sendall(line("ready-2"))
     open_control_server.close()
-    assert files(tmp_path) == ["elsewhere-2", "ready-2"]
+    assert names(tmp_path) == ["elsewhere-2", "ready-2"]
     assert "malt control server" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -141,21 +159,22 @@ def test_a_thread_that_does_not_end_in_time_writes_nothing(open_control_server, 
 
 
 def test_of_a_rank_that_was_started_again_the_former_incarnation_reports_nothing_more(open_control_server, tmp_path):
-    (tmp_path / "out-2").touch()
+    for name in ("out-2", "shown-2"):
+        (tmp_path / name).touch()
     with connected(open_control_server) as former:
         former.sendall(line("left-2", "3") + line("ready-2"))
         wait_for("ready-2", tmp_path)
         with connected(open_control_server) as present:
-            present.sendall(line("again-1", "7") + line("again-2", "no number") + line("again-2", "1"))
+            present.sendall(line("again-2", "1"))
             wait_for("again-2", tmp_path)
             former.sendall(line("finished-2"))
             former.shutdown(socket.SHUT_WR)
             assert former.recv(1) == b""
-            assert files(tmp_path) == ["again-2", "elsewhere-2", "out-2"]
+            assert names(tmp_path) == ["again-2", "elsewhere-2"] and files(tmp_path) == ["events-2", "out-2"]
             present.sendall(line("ready-2"))
             wait_for("ready-2", tmp_path)
         wait_for("ended-2", tmp_path)
-    assert (tmp_path / "again-2").read_text() == "1" and "left-2" not in files(tmp_path)
+    assert reported(tmp_path)["again-2"] == "1" and "left-2" not in names(tmp_path)
 
 
 def test_a_rank_is_told_which_incarnations_have_ended(open_control_server, caller, tmp_path, monkeypatch):
@@ -196,7 +215,7 @@ if not {{ends_well}}:
 if os.fork() == 0:  # a child that outlives the rank keeps nothing of the connection
     os.closerange(0, 3)
     end = time.monotonic() + {2 * SOON_S}
-    while not pathlib.Path(__file__).with_name("ended-2").exists() and time.monotonic() < end:
+    while '"ended"' not in pathlib.Path(__file__).with_name("events-2").read_text() and time.monotonic() < end:
         time.sleep(0.01)
     os._exit(0)
 """
@@ -213,10 +232,11 @@ def test_a_rank_on_another_host_connects(ends_well, open_control_server, tmp_pat
     environment |= {"MALT_FAILURE_DIR": str(tmp_path / "there")}
     subprocess.run([sys.executable, PROGRAM, program], env=environment, capture_output=True, timeout=200)
     end = time.monotonic() + SOON_S
-    while "ended-2" not in files(tmp_path) and time.monotonic() < end:
+    while "ended-2" not in names(tmp_path) and time.monotonic() < end:
         time.sleep(0.01)
-    reports = ["finished-2"] if ends_well else ["left-2", "rank-2.txt"]
-    assert files(tmp_path) == sorted(["elsewhere-2", "ended-2", "program.py", "there", *reports])
+    reports = ["finished-2"] if ends_well else ["left-2", "traceback-2"]
+    assert names(tmp_path) == sorted(["elsewhere-2", "ended-2", *reports])
+    assert files(tmp_path) == ["events-2", "program.py", "there"]
     assert files(tmp_path / "there") == ["key"]
 
 

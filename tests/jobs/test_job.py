@@ -16,6 +16,7 @@ from unittest import mock
 import pytest
 from processes import is_alive, wait_for
 from programs import ROOT
+from reported import made
 
 from malt.launch import job
 from malt.launch.command import Line
@@ -26,6 +27,7 @@ from malt.launch.processes.departure import Departure
 from malt.launch.processes.signals import Signals
 from malt.launch.processes.supervisor import Supervised
 from malt.launch.streams.output import Output
+from malt.runner.events import History, Stream
 
 pytestmark = pytest.mark.serial
 malt_run = [sys.executable, "-m", "malt", "run", "-n", "2"]
@@ -163,7 +165,8 @@ def test_an_mpiexec_that_does_not_end_its_ranks(tmp_path, malt_environment, scri
 
 
 def test_status_and_environment_of_mpiexec(tmp_path, malt_environment):
-    launcher = supervise(tmp_path, malt_environment, "echo $NAME; echo first > $MALT_FAILURE_DIR/rank-0.txt; exit 5")
+    script = """echo $NAME; echo '[1, "traceback", 0, "first"]' > $MALT_FAILURE_DIR/events-0; exit 5"""
+    launcher = supervise(tmp_path, malt_environment, script)
     out, err = launcher.communicate(timeout=200)
     assert (launcher.returncode, out, err) == (5, "value\n", "\nmalt run: rank 0 failed:\nfirst\n")
 
@@ -175,12 +178,15 @@ def test_the_files_of_mpiexec_go_with_the_job(tmp_path, malt_environment):
     assert "malt-" in out and not os.path.exists(out.strip())
 
 
+FAILED = """echo '[1, "status", 0, "7"]' > $MALT_FAILURE_DIR/events-0; """
+
+
 @pytest.mark.parametrize(
     "then", ["exit 0", "exit 139", "kill -9 $$", "sleep 250", "trap '' TERM; sleep 250 & sleep 250; wait"]
 )
 def test_the_status_of_a_rank_that_failed(tmp_path, malt_environment, then):
     """It is the status of the job, whatever mpiexec returns, and soon, also if mpiexec goes on."""
-    launcher = supervise(tmp_path, malt_environment, f"printf 7 > $MALT_FAILURE_DIR/status-0; {then}")
+    launcher = supervise(tmp_path, malt_environment, FAILED + then)
     launcher.communicate(timeout=200)
     assert launcher.returncode == 7
 
@@ -205,8 +211,9 @@ def test_an_mpiexec_that_cannot_be_started(tmp_path, malt_environment):
     assert "LaunchError: cannot start" in launcher.communicate(timeout=200)[1]
 
 
-REPORTED = """trap '' TERM INT
-echo $$ $(cut -d' ' -f22 /proc/$$/stat) > $MALT_FAILURE_DIR/started-0; echo $$ > {0}/1.pid; sleep 250& sleep 250;wait"""
+REPORTED = """trap '' TERM INT; began=$(cut -d' ' -f22 /proc/$$/stat)
+echo "[1, \\"started\\", 0, \\"$$ $began\\"]" > $MALT_FAILURE_DIR/events-0
+echo $$ > {0}/1.pid; sleep 250& sleep 250;wait"""
 
 
 def test_after_a_second_signal_the_launcher_does_not_wait(tmp_path, malt_environment):
@@ -262,18 +269,15 @@ def test_only_processes_of_the_job_are_killed(tmp_path, malt_environment):
     os.kill(spared, signal.SIGKILL)
 
 
-def test_the_first_failure_is_printed_at_the_end(tmp_path):
-    assert first_failure(tmp_path) == ""
-    for when, rank in enumerate([3, 0, 12]):
-        (tmp_path / f"rank-{rank}.txt").write_text(f"Traceback\nof {rank}\n")
-        os.utime(tmp_path / f"rank-{rank}.txt", ns=(0, 10**18 + when))
-    (tmp_path / "rank-1.txt.77").write_text("half of")
-    assert first_failure(tmp_path) == "\nmalt run: rank 3, the first of 3 ranks, failed:\nTraceback\nof 3\n"
-    (tmp_path / "rank-2.txt").write_text("Traceback\nof 3\n")
-    assert first_failure(tmp_path) == "\nmalt run: ranks 2, 3, the first of 4 ranks, failed:\nTraceback\nof 3\n"
-    for rank in (0, 12):
-        (tmp_path / f"rank-{rank}.txt").unlink()
-    assert first_failure(tmp_path) == "\nmalt run: ranks 2, 3 failed:\nTraceback\nof 3\n"
+def test_the_first_failure_is_printed_at_the_end():
+    history = History()
+    assert first_failure(history) == ""
+    history.take(made(f"traceback-{rank}", f"Traceback\nof {rank}\n", at) for at, rank in ((9, 12), (7, 3), (8, 0)))
+    assert first_failure(history) == "\nmalt run: rank 3, the first of 3 ranks, failed:\nTraceback\nof 3\n"
+    history.take([made("traceback-2", "Traceback\nof 3\n")])
+    assert first_failure(history) == "\nmalt run: ranks 2, 3, the first of 4 ranks, failed:\nTraceback\nof 3\n"
+    history.take(made(f"again-{rank}", "1") for rank in (0, 12))
+    assert first_failure(history) == "\nmalt run: ranks 2, 3 failed:\nTraceback\nof 3\n"
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -304,7 +308,7 @@ def test_mpiexec_is_not_ended_while_it_has_something_to_print(read, monkeypatch,
     ended = tmp_path / "ended"
     command = ["sh", "-c", f"sleep {100 if read else 1}; touch {ended}"]
     output = Output(tmp_path, 0)
-    job = Supervised(command, os.environ, Signals(), Departure(tmp_path, 0), 10, output)
+    job = Supervised(command, os.environ, Signals(), Departure(Stream(tmp_path), 0), 10, output)
     output.start()
     assert job.wait(lambda: 0) == 0
     output.close()

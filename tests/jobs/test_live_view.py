@@ -108,7 +108,7 @@ def launch(tmp_path):
 RECORD = '{"sent": {"1": 5}, "waits_for": [], "progress": 0.25}'
 BEGIN = f"""
 cd $MALT_FAILURE_DIR
-start() {{ echo $2 $(cut -d ')' -f 2 /proc/$2/stat | cut -d ' ' -f 21) > started-$1; }}
+start() {{ echo "[1, \\"started\\", $1, \\"$2 $(cut -d ')' -f 2 /proc/$2/stat | cut -d ' ' -f 21)\\"]" > events-$1; }}
 start 0 $$; start 1 $$; echo '{RECORD}' > shown-0
 printf 'name? ' > out-0
 name=$({sys.executable} -c 'from malt.runner import stdin; stdin.take(".", "0"); print(input())')
@@ -116,7 +116,8 @@ name=$({sys.executable} -c 'from malt.runner import stdin; stdin.take(".", "0");
 
 
 def test_a_prompt_its_answer_and_lines_of_all_stay_above_the_table(launch):
-    tty = launch(BEGIN + "echo hello $name > out-0; echo warning >&2; echo b > err-1; sleep 0.7; touch finished-0")
+    finishes = """sleep 0.7; echo '[2, "finished", 0, ""]' >> events-0"""
+    tty = launch(f"{BEGIN}echo hello $name > out-0; echo warning >&2; echo b > err-1; {finishes}")
     wait_for(lambda: tty.shows("starting"))
     assert tty.shows(r"^\[0\] name\?$") and tty.shows(r"^   0  25 %")
     tty.type(b"Bob\n")

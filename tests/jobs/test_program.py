@@ -10,9 +10,11 @@ import sys
 import zipfile
 
 import pytest
+from reported import reported
 
 from malt.launch.command import RUNNER
 from malt.launch.reports.job_state import failed_with
+from malt.runner.events import Stream
 from malt.runner.program import marked
 
 pytestmark = pytest.mark.serial
@@ -115,11 +117,10 @@ def test_the_traceback_is_reported_to_the_launcher(tmp_path, run, end):
     left.mkdir()
     text = f"def f():\n    raise ValueError('caf\\u00e9 \\udcff')\n{end}\n"
     run(text, RUNNER, "program.py", MALT_FAILURE_DIR=str(left), PMI_RANK="3")
-    names = sorted(path.name for path in left.iterdir())
-    assert names == ["interpreter-3", "rank-3.txt", "stacks-3", "started-3", "status-3"]
-    file = left / "rank-3.txt"
-    reports = file.read_text(encoding="utf-8")
-    assert reports.startswith("Traceback") and "ValueError: café" in reports
+    assert sorted(path.name for path in left.iterdir()) == ["events-3", "interpreter-3", "stacks-3"]
+    reports = reported(left)
+    assert sorted(reports) == ["started-3", "status-3", "traceback-3"]
+    assert reports["traceback-3"].startswith("Traceback") and "ValueError: café \\udcff" in reports["traceback-3"]
 
 
 def test_the_status_of_os_exit_is_reported(tmp_path, run):
@@ -127,14 +128,14 @@ def test_the_status_of_os_exit_is_reported(tmp_path, run):
     folder = tmp_path / "folder"
     folder.mkdir()
     run("import os\nos._exit(261)", RUNNER, "program.py", MALT_FAILURE_DIR=str(folder), PMI_RANK="3")
-    assert failed_with(folder) == 5
+    assert failed_with(Stream(folder).read()) == 5
 
 
 def test_a_fork_that_fails_reports_nothing(tmp_path, run):
     text = """if True:
         import os
         from malt.runner import exits
-        exits.end_job_on_failure(lambda status: None, 3)
+        exits.end_job_on_failure(lambda status: None)
         if os.fork() == 0:
             raise ValueError
         assert os.waitstatus_to_exitcode(os.wait()[1]) == 1"""
@@ -142,7 +143,7 @@ def test_a_fork_that_fails_reports_nothing(tmp_path, run):
     left.mkdir()
     done = run(text, RUNNER, "program.py", MALT_FAILURE_DIR=str(left), PMI_RANK="3")
     assert done.returncode == 0 and "ValueError" in done.stderr
-    assert sorted(path.name for path in left.iterdir()) == ["finished-3", "interpreter-3", "stacks-3", "started-3"]
+    assert sorted(reported(left)) == ["finished-3", "started-3"]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_a_rank_whose_start_cannot_be_written_ends_the_job(tmp_path, run, rank):
     assert done.returncode == 1 and done.stdout == ""
     why = f"malt: rank 0 cannot write to the folder of the job, {folder}: File too large: free space there"
     assert done.stderr == ("" if rank == "1" else f"{why}, or set TMPDIR to another folder\n")
-    assert failed_with(folder) == 1
+    assert failed_with(Stream(folder).read()) == 1
 
 
 def test_what_a_rank_starts_is_not_of_its_job(tmp_path, run):
@@ -224,9 +225,9 @@ def test_a_failure_is_reported_whatever_can_be_printed(tmp_path, run, how, end):
     left.mkdir()
     environment = {"MALT_FAILURE_DIR": str(left), "PMI_RANK": "3", "MALT_JOB_DIR": str(left)}
     run(CANNOT_PRINT[how] + end, RUNNER, "program.py", **environment)
-    reports = {path.name for path in left.iterdir()}
+    reports = reported(left)
     assert "left-3" in reports and "finished-3" not in reports
-    assert ("rank-3.txt" in reports) == ("raise" in end)
+    assert ("traceback-3" in reports) == ("raise" in end)
 
 
 MPI_STATES = "state = 1\ndef Is_initialized(): return state > 0\ndef Is_finalized(): return state > 1\n"
@@ -255,5 +256,4 @@ def test_the_launcher_learns_of_an_end_inside_mpi(tmp_path, run, how):
     left.mkdir()
     text, expected = INSIDE[how]
     run(text, RUNNER, "program.py", MALT_FAILURE_DIR=str(left), PMI_RANK="3")
-    reports = {path.name: path.read_text() for path in left.iterdir()}
-    assert reports.get("inside-3") == expected
+    assert reported(left).get("inside-3") == expected

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 from processes import wait_for
+from reported import add
 
 from dstorm.membership.processes import this_process
 from malt.commands import command_line
@@ -85,7 +86,7 @@ def test_the_launcher_reports_a_long_wait_once(folder, monkeypatch, capsys):
     own, looks = this_process(), []
     monkeypatch.setattr(observer, "look", lambda *job: looks.append(0) or ranks.look(*job))
     for rank, record in enumerate([Record(waits_for=(1,), call="malt.barrier", wait_s=31.0), Record()]):
-        (folder / f"started-{rank}").write_text(f"{own.number} {own.started}")
+        add(folder, f"started-{rank}", f"{own.number} {own.started}")
         (folder / f"shown-{rank}").write_text(record.text())
     watching = observer.Observer(folder, 2, ["x.py"], SimpleNamespace(screen=lambda: None), False)
     watching.start()
@@ -136,7 +137,7 @@ def test_a_process_that_would_die_of_the_signal_is_not_asked(folder):
     with subprocess.Popen(["sleep", "100"]) as other:
         try:
             start = Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19]
-            (folder / "started-0").write_text(f"{other.pid} {start}")
+            add(folder, "started-0", f"{other.pid} {start}")
             found = stacks.stacks(folder, range(2))
             assert other.poll() is None
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 from dstorm.stopwatch import Stopwatch
 from malt.launch.hosts.agent.closing import has_closed
@@ -10,20 +10,20 @@ from malt.launch.hosts.agent.traces import Traces
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.reports.job_state import failed_with
 from malt.launch.streams.display import say
-from malt.watch.ranks import ranks_with
+from malt.runner.events import Kind, Stream
 
 _STAYS_S = 4.0
 """How long mpiexec may stay after the last rank has ended its interpreter, before it is asked to end, then killed."""
 
 
 class Ending:
-    """The end of a job of so many `ranks` on several hosts.
+    """The end of a job of so many `ranks` on several hosts, of which `reports` are read.
 
-    `folder`: that of the job. `remote`: its other hosts. `traces`: what MPI makes for ranks of this one.
+    `remote`: its other hosts. `traces`: what MPI makes for ranks of this one.
     """
 
-    def __init__(self, folder: Path, ranks: int, remote: RemoteHosts, traces: Traces) -> None:
-        self._folder, self._all, self._remote, self._traces = folder, set(range(ranks)), remote, traces
+    def __init__(self, reports: Stream, ranks: int, remote: RemoteHosts, traces: Traces) -> None:
+        self._reports, self._all, self._remote, self._traces = reports, set(range(ranks)), remote, traces
         self._finished: Stopwatch | None = None
         """Since all ranks were seen to have ended. None: they were not."""
         self.is_forced = self.is_cut_off = False
@@ -33,7 +33,7 @@ class Ending:
         """Return the status of the job, or None while it runs or mpiexec may still report it. Local."""
         self._traces.note()
         silent = self._remote.cut_off()
-        failed = failed_with(self._folder)
+        failed = failed_with(self._reports.read())
         if failed is not None:
             self.is_cut_off = silent is not None
             return failed
@@ -55,12 +55,10 @@ class Ending:
 
         They may still be in MPI_Finalize, where they would wait for an mpiexec that stays.
         """
-        if not ranks_with(self._folder, "finished") >= self._all:
-            return False
-        here = ranks_with(self._folder, "started") & self._all
-        elsewhere = self._all - here
-        closed = ranks_with(self._folder, "closed")
-        return elsewhere <= closed and all(has_closed(str(self._folder), rank) for rank in here)
+        reports = self._reports.read()
+        here = reports.ranks(Kind.STARTED) & self._all
+        have_ended = reports.ranks(Kind.FINISHED) >= self._all and reports.ranks(Kind.CLOSED) >= self._all - here
+        return have_ended and all(has_closed(os.fspath(reports.folder), rank) for rank in here)
 
     def _force(self, why: str) -> None:
         if not self.is_forced:

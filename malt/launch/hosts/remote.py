@@ -19,7 +19,7 @@ from malt import __version__
 from malt.launch.hosts import findings
 from malt.launch.hosts.agent import checks
 from malt.launch.hosts.agent.agent import SILENCE_S
-from malt.launch.hosts.agent.watch import REPORT, SHARED, identity
+from malt.launch.hosts.agent.watch import SHARED, identity
 from malt.launch.hosts.connection import Connection, Silent, pausing
 from malt.launch.hosts.findings import Need
 from malt.launch.hosts.probe import Probe
@@ -27,7 +27,7 @@ from malt.launch.hosts.shell import remote_shell
 from malt.launch.hosts.variables import travelling
 from malt.launch.mpi_library import PROBE, PROBE_TIMEOUT_S, LaunchError, Library
 from malt.launch.streams.display import say
-from malt.runner import reporting
+from malt.runner.events import SENT, append, event, parsed
 
 _PORT_RANGES = (
     "PRTE_MCA_oob_tcp_dynamic_ipv4_ports", "OMPI_MCA_btl_tcp_port_min_v4", "MPIEXEC_PORT_RANGE", "UCX_TCP_PORT_RANGE",
@@ -61,8 +61,8 @@ class RemoteHosts:
     ) -> None:  # fmt: skip
         self._connections: list[Connection] = []
         self._folder = Path()
-        self._reports: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        """What ranks there have reported: name and text."""
+        self._reports: queue.SimpleQueue[str] = queue.SimpleQueue()
+        """What ranks there have reported, as lines (malt/runner/events.py)."""
         self._cut_off: str | None = None
         self._is_watching = False
         self._unheard: list[str] = []
@@ -277,15 +277,15 @@ class RemoteHosts:
     def _take(self, command: str, value: Any) -> bool:
         """Keep a report of a rank, which has come over a connection. Returns whether it is one."""
         if command == "report":
-            self._reports.put((value[0], value[1]))
+            self._reports.put(value)
         return command == "report"
 
     def _take_reports(self) -> None:
         with contextlib.suppress(queue.Empty, OSError):
             while True:
-                name, text = self._reports.get_nowait()
-                if REPORT.fullmatch(name):
-                    reporting.write(self._folder / name, text)
+                came = parsed(self._reports.get_nowait())
+                if came is not None and came.kind in SENT:
+                    append(self._folder, event(came.kind, came.rank, came.text))
 
 
 def _is_cut_off(one: Connection) -> bool:

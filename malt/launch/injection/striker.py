@@ -6,22 +6,20 @@ signal, it strikes nobody any more, and lets those go on that it has stopped: el
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Set
 from pathlib import Path
 
-from dstorm.membership.processes import Process, has_ended
+from dstorm.membership.processes import Process, send
 from dstorm.stopwatch import Stopwatch
 from malt.launch.command import Line
 from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.injection.account import account
 from malt.launch.injection.schedule import Schedule
 from malt.launch.streams.display import say
-from malt.watch.answers import ASK
-from malt.watch.ranks import ranks_with, started
+from malt.runner.events import Kind, Stream
+from malt.watch.ranks import ended, processes
 
 _POLL_S = 0.05
 """The interval of the looks at the ranks. Those that are made slow are stopped and continued in between."""
@@ -32,8 +30,7 @@ class Striker:
 
     def __init__(self, folder: Path, line: Line) -> None:
         self._folder, self._is_spread = folder, line.is_spread
-        self._begun = "ready" if line.survives else ASK.partition("-")[0]
-        """The kind of file that a rank makes as its session begins."""
+        self._reports = Stream(folder)
         self._schedule = None if line.faults is None else Schedule(line.faults, line.ranks)
         self._live: dict[int, Process] = {}
         self._stopped: dict[int, Process] = {}
@@ -100,27 +97,17 @@ class Striker:
                 self._signal(*schedule.turn(now_s, self._live))
 
     def _look(self) -> dict[int, Process]:
-        """The ranks of this host whose session has begun, and whose programs run.
-
-        The reports of a rank that is started again are removed first. So its process is read before them.
-        """
-        processes = started(self._folder)
-        ranks = ranks_with(self._folder, self._begun)
-        ranks -= ranks_with(self._folder, "finished") | ranks_with(self._folder, "left")
-        return {rank: one for rank, one in processes.items() if rank in ranks and not has_ended(one)}
+        """The ranks of this host whose session has begun, and whose programs run."""
+        over, reports = ended(self._reports), self._reports
+        over |= reports.ranks(Kind.FINISHED) | reports.ranks(Kind.LEFT)
+        return {rank: one for rank, one in processes(reports).items() if rank in reports.ranks(Kind.READY) - over}
 
     def _signal(self, killed: Iterable[int], stopped: Set[int]) -> None:
         """Kill the ranks `killed`; stop `stopped`, and let all others go on."""
         for rank in killed:
-            _send(self._live[rank], signal.SIGKILL)
+            send(self._live[rank], signal.SIGKILL)
         for rank in self._stopped.keys() - stopped:
-            _send(self._stopped.pop(rank), signal.SIGCONT)
+            send(self._stopped.pop(rank), signal.SIGCONT)
         for rank in stopped - self._stopped.keys():
             self._stopped[rank] = self._live[rank]
-            _send(self._live[rank], signal.SIGSTOP)
-
-
-def _send(process: Process, number: int) -> None:
-    if not has_ended(process):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.number, number)
+            send(self._live[rank], signal.SIGSTOP)

@@ -2,14 +2,10 @@
 
 Files in the folder of the job:
 
-ending           no failed rank is started again any more (malt/launch/hosts/plain/starter.py)
-signal-<n>       the launcher sends signal n; without this file a rank was signalled by others, and does not leave
-notified         the launcher has sent it to all ranks that had started; no rank leaves before, as a rank that gets the
-                 signal later would miss it
-closing-<rank>   the program of the rank has ended, its interpreter not yet; only where no rank may fail
-stopped-<rank>   the program of the rank has ended; after its interpreter the process waits to be killed, as its exit
-                 would make mpiexec end the others
-at-<rank>.txt    where the program was when the signal came
+ending      no failed rank is started again any more (malt/launch/hosts/plain/starter.py)
+signal-<n>  the launcher sends signal n; without this file a rank was signalled by others, and does not leave
+notified    the launcher has sent it to all ranks that had started; no rank leaves before, as a rank that gets the
+            signal later would miss it
 
 Where a cleaner of /tmp has removed the folder, it is made anew for these files. The launcher knows the ranks that it
 has seen before.
@@ -20,49 +16,40 @@ Ranks on other hosts get the signal over their connection (malt/launch/reports/c
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 from collections.abc import Iterable
 from pathlib import Path
 
-from dstorm.membership.processes import Process, handles, has_ended
+from dstorm.membership.processes import Process, handles, has_ended, send
 from dstorm.stopwatch import Stopwatch
 from dstorm.transports import shm_space
+from malt.launch.hosts.agent.closing import has_closed
 from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.reports.control import ControlServer
 from malt.runner import leaving
-from malt.watch.ranks import ranks_with, started
+from malt.runner.events import Kind, Stream
+from malt.watch.ranks import processes
 
-_LOOK_S = 1.0
-"""The interval of the looks at which ranks have started, while no signal has come."""
 _FINALIZES_S = 1.0
 """A rank that has been seen to have finished for longer waits in MPI_Finalize, where no signal handler runs."""
 
 
 class Departure:
-    """The departure of the ranks of one job.
+    """The departure of the ranks of one job, of which `reports` are read.
 
     `is_spread`: some ranks may be on hosts that the launcher cannot reach. `is_fault_tolerant`: a rank may end alone.
     """
 
     def __init__(
-        self, folder: Path, ranks: int, is_spread: bool = False, is_fault_tolerant: bool = False,
+        self, reports: Stream, ranks: int, is_spread: bool = False, is_fault_tolerant: bool = False,
         control_server: ControlServer | None = None,
     ) -> None:  # fmt: skip
-        self.folder, self._all, self._control_server = folder, set(range(ranks)), control_server
+        self.folder, self._all, self._control_server = Path(reports.folder), set(range(ranks)), control_server
         self.is_spread, self._is_fault_tolerant = is_spread, is_fault_tolerant
-        self._seen: dict[int, Process] = {}
-        """The processes of the ranks that were seen to have started."""
-        self._looked: Stopwatch | None = None
+        self._reports = reports
         self._notified: set[int] = set()
         self._finished: dict[int, Stopwatch] = {}
         """Since the ranks were seen to have finished."""
-
-    def look(self) -> None:
-        """Look now and then which ranks have started. Local."""
-        if self._looked is None or self._looked.seconds() > _LOOK_S:
-            self._looked = Stopwatch()
-            self._started()
 
     def notify(self, number: int) -> None:
         """Send signal `number` to all ranks that run Python by now and were not notified yet. Local."""
@@ -70,10 +57,10 @@ class Departure:
             self._tell(ENDING)
             self._tell(f"signal-{number}")
         here = self._started()
-        fresh = here.keys() - self._notified - ranks_with(self.folder, "finished")
+        fresh = here.keys() - self._notified - self._reports.ranks(Kind.FINISHED)
         # A rank may leave because one that was notified before is missing: a signal would keep it from closing files.
-        self._send(number, (here[rank] for rank in fresh if not (self.folder / f"stopped-{rank}").exists()))
-        elsewhere = ranks_with(self.folder, "elsewhere") - self._notified
+        self._send(number, (here[rank] for rank in fresh - self._reports.ranks(Kind.STOPPED)))
+        elsewhere = self._reports.ranks(Kind.ELSEWHERE) - self._notified
         if self._control_server is not None and elsewhere:
             self._control_server.notify(number)
         self._notified |= fresh | elsewhere
@@ -86,7 +73,7 @@ class Departure:
         was sent: there are none, or SIGHUP is to end the job.
         """
         here = self._started()
-        running = [here[rank] for rank in here.keys() - ranks_with(self.folder, "finished")]
+        running = [here[rank] for rank in here.keys() - self._reports.ranks(Kind.FINISHED)]
         if number == signal.SIGHUP and not (running and all(handles(process, number) for process in running)):
             return False
         self._send(number, running)
@@ -119,12 +106,11 @@ class Departure:
 
     def _started(self) -> dict[int, Process]:
         """The processes of the ranks that have started, as far as this one has seen that."""
-        self._seen |= started(self.folder)
-        return dict(self._seen)
+        return processes(self._reports.read())
 
     def _awaited(self) -> set[int]:
         """The ranks that have to leave."""
-        known = set(self._started()) | ranks_with(self.folder, "elsewhere")
+        known = self._started().keys() | self._reports.ranks(Kind.ELSEWHERE)
         return known if self.is_spread or not known else self._all
 
     def _tell(self, name: str) -> None:
@@ -135,11 +121,10 @@ class Departure:
 
     def _left(self) -> set[int]:
         left = {rank for rank, process in self._started().items() if has_ended(process)}
-        left |= ranks_with(self.folder, "ended")
+        left |= self._reports.ranks(Kind.ENDED)
         if not self._is_fault_tolerant:
-            stopped = ranks_with(self.folder, "stopped")
-            left |= stopped - ranks_with(self.folder, "closing")  # a rank writes closing before stopped
-            left |= {rank for rank in ranks_with(self.folder, "finished") if self._finalizes(rank)}
+            left |= {rank for rank in self._reports.ranks(Kind.STOPPED) if has_closed(str(self.folder), rank)}
+            left |= {rank for rank in self._reports.ranks(Kind.FINISHED) if self._finalizes(rank)}
         return left
 
     def _finalizes(self, rank: int) -> bool:
@@ -148,6 +133,4 @@ class Departure:
 
     def _send(self, number: int, processes: Iterable[Process]) -> None:
         for process in processes:
-            if not has_ended(process):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process.number, number)
+            send(process, number)

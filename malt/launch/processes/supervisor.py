@@ -126,7 +126,6 @@ class Supervised:
     def _is_time_to_kill(self) -> bool:
         """Whether a signal ends the job, and its ranks have left or had the time to. Ranks get all signals."""
         self._signals.deliver()
-        self._departure.look()
         number = self._signals.first
         if number is None:
             return False

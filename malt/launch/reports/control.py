@@ -1,12 +1,9 @@
 """The control server: it receives the reports of ranks on other hosts, which cannot see the folder of the job.
 
-Each rank has one connection. It sends lines of JSON, [name, text], and each line becomes the file that a rank on this
-host would write (malt/launch/reports/job_state.py). The connection closes when the process ends, however it ends. What
-a rank still sends over an earlier connection when it has another one counts no more: it was started again. The control
-server writes two more files:
-
-elsewhere-<rank>  the rank, on another host, has connected
-ended-<rank>      its process has ended
+Each rank has one connection. It sends its events as lines. Each is added to those of ranks on this host, with the time
+at which it comes (malt/runner/events.py). Or it sends [name, text], which becomes the file that a rank here would
+write. The connection closes when the process ends, however it ends. What a rank still sends over an earlier connection
+when it has another one counts no more: it was started again. The control server adds when a rank connects and ends.
 """
 
 from __future__ import annotations
@@ -24,13 +21,12 @@ from typing import BinaryIO
 
 from dstorm.transports.links.endpoints import interfaces
 from dstorm.transports.links.server import AuthenticatedServer
-from malt.launch.hosts.plain.starter import begin_anew
 from malt.runner import reporting
+from malt.runner.events import SENT, Event, Kind, append, event, parsed
 
 _PUBLISHED = re.compile(r"session-\d+-published-\d+(\.\d+)?")
 """What a rank publishes to all others (malt/resilience/hosts.py); one that was started again, with its incarnation."""
-_NAME = re.compile(rf"(again|finished|left|status|ready|lost|shown)-\d+|rank-\d+\.txt|{_PUBLISHED.pattern}")
-_AGAIN = reporting.AGAIN.format("")
+_FILE = re.compile(rf"shown-\d+|{_PUBLISHED.pattern}")
 _LONGEST_NBYTES = 1 << 20
 _CLOSE_S = 5.0
 """How long `close` waits for reports that have arrived to be written."""
@@ -109,31 +105,31 @@ class ControlServer:
         with self._writing:
             self._callers[rank] = caller
         write = partial(self._write, rank, caller)
-        write(f"elsewhere-{rank}", "")
+        write(Event(Kind.ELSEWHERE, rank))
         with contextlib.suppress(OSError), caller.makefile("rb") as lines:
             caller.send(b"".join(tuple(self._published.values())) + _ends(self._ended))
-            for name, text in _reports(lines):
-                write(name, text)
+            for one in _reports(lines, rank):
+                write(one)
         if not self._closing:
-            write(f"ended-{rank}", "")
+            write(Event(Kind.ENDED, rank))
 
-    def _write(self, rank: int, caller: socket.socket, name: str, text: str) -> None:
+    def _write(self, rank: int, caller: socket.socket, one: Event | tuple[str, str]) -> None:
         """Write a report of `rank` that has come from `caller`, unless the rank has another connection by now."""
-        with self._writing, contextlib.suppress(OSError, ValueError):  # a full disk; no number
+        with self._writing, contextlib.suppress(OSError):  # a full disk
             if self._closed or self._callers[rank] is not caller:
                 return
-            if name == reporting.AGAIN.format(rank):
-                begin_anew(self._folder, rank, int(text))
-            elif not name.startswith(_AGAIN):
-                reporting.write(self._folder / name, text)
+            if isinstance(one, Event):
+                append(self._folder, event(one.kind, one.rank, one.text))
+            else:
+                reporting.write(self._folder / one[0], one[1])
 
 
 def _ends(incarnations: Mapping[int, int]) -> bytes:
     return b"".join(b"ended %d %d\n" % pair for pair in sorted(incarnations.items()))
 
 
-def _reports(lines: BinaryIO) -> Iterator[tuple[str, str]]:
-    """The reports, name and text, until the connection closes.
+def _reports(lines: BinaryIO, rank: int) -> Iterator[Event | tuple[str, str]]:
+    """The reports of `rank`, events or names and texts of files, until the connection closes.
 
     A line that is too long, or no report, is skipped: the rank has ended only when its connection has closed.
     """
@@ -142,7 +138,10 @@ def _reports(lines: BinaryIO) -> Iterator[tuple[str, str]]:
             while (rest := lines.readline(_LONGEST_NBYTES)) and not rest.endswith(b"\n"):
                 pass
             continue
-        with contextlib.suppress(ValueError, TypeError):
+        one = parsed(line)
+        if one is not None and one.kind in SENT and (one.rank == rank or one.kind is Kind.LOST):
+            yield one
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
             name, text = json.loads(line)
-            if _NAME.fullmatch(name) and isinstance(text, str):
+            if _FILE.fullmatch(name) and isinstance(text, str):
                 yield name, text

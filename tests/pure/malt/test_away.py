@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 from processes import wait_for
+from reported import add
 
 from dstorm import stopwatch
 from malt.launch import job
@@ -21,8 +22,9 @@ from malt.launch.hosts import connection
 from malt.launch.hosts.plain import away as module
 from malt.launch.hosts.plain.away import Away
 from malt.launch.hosts.remote import RemoteHosts
-from malt.launch.reports.job_state import JobState
+from malt.launch.reports.follower import Follower
 from malt.runner import reporting
+from malt.runner.events import Stream
 
 pytestmark = pytest.mark.serial
 
@@ -87,7 +89,7 @@ FAILURES = {
 def test_a_host_whose_ranks_cannot_start_ends_the_job(text, start, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "START_S", 1.0)
     monkeypatch.setattr(module, "_UNHEARD_S", 0.1)
-    away, state = start(text), JobState(tmp_path, 2, is_spread=True)
+    away, state = start(text), Follower(Stream(tmp_path), 2, is_spread=True)
     wait_for(lambda: job._status_of_part(state, away) == 1)
     assert job._status_of_part(state, away) == 1
     assert capsys.readouterr().err == f"malt run: {FAILURES[text]}\n"
@@ -203,13 +205,13 @@ def test_a_host_that_was_given_up_stays_so(start, tmp_path, monkeypatch, capsys)
     """It is heard of again before the launcher has ended: its ranks go on, and nothing there is ended."""
     monkeypatch.setattr(module, "SILENT_S", 0.1)
     away = start("say('folder', '/var/tmp/malt-x'); say('started', 7); sys.stdin.read()")
-    state = JobState(tmp_path, 2, is_spread=True)
+    state = Follower(Stream(tmp_path), 2, is_spread=True)
     wait_for(lambda: job._status_of_part(state, away) == 1)
     words = away.last_words
     assert "rank 1 may go on on host b, and print to /var/tmp/malt-x/printed-* there" in words
     assert words.endswith("ssh b kill -- -7\n")
     the(away).connection.silence.restart()
-    (tmp_path / "finished-1").write_text("")
+    add(tmp_path, "finished-1")
     assert job._status_of_part(state, away) == 1 and away.are_left and away.last_words == words
     said = []
     monkeypatch.setattr(the(away).connection, "ask", lambda *line: said.append(line))

@@ -1,4 +1,4 @@
-"""How a job ends whose ranks may fail, by the files in its folder."""
+"""How a job ends whose ranks may fail, by the events in its folder."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from itertools import combinations_with_replacement
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from reported import add, reported
 
 from dstorm.membership.processes import this_process
 from dstorm.transports import shm_space
-from malt.launch.hosts.plain.starter import begin_anew
-from malt.launch.reports import job_state
-from malt.launch.reports.job_state import JobState, failed_with, report_ends_inside_mpi
+from malt.launch.reports.follower import Follower
+from malt.launch.reports.job_state import ends_inside_mpi, failed_with
+from malt.launch.streams.display import say
+from malt.runner.events import Stream
+from malt.watch import ranks as watched
 
 pytestmark = pytest.mark.serial
 
@@ -36,7 +40,7 @@ def stopped(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         began = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
-        (tmp_path / "started-0").write_text(f"{child.pid} {began}")
+        add(tmp_path, "started-0", f"{child.pid} {began}")
         child.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
         yield child
@@ -72,25 +76,24 @@ def patience(monkeypatch):
             self.now = end
 
     clock = Clock()
-    monkeypatch.setattr(job_state.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
     return clock
 
 
 def in_this_order(folder, reports):
-    """Write `reports`, texts by name, as if each were a second later than the one before."""
-    for moment, (name, text) in enumerate(reports.items()):
-        (folder / name).write_text(text)
-        os.utime(folder / name, (moment, moment))
+    """Add `reports`, texts by name, as if each were later than the one before, also where it was written before."""
+    for moment, (name, text) in reversed(list(enumerate(reports.items()))):
+        add(folder, name, text, moment)
 
 
 def called(folder, **reports):
     """The status after these reports of ranks: `started` maps ranks to processes."""
     for rank, process in reports.pop("started", {}).items():
-        (folder / f"started-{rank}").write_text(process)
+        add(folder, f"started-{rank}", process)
     for kind, ranks in reports.items():
         for rank in ranks:
-            (folder / f"{kind}-{rank}").write_text("")
-    return JobState(folder, 2).status()
+            add(folder, f"{kind}-{rank}")
+    return Follower(Stream(folder), 2).status()
 
 
 def test_the_job_goes_on_while_a_rank_is_alive(tmp_path, ended):
@@ -110,31 +113,31 @@ def test_all_ranks_have_failed(tmp_path, ended):
 
 
 def test_the_status_of_a_failed_rank_counts_once_all_have_failed(tmp_path, ended):
-    (tmp_path / "left-0").write_text("3")
+    add(tmp_path, "left-0", "3")
     assert called(tmp_path, started={0: ended, 1: here()}, ready=[0, 1]) is None
     assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == 3
 
 
 def test_a_failure_before_the_session_is_reported_once_the_others_do_not_come(tmp_path, ended, capsys, patience):
-    (tmp_path / "started-0").write_text(here())
-    (tmp_path / "started-1").write_text(ended)
-    state = JobState(tmp_path, 2)
+    add(tmp_path, "started-0", here())
+    add(tmp_path, "started-1", ended)
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() is None
     patience.pass_(50, state)
     assert state.status() is None
     patience.pass_(11, state)
     assert state.status() == 1
-    state.report_early_failures()
+    say(state.state.early_failures())
     assert capsys.readouterr().err == "malt run: rank 1 died before the session began\n"
 
 
 def test_a_rank_that_left_early_has_not_ended_well_if_the_others_fail(tmp_path, ended, capsys):
-    (tmp_path / "left-0").write_text("0")
+    add(tmp_path, "left-0", "0")
     assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == 1
 
 
 def test_a_rank_that_is_alone_may_stay_stopped(tmp_path, stopped, patience):
-    state = JobState(tmp_path, 1)
+    state = Follower(Stream(tmp_path), 1)
     for _ in range(3):
         assert state.status() is None
         patience.pass_(10, state)
@@ -152,54 +155,54 @@ def test_where_all_have_failed_the_status_is_that_of_the_first(tmp_path, ended, 
 
 
 def test_a_rank_that_was_killed_first_counts_as_the_first(tmp_path, ended):
-    state = JobState(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     for name, text in {"started-0": ended, "started-1": here(), "ready-0": "", "ready-1": ""}.items():
-        (tmp_path / name).write_text(text)
+        add(tmp_path, name, text)
     assert state.status() is None
-    (tmp_path / "left-1").write_text("2")
-    with mock.patch.object(job_state.system, "has_ended", return_value=True):
+    add(tmp_path, "left-1", "2")
+    with mock.patch.object(watched, "has_ended", return_value=True):
         assert state.status() == 1
 
 
 def test_if_all_end_by_themselves_none_failed_early(tmp_path, ended, capsys):
     for rank in (0, 1):
-        (tmp_path / f"left-{rank}").write_text("3")
-    (tmp_path / "started-0").write_text(ended)
-    (tmp_path / "started-1").write_text(ended)
-    state = JobState(tmp_path, 2)
+        add(tmp_path, f"left-{rank}", "3")
+    add(tmp_path, "started-0", ended)
+    add(tmp_path, "started-1", ended)
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() == 3
-    state.report_early_failures()
+    say(state.state.early_failures())
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("reports", ["ready-100", "session-came-1"])
+@pytest.mark.parametrize("reports", ["ready-100", "came-1"])
 def test_a_rank_that_had_come_is_not_waited_for(tmp_path, ended, patience, reports, capsys):
-    (tmp_path / "started-0").write_text(here())
-    (tmp_path / "started-1").write_text(ended)
-    (tmp_path / reports).write_text("")
-    state = JobState(tmp_path, 2)
+    add(tmp_path, "started-0", here())
+    add(tmp_path, "started-1", ended)
+    add(tmp_path, reports)
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() is None
     patience.pass_(60, state)
     assert state.status() is None
-    state.report_early_failures()
+    say(state.state.early_failures())
     assert capsys.readouterr().err == ""
 
 
 def test_a_rank_that_never_starts_is_reported(tmp_path, capsys, patience):
-    (tmp_path / "started-0").write_text(here())
-    state = JobState(tmp_path, 2)
+    add(tmp_path, "started-0", here())
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() is None
     patience.pass_(59, state)
     assert state.status() is None
     patience.pass_(2, state)
     assert state.status() == 1
-    state.report_early_failures()
+    say(state.state.early_failures())
     assert capsys.readouterr().err == "malt run: rank 1 said nothing for 60 s\n"
 
 
 def test_time_while_the_launcher_is_stopped_does_not_count(tmp_path, patience):
-    (tmp_path / "started-0").write_text(here())
-    state = JobState(tmp_path, 2)
+    add(tmp_path, "started-0", here())
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() is None
     patience.pass_(1000)
     assert state.status() is None
@@ -208,11 +211,11 @@ def test_time_while_the_launcher_is_stopped_does_not_count(tmp_path, patience):
 @pytest.mark.parametrize(("ready", "another"), [(False, False), (True, False), (True, True)])
 def test_a_stopped_rank_is_killed_if_no_other_rank_would(tmp_path, stopped, ended, patience, ready, another):
     """Before the session; in it, if no other rank runs."""
-    (tmp_path / "started-1").write_text(here() if another else ended)
-    (tmp_path / "session-came-1").write_text("")
+    add(tmp_path, "started-1", here() if another else ended)
+    add(tmp_path, "came-1", "session 1")
     if ready:
-        (tmp_path / "ready-1").write_text("")
-    state = JobState(tmp_path, 2)
+        add(tmp_path, "ready-1")
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() is None
     patience.pass_(3, state)
     assert state.status() is None
@@ -228,12 +231,12 @@ def test_a_stopped_rank_is_killed_if_no_other_rank_would(tmp_path, stopped, ende
 
 
 def test_a_rank_stopped_before_the_session_has_its_time_anew_in_it(tmp_path, stopped, ended, patience):
-    (tmp_path / "started-1").write_text(ended)
-    (tmp_path / "session-came-1").write_text("")
-    state = JobState(tmp_path, 2)
+    add(tmp_path, "started-1", ended)
+    add(tmp_path, "came-1", "session 1")
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() is None
     patience.pass_(1, state)
-    (tmp_path / "ready-1").write_text("")
+    add(tmp_path, "ready-1")
     for _ in range(2):
         assert state.status() is None
         patience.pass_(3, state)
@@ -249,19 +252,19 @@ def test_a_rank_stopped_before_the_session_has_its_time_anew_in_it(tmp_path, sto
 def test_a_rank_elsewhere_that_has_finished_closes_files_until_it_has_ended(tmp_path, reports, unreached, is_ending):
     """Where its host is not heard of, it is not waited for."""
     for name in ("elsewhere-0", "elsewhere-1", "finished-1", *reports):
-        (tmp_path / name).write_text("")
-    assert JobState(tmp_path, 2, is_spread=True).is_ending(unreached) == is_ending
+        add(tmp_path, name)
+    assert Follower(Stream(tmp_path), 2, is_spread=True).is_ending(unreached) == is_ending
 
 
 def test_before_any_report(tmp_path):
     assert called(tmp_path) is None
-    assert failed_with(tmp_path) is None
+    assert failed_with(Stream(tmp_path).read()) is None
     assert called(tmp_path, started={0: here()}, finished=[0]) is None
 
 
 def test_a_failure_of_all_ends_it_with_the_status_of_the_first(tmp_path):
     in_this_order(tmp_path, {"status-1": "7", "status-0": "3", "status-2": "7"})
-    assert called(tmp_path, started={0: here()}, ready=[0]) == failed_with(tmp_path) == 7
+    assert called(tmp_path, started={0: here()}, ready=[0]) == failed_with(Stream(tmp_path).read()) == 7
 
 
 def test_what_a_session_left_in_memory_is_removed(tmp_path):
@@ -269,7 +272,7 @@ def test_what_a_session_left_in_memory_is_removed(tmp_path):
     path.write_text("")
     folder = tmp_path / (tmp_path.name + "-a-job")
     folder.mkdir()
-    JobState(folder, 2).clean()
+    Follower(Stream(folder), 2).clean()
     assert not path.exists()
 
 
@@ -291,9 +294,9 @@ def test_a_rank_may_end_at_any_moment_while_the_launcher_reads(how, has_begun, t
     for number, moments in enumerate(combinations_with_replacement(range(7), len(doings))):
         folder = tmp_path / str(number)
         folder.mkdir()
-        (folder / ("elsewhere-0" if elsewhere else "started-0")).write_text(here())
+        add(folder, "elsewhere-0" if elsewhere else "started-0", here())
         if has_begun:
-            (folder / "ready-100").write_text("")
+            add(folder, "ready-100")
         left, reads = list(zip(moments, doings, strict=True)), 0
 
         def read(left=left, folder=folder):
@@ -301,50 +304,51 @@ def test_a_rank_may_end_at_any_moment_while_the_launcher_reads(how, has_begun, t
             while left and left[0][0] <= reads:
                 doing = left.pop(0)[1]
                 if doing != "its end":
-                    (folder / doing).write_text("4")
+                    add(folder, doing, "4")
             reads += 1
-            return folder
 
-        real = os.listdir
+        real = Stream.fresh
         with monkeypatch.context() as patched:
-            patched.setattr(job_state.os, "listdir", lambda path: real(read()))  # noqa: B023
-            patched.setattr(job_state.system, "has_ended", lambda process: read() and not left)  # noqa: B023
-            state = JobState(folder, 1, is_spread=elsewhere)
+            patched.setattr(Stream, "fresh", lambda self: (read(), real(self)))  # noqa: B023
+            patched.setattr(watched, "has_ended", lambda process: (read(), not left)[1])  # noqa: B023
+            state = Follower(Stream(folder), 1, is_spread=elsewhere)
             assert state.status() in (None, status), moments
             reads = 7
             assert state.status() == status, moments
-            state.report_early_failures()
+            say(state.state.early_failures())
         assert capsys.readouterr().err == ""
 
 
 def test_a_rank_that_was_wrongly_found_ended_is_not_reported(tmp_path, monkeypatch, capsys):
     for rank in (0, 1):
-        (tmp_path / f"started-{rank}").write_text(here())
-    state = JobState(tmp_path, 2)
+        add(tmp_path, f"started-{rank}", here())
+    state = Follower(Stream(tmp_path), 2)
     with monkeypatch.context() as patched:
-        patched.setattr(job_state.system, "has_ended", lambda process: True)
-        (tmp_path / "finished-0").write_text("")
-        assert state._found() == 0
+        patched.setattr(watched, "has_ended", lambda process: True)
+        add(tmp_path, "finished-0")
+        assert state._look() == 0
     assert state.status() is None
-    (tmp_path / "status-1").write_text("1")
+    add(tmp_path, "status-1", "1")
     assert state.status() == 1
-    state.report_early_failures()
+    say(state.state.early_failures())
     assert capsys.readouterr().err == ""
 
 
 def test_files_that_are_cleaned_away_are_remembered(tmp_path, ended, patience):
     """After some days in /tmp."""
-    (tmp_path / "left-1").write_text("3")
-    (tmp_path / "started-0").write_text(here())
-    (tmp_path / "started-1").write_text(ended)
-    (tmp_path / "ready-100").write_text("")
-    state = JobState(tmp_path, 2)
+    add(tmp_path, "left-1", "3")
+    add(tmp_path, "started-0", here())
+    add(tmp_path, "started-1", ended)
+    add(tmp_path, "ready-100")
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() is None
-    for path in tmp_path.glob("*-*"):
+    files = list(tmp_path.glob("*-*"))
+    assert len(files) == 3
+    for path in files:
         path.unlink()
     patience.pass_(70, state)
     assert state.status() is None
-    (tmp_path / "finished-0").write_text("")
+    add(tmp_path, "finished-0")
     assert state.status() == 0
 
 
@@ -360,8 +364,8 @@ def test_files_that_are_cleaned_away_are_remembered(tmp_path, ended, patience):
 )
 def test_status_0_of_mpiexec_is_checked(names, is_spread, status, line, tmp_path, capsys):
     for name in names:
-        (tmp_path / name).write_text(here())
-    assert JobState(tmp_path, 2, is_spread).end() == status
+        add(tmp_path, name, here())
+    assert Follower(Stream(tmp_path), 2, is_spread).end() == status
     reports = capsys.readouterr().err
     assert reports.startswith(line) and reports.count("\n") == bool(line)
 
@@ -369,36 +373,36 @@ def test_status_0_of_mpiexec_is_checked(names, is_spread, status, line, tmp_path
 def test_ranks_elsewhere_end_well_or_fail(tmp_path, ended):
     reports = {"started": {0: here()}, "ready": [0], "elsewhere": [1, 2], "finished": [0, 1]}
     called(tmp_path, **reports)
-    assert JobState(tmp_path, 3, is_spread=True).status() is None
-    (tmp_path / "ended-1").write_text("")
-    assert JobState(tmp_path, 3, is_spread=True).status() is None
-    (tmp_path / "ended-2").write_text("")
-    assert JobState(tmp_path, 3, is_spread=True).status() == 0
+    assert Follower(Stream(tmp_path), 3, is_spread=True).status() is None
+    add(tmp_path, "ended-1")
+    assert Follower(Stream(tmp_path), 3, is_spread=True).status() is None
+    add(tmp_path, "ended-2")
+    assert Follower(Stream(tmp_path), 3, is_spread=True).status() == 0
 
 
 def test_a_stopped_rank_elsewhere_is_not_waited_for(tmp_path):
     reports = {"started": {0: here()}, "ready": [0], "elsewhere": [1], "finished": [0]}
     assert called(tmp_path, **reports) is None
-    (tmp_path / "lost-1").write_text("")
-    assert JobState(tmp_path, 2, is_spread=True).status() == 0
+    add(tmp_path, "lost-1")
+    assert Follower(Stream(tmp_path), 2, is_spread=True).status() == 0
 
 
 def test_a_failure_elsewhere_before_the_session_is_reported(tmp_path, capsys, patience):
-    (tmp_path / "started-0").write_text(here())
+    add(tmp_path, "started-0", here())
     for name in ("elsewhere-1", "ended-1"):
-        (tmp_path / name).write_text("")
-    state = JobState(tmp_path, 2, is_spread=True)
+        add(tmp_path, name)
+    state = Follower(Stream(tmp_path), 2, is_spread=True)
     assert state.status() is None
     patience.pass_(61, state)
     assert state.status() == 1
-    state.report_early_failures()
+    say(state.state.early_failures())
     assert "rank 1 died" in capsys.readouterr().err
 
 
 def test_hosts_may_start_one_after_another(tmp_path, patience):
-    (tmp_path / "started-0").write_text(here())
-    (tmp_path / "elsewhere-1").write_text("")
-    state = JobState(tmp_path, 3, is_spread=True)
+    add(tmp_path, "started-0", here())
+    add(tmp_path, "elsewhere-1")
+    state = Follower(Stream(tmp_path), 3, is_spread=True)
     assert state.status() is None
     patience.pass_(50, state)
     assert state.status() is None
@@ -407,20 +411,20 @@ def test_hosts_may_start_one_after_another(tmp_path, patience):
 
 
 def test_ranks_that_cannot_connect_are_left_to_mpiexec(tmp_path, patience):
-    (tmp_path / "started-0").write_text(here())
-    state = JobState(tmp_path, 2, is_spread=True)
+    add(tmp_path, "started-0", here())
+    state = Follower(Stream(tmp_path), 2, is_spread=True)
     assert state.status() is None
     patience.pass_(100, state)
     assert state.status() is None
     assert state.end() == 1
-    (tmp_path / "finished-0").write_text("")
+    add(tmp_path, "finished-0")
     assert state.end() == 0
 
 
 def test_a_rank_that_has_ended_well_may_take_time_to_close_files(tmp_path, ended):
-    state = JobState(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     assert not called(tmp_path, started={0: here(), 1: ended}, finished=[1]) and not state.is_ending()
-    (tmp_path / "finished-0").touch()
+    add(tmp_path, "finished-0")
     assert state.is_ending()
 
 
@@ -435,70 +439,68 @@ def test_a_rank_that_has_ended_well_may_take_time_to_close_files(tmp_path, ended
         ({0: "", 2: ""}, 0, 1, "malt run: ranks 0, 2 ended, or one of them and then the others, without coming to"),
     ],
 )
-def test_ranks_that_ended_inside_mpi(inside, mpiexec, status, line, tmp_path, capsys):
+def test_ranks_that_ended_inside_mpi(inside, mpiexec, status, line, tmp_path):
     for rank, how in inside.items():
-        (tmp_path / f"inside-{rank}").write_text(how)
-    assert report_ends_inside_mpi(tmp_path, mpiexec) == (status, "os._exit" in line)
-    reports = capsys.readouterr().err
-    assert reports.startswith(line) and reports.count("\n") == bool(line)
+        add(tmp_path, f"inside-{rank}", how)
+    found, said = ends_inside_mpi(Stream(tmp_path).read(), mpiexec)
+    assert found == status and said.startswith(line) and said.count("\n") == bool(line)
 
 
 def test_a_rank_that_was_started_again_has_not_ended(tmp_path, ended):
-    state = JobState(tmp_path, 3)
+    state = Follower(Stream(tmp_path), 3)
     for rank, process in enumerate((here(), here(), ended)):
-        (tmp_path / f"started-{rank}").write_text(process)
-    (tmp_path / "finished-0").touch()
-    assert state.status() is None and state.members() == {1} and (tmp_path / "failed-2").exists()
-    begin_anew(tmp_path, 2, 1)
-    (tmp_path / "started-2").write_text(here())
-    assert state.status() is None and state.members() == {1}  # it is on its way
-    (tmp_path / "ready-2").touch()
-    (tmp_path / "finished-1").touch()
-    assert state.status() is None and state.members() == {2} and not (tmp_path / "ending").exists()
-    begin_anew(tmp_path, 2, 2)  # and nobody is left whom it could join
-    (tmp_path / "started-2").write_text(here())
+        add(tmp_path, f"started-{rank}", process)
+    add(tmp_path, "finished-0")
+    assert state.status() is None and state.state.members == {1} and "failed-2" in reported(tmp_path)
+    add(tmp_path, "again-2", "1")
+    add(tmp_path, "started-2", here())
+    assert state.status() is None and state.state.members == {1}  # it is on its way
+    add(tmp_path, "ready-2")
+    add(tmp_path, "finished-1")
+    assert state.status() is None and state.state.members == {2} and not (tmp_path / "ending").exists()
+    add(tmp_path, "again-2", "2")  # and nobody is left whom it could join
+    add(tmp_path, "started-2", here())
     assert state.status() == 0 and (tmp_path / "ending").exists()
 
 
 @pytest.mark.parametrize("is_ready", [False, True])
 def test_a_job_of_ranks_that_all_failed_ends_although_some_were_started_again(is_ready, tmp_path, ended):
-    state = JobState(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     assert called(tmp_path, started={0: here(), 1: ended}) is None
-    begin_anew(tmp_path, 1, 1)
-    (tmp_path / "started-1").write_text(here())
+    add(tmp_path, "again-1", "1")
+    add(tmp_path, "started-1", here())
     assert state.status() is None
     if is_ready:
-        (tmp_path / "ready-1").touch()
-    (tmp_path / "started-0").unlink()
-    (tmp_path / "started-0").write_text(ended)
-    state = JobState(tmp_path, 2)
+        add(tmp_path, "ready-1")
+    add(tmp_path, "started-0", ended)
+    state = Follower(Stream(tmp_path), 2)
     assert state.status() == (None if is_ready else 1)
 
 
 def test_of_a_rank_that_was_started_again_the_present_incarnation_is_lost(tmp_path):
     for name in ("elsewhere-0", "elsewhere-1", "finished-0"):
-        (tmp_path / name).touch()
-    state = JobState(tmp_path, 2, is_spread=True)
-    begin_anew(tmp_path, 1, 1)
-    (tmp_path / "ready-1").touch()
+        add(tmp_path, name)
+    state = Follower(Stream(tmp_path), 2, is_spread=True)
+    add(tmp_path, "again-1", "1")
+    add(tmp_path, "ready-1")
     assert state.status() is None
     for text, status in (("", None), ("0", None), ("1", 0)):
-        (tmp_path / "lost-1").write_text(text)
+        add(tmp_path, "lost-1", text)
         assert state.status() == status
 
 
 def test_ranks_elsewhere_are_told_which_incarnations_have_ended_here(tmp_path, ended):
     told = []
-    state = JobState(tmp_path, 2)
+    state = Follower(Stream(tmp_path), 2)
     state.report_ended = told.append
-    (tmp_path / "started-0").write_text(here())
+    add(tmp_path, "started-0", here())
     for life, seen in enumerate(({}, {0: 0}, {0: 1})):
         if life:
-            begin_anew(tmp_path, 0, life)
-            (tmp_path / "started-0").write_text(here())
+            add(tmp_path, "again-0", str(life))
+            add(tmp_path, "started-0", here())
         state.status()
         assert told[-1] == seen
-    begin_anew(tmp_path, 0, 3)
-    (tmp_path / "started-0").write_text(ended)
+    add(tmp_path, "again-0", "3")
+    add(tmp_path, "started-0", ended)
     state.status()
     assert told[-1] == {0: 3}

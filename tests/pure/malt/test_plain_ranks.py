@@ -9,15 +9,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from reported import add, reported
 
 from dstorm import DeadlinePassed
 from malt.launch.command import STARTER
 from malt.launch.reports import control
 from malt.launch.reports.control import ControlServer
-from malt.launch.reports.job_state import JobState
+from malt.launch.reports.follower import Follower
 from malt.resilience import start as start_of_session
 from malt.resilience.party import Party
 from malt.runner import reporting
+from malt.runner.events import Stream
 from malt.runner.program import FAILURE_DIR, JOB_DIR
 
 pytestmark = pytest.mark.serial
@@ -27,7 +29,7 @@ LIMIT_S = 60
 
 @pytest.fixture
 def job(tmp_path, monkeypatch):
-    """job(ranks, program, is_away): the end of the starter, and the names of the files in the launcher's folder."""
+    """job(ranks, program, is_away): the end of the starter, and what is reported in the launcher's folder."""
     monkeypatch.setattr(control, "interfaces", lambda hosts: ("127.0.0.1",))
     ours, theirs = tmp_path / "malt-ours", tmp_path / "malt-theirs"
     for folder in (ours, theirs):
@@ -36,7 +38,7 @@ def job(tmp_path, monkeypatch):
 
     def run(ranks, program, is_away):
         with contextlib.closing(ControlServer(ours, KEY)) as server:
-            state = JobState(ours, ranks, is_spread=True)
+            state = Follower(Stream(ours), ranks, is_spread=True)
             state.report_ended = server.tell
             folder = str(theirs if is_away else ours)
             words = [sys.executable, STARTER, ",".join(map(str, range(ranks))), str(ranks), "-c", program]
@@ -53,7 +55,7 @@ def job(tmp_path, monkeypatch):
                 process.kill()
                 errors = process.communicate()[1]
         printed = "".join(path.read_text() for path in sorted(theirs.glob("printed-*")))
-        return state.status(), printed + errors, {path.name for path in ours.iterdir()}
+        return state.status(), printed + errors, reported(ours)
 
     return run
 
@@ -76,7 +78,7 @@ def test_ranks_that_are_all_on_one_other_host_meet(job):
 
 def test_ranks_that_never_start_are_named(tmp_path):
     alone = Party(0, 2)
-    (tmp_path / "started-0").write_text(f"{os.getpid()} -1")
+    add(tmp_path, "started-0", f"{os.getpid()} -1")
     with pytest.raises(DeadlinePassed, match="rank 1"):
         start_of_session._of_one_host(Path(tmp_path), "session", alone, 0.05, None)
 

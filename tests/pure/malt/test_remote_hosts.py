@@ -13,6 +13,7 @@ import time
 
 import pytest
 from processes import is_alive, wait_for
+from reported import add
 
 from dstorm.membership.processes import is_stopped, process, stat_fields, this_process
 from malt.commands import command_line
@@ -34,6 +35,7 @@ from malt.launch.hosts.remote import RemoteHosts, Unreachable
 from malt.launch.hosts.shell import remote_shell
 from malt.launch.hosts.variables import travelling
 from malt.launch.mpi_library import LaunchError, Library
+from malt.runner.events import Stream
 
 pytestmark = pytest.mark.serial
 ELSEWHERE = ["another boot", 1]
@@ -116,8 +118,8 @@ def test_a_signal_is_passed_on_to_ranks_there(hosts, monkeypatch, tmp_path):
     watch = Watch(str(tmp_path / "malt-x"), ELSEWHERE, print)
     own = this_process()
     for rank, began in enumerate([own.started, own.started + 1, own.started]):  # rank 1 has ended
-        (tmp_path / "malt-x" / f"started-{rank}").write_text(f"{own.number} {began}")
-    (tmp_path / "malt-x" / "finished-2").touch()
+        add(tmp_path / "malt-x", f"started-{rank}", f"{own.number} {began}")
+    add(tmp_path / "malt-x", "finished-2")
     monkeypatch.setattr(os, "kill", lambda *words: sent.append(words))
     watch.send_ranks(10)
     assert sent == [(own.number, 10)]
@@ -162,7 +164,7 @@ def test_ranks_are_stopped_with_the_launcher(monkeypatch, tmp_path):
     started = [stat_fields(one.pid)[19].decode() for one in ranks]
     runs = [process(one.pid, int(since)) for one, since in zip(ranks, started, strict=True)]
     for rank, since in enumerate((started[0], "1")):  # the second number is another process's by now
-        (tmp_path / "malt-x" / f"started-{rank}").write_text(f"{ranks[rank].pid} {since}")
+        add(tmp_path / "malt-x", f"started-{rank}", f"{ranks[rank].pid} {since}")
     for command, is_so in (("pause", True), ("alive", False)):
         made._take(b'["%s", null]\n' % command.encode())
         wait_for(lambda is_so=is_so: is_stopped(runs[0]) == is_so)
@@ -194,23 +196,22 @@ def test_a_listener_that_is_closed_takes_no_connection():
 
 
 def test_ranks_that_still_close_files_have_not_ended(hosts, tmp_path):
-    here, files = tmp_path / "job", ["started-0", "finished-0", "finished-1"]
+    here = tmp_path / "job"
     here.mkdir()
-    for name in files:
-        (here / name).touch()
-    ending = Ending(here, 2, hosts, Traces(str(here)))
+    for name in ("started-0", "finished-0", "finished-1"):
+        add(here, name)
+    ending = Ending(Stream(here), 2, hosts, Traces(str(here)))
     text = f"import fcntl, os\nfile = open({str(here / LOCK.format(0))!r}, 'w')\nfcntl.lockf(file, fcntl.LOCK_EX)"
     rank = subprocess.Popen(
         [sys.executable, "-c", f"{text}\nprint('locked', flush=True)\ninput()"], stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )  # fmt: skip
     rank.stdout.readline()
-    (here / "closed-1").touch()
     assert not ending._have_ended() and not has_closed(str(here), 0)
     rank.communicate(b"\n")
+    assert not ending._have_ended() and has_closed(str(here), 0)
+    add(here, "closed-1")
     assert ending._have_ended()
-    (here / "closed-1").unlink()
-    assert not ending._have_ended()
 
 
 def test_once_hosts_have_tried_their_connections_nothing_listens(hosts, monkeypatch):

@@ -42,6 +42,7 @@ def fault_tolerant(monkeypatch):
     shim = types.SimpleNamespace(replace=failing(os.replace), link=failing(os.link), getpid=threading.get_ident)
     monkeypatch.setattr(rendezvous, "os", shim)
     monkeypatch.setattr(reporting, "os", shim)
+    monkeypatch.setattr(rendezvous, "append", failing(rendezvous.append))
     return lambda changes: setattr(left, "changes", changes)
 
 

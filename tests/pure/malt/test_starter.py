@@ -43,15 +43,6 @@ def test_one_that_fails_at_its_start_again_and_again_is_given_up(lives_s, is_giv
     assert last == is_given_up
 
 
-def test_what_a_rank_has_reported_is_removed_and_no_more(tmp_path):
-    kept = {"started-1", "finished-21", "status-2", "out-2", "memory-2x", "1a-1-came-2", "stacks-2", "elsewhere-2"}
-    for name in (*kept, "started-2", "left-2", "ended-2", "lost-2", "rank-2.txt", "shown-2", "ready-2"):
-        (tmp_path / name).touch()
-    starter.begin_anew(tmp_path, 2, 3)
-    assert {path.name for path in tmp_path.iterdir()} == kept | {"again-2"}
-    assert (tmp_path / "again-2").read_text() == "3"
-
-
 @pytest.fixture
 def started(tmp_path, capfd):
     """started(*programs, is_away): ranks that run these programs, by rank, and are started again. Killed at the end."""
@@ -82,12 +73,12 @@ def test_a_rank_that_failed_is_started_again_until_it_is_given_up(started, tmp_p
     await_end(ranks, 1)
     for life in range(FAILURES):
         await_end(ranks, 0)
-        assert (tmp_path / "again-0").exists() == (life > 0)
+        assert ranks._restarts[0].incarnation == life
         now += 1
         assert ranks.tend(now) == (life < FAILURES - 1)
         now += AGAIN_S
         ranks.tend(now)
-    assert not ranks.tend(now + 60) and not (tmp_path / "again-1").exists()
+    assert not ranks.tend(now + 60) and not ranks._restarts[1].incarnation
     assert capfd.readouterr().err.splitlines() == [
         "malt: rank 0 failed (status 3), started again (1st time)",
         "malt: rank 0 failed (status 3), started again (2nd time)",
@@ -124,7 +115,7 @@ def test_when_no_rank_is_started_again(file, other, is_away, goes_on, started, t
     if file:
         (tmp_path / file).touch()
     ranks.tend(time.monotonic() + AGAIN_S)
-    assert (tmp_path / "again-0").exists() == goes_on
+    assert ranks._restarts[0].incarnation == goes_on
 
 
 def test_one_that_cannot_be_started_now_is_tried_later(started, monkeypatch, capfd):

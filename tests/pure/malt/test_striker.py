@@ -10,6 +10,7 @@ import time
 
 import pytest
 from processes import wait_for
+from reported import add
 
 from dstorm.membership.processes import has_ended, is_stopped, process, stat_fields
 from malt.launch.command import Line
@@ -25,14 +26,21 @@ RANKS = 3
 
 
 @pytest.fixture
-def ranks(tmp_path):
-    """The processes of ranks that have begun a session."""
+def begun():
+    """The ranks whose sessions have begun."""
+    return range(RANKS)
+
+
+@pytest.fixture
+def ranks(tmp_path, begun):
+    """The processes of ranks."""
     started = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) for _ in range(RANKS)]
     found = []
     for rank, one in enumerate(started):
         began = int(stat_fields(one.pid)[19])
-        (tmp_path / f"started-{rank}").write_text(f"{one.pid} {began}")
-        (tmp_path / f"ready-{rank}").touch()
+        add(tmp_path, f"started-{rank}", f"{one.pid} {began}")
+        if rank in begun:
+            add(tmp_path, f"ready-{rank}")
         found.append(process(one.pid, began))
     yield found
     for one in started:
@@ -71,15 +79,14 @@ def test_ranks_are_killed_but_for_one(ranks, strike, capsys):
 
 @pytest.mark.parametrize("report", ["finished-2", "left-2"])
 def test_who_has_finished_or_left_is_none_of_those_that_run(report, ranks, strike, tmp_path):
-    (tmp_path / report).touch()
+    add(tmp_path, report)
     striker = strike("kill:0.1s")
     wait_for(lambda: striker._schedule.left_out and any(map(has_ended, ranks)), LIMIT_S)
     assert sum(map(has_ended, ranks)) == 1 and not has_ended(ranks[2])
 
 
-def test_who_has_no_session_is_not_struck(ranks, strike, tmp_path):
-    for rank in (1, 2):
-        (tmp_path / f"ready-{rank}").unlink()
+@pytest.mark.parametrize("begun", [[0]])
+def test_who_has_no_session_is_not_struck(begun, ranks, strike):
     striker = strike("kill:0.1s")
     wait_for(lambda: striker._schedule.left_out, LIMIT_S)
     assert not any(map(has_ended, ranks)) and "struck no rank: fewer than two ranks ran" in striker.close(0)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import threading
 import time
 
 import pytest
+from reported import sent
 
 from malt.runner import reporting
+from malt.runner.events import Kind
 
 pytestmark = pytest.mark.serial
 
@@ -20,6 +23,8 @@ def launcher(monkeypatch):
     """The launcher's end of the connection of rank 2, which it does not read."""
     ours, theirs = socket.socketpair()
     monkeypatch.setenv(reporting.CALL, str(theirs.fileno()))
+    monkeypatch.setenv(reporting.RANK, "2")
+    monkeypatch.setattr(reporting, "_process", os.getpid())
     monkeypatch.setattr(reporting, "_connection", theirs, raising=False)
     monkeypatch.setattr(reporting, "_unsent", [], raising=False)
     monkeypatch.setattr(reporting, "_is_stuck", False, raising=False)
@@ -30,7 +35,7 @@ def launcher(monkeypatch):
 
 def fill(texts=60):
     for number in range(texts):
-        reporting.report_to(None, "shown-2", f"{number} " + "x" * 50_000)
+        reporting.publish("shown-2", f"{number} " + "x" * 50_000)
 
 
 def taken(launcher):
@@ -42,9 +47,10 @@ def taken(launcher):
             data += launcher.recv(1 << 20)
         except TimeoutError:
             if not reporting._unsent:
-                return [json.loads(line) for line in data.splitlines() if line]
+                lines = [json.loads(line) for line in data.splitlines() if line]
+                return [line if len(line) == 2 else sent(line) for line in lines]
         if reporting._unsent:
-            reporting.report_to(None, "begun-2", "")
+            reporting.report(Kind.READY)
 
 
 def test_no_report_waits_for_a_launcher_that_is_cut_off(launcher, monkeypatch):
@@ -52,13 +58,13 @@ def test_no_report_waits_for_a_launcher_that_is_cut_off(launcher, monkeypatch):
     began = time.monotonic()
     fill()
     for rank in (0, 1):
-        reporting.report_to(None, f"lost-{rank}", "")
+        reporting.report(Kind.LOST, of=rank)
     assert time.monotonic() - began < 2
-    for name in ("rank-2.txt", "left-2", "finished-2"):  # the first alone waits
-        reporting.report_to(None, name, "3")
+    for kind in (Kind.TRACEBACK, Kind.LEFT, Kind.FINISHED):  # the first alone waits
+        reporting.report(kind, "3")
     assert time.monotonic() - began < 3.8
-    names = [name for name, _ in taken(launcher) if name != "begun-2"]
-    assert names[-5:] == ["lost-0", "lost-1", "rank-2.txt", "left-2", "finished-2"]
+    names = [name for name, _ in taken(launcher) if name != "ready-2"]
+    assert names[-5:] == ["lost-0", "lost-1", "traceback-2", "left-2", "finished-2"]
     assert set(names[:-5]) == {"shown-2"}
 
 
@@ -80,6 +86,6 @@ def test_the_end_of_a_rank_waits_for_a_launcher_that_is_slow(launcher):
 
     reader = threading.Thread(target=read)
     reader.start()
-    reporting.report_to(None, "left-2", "3")
+    reporting.report(Kind.LEFT, "3")
     reader.join()
     assert not reporting._unsent

@@ -1,12 +1,14 @@
-"""The files that MPI makes for the ranks of this host. The agent is sent with it: it imports nothing of malt."""
+"""The files that MPI makes for the ranks of this host. The agent is sent with it: it imports of malt only what that
+is sent with."""
 
 from __future__ import annotations
 
 import contextlib
 import glob
 import os
-import re
 import time
+
+from malt.runner.events import Kind, Stream
 
 _POLL_S, _CLOSES_S, _NOTE_S = 0.1, 1.0, 0.5
 _SHM, _SHM_OF_MPI = "/dev/shm/", ("sm_segment.", "osc_sm.", "vader_segment.", "mpich_shm_", "ucx_shm_posix_")
@@ -17,7 +19,7 @@ class Traces:
     """The files that MPI makes for ranks of this host, and leaves where it is killed: in /dev/shm, and of hydra."""
 
     def __init__(self, folder: str) -> None:
-        self._folder, self._noted_at = folder, 0.0
+        self._reports, self._noted_at = Stream(folder), 0.0
         self._paths: set[str] = set()
         self._before = _by_name()
 
@@ -26,11 +28,8 @@ class Traces:
         if time.monotonic() - self._noted_at < _NOTE_S:
             return
         self._noted_at = time.monotonic()
-        with contextlib.suppress(OSError):
-            for name in os.listdir(self._folder):
-                if re.fullmatch(r"started-\d+", name):
-                    with open(os.path.join(self._folder, name)) as file:
-                        self.note_process(int(file.read().split()[0]))
+        for text in self._reports.read().texts(Kind.STARTED).values():
+            self.note_process(int(text.split()[0]))
 
     def note_process(self, process: int) -> None:
         """Look which files a process has, and the daemon that started it."""

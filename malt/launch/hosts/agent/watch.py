@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -14,8 +13,8 @@ from typing import Any
 from malt.launch.hosts.agent.closing import has_closed
 from malt.launch.hosts.agent.processes import environments, kill
 from malt.launch.hosts.agent.traces import Traces, stat
+from malt.runner.events import SENT, Kind, Stream, event
 
-REPORT = re.compile(r"(finished|status|closed)-\d+|rank-\d+\.txt")
 OWN, OF_LAUNCHER, SHARED = "own", "of the launcher", "shared"
 """Whose the folder of a job is: the agent's; the launcher's, on one host with the agent; that of another host."""
 _DAEMONS = "prted", "orted", "hydra_pmi_proxy", "hydra_bstrap_proxy"
@@ -37,9 +36,8 @@ class Watch:
 
     def __init__(self, folder: str, launcher: list[Any], send: Callable[[list[Any]], None]) -> None:
         self._folder, self._send, self._traces = folder, send, Traces(folder)
-        self._seen: set[str] = set()
-        self._finished: set[int] = set()
-        """The ranks that have reported their end, and still run Python."""
+        self._reports, self._closed = Stream(folder), set[int]()
+        """What ranks have reported; and those that run no Python any more after that."""
         self.owner = OWN
         try:
             os.mkdir(folder, mode=0o700)
@@ -73,29 +71,23 @@ class Watch:
         if self.owner != OWN:
             return
         self._traces.note()
-        with contextlib.suppress(OSError):
-            for name in sorted(set(os.listdir(self._folder)) - self._seen):
-                if REPORT.fullmatch(name):
-                    with open(os.path.join(self._folder, name), encoding="utf-8", errors="replace") as file:
-                        self._send(["report", [name, file.read()]])
-                if name.startswith("finished-") and name[9:].isdecimal():
-                    self._finished.add(int(name[9:]))
-                self._seen.add(name)
-            for rank in [rank for rank in self._finished if has_closed(self._folder, rank)]:
-                self._send(["report", [f"closed-{rank}", ""]])
-                self._finished.discard(rank)
+        fresh = [one for one in self._reports.fresh() if one.kind in SENT]
+        running = self._reports.ranks(Kind.FINISHED) - self._closed
+        closed = [event(Kind.CLOSED, rank) for rank in running if has_closed(self._folder, rank)]
+        self._closed.update(one.rank for one in closed)
+        for one in (*fresh, *closed):
+            self._send(["report", one.line().decode()])
 
     def send_ranks(self, number: int) -> None:
         """Send a signal to the ranks of this host. One whose program has ended gets none."""
-        with contextlib.suppress(OSError):
-            for name in os.listdir(self._folder) if self.owner == OWN else ():
-                kind, _, rank = name.partition("-")
-                if kind == "started" and not os.path.exists(os.path.join(self._folder, f"finished-{rank}")):
-                    with contextlib.suppress(OSError, ValueError, IndexError):
-                        with open(os.path.join(self._folder, name)) as file:
-                            process, began = file.read().split()
-                        if stat(process)[19] == began:
-                            os.kill(int(process), number)
+        if self.owner != OWN:
+            return
+        reports = Stream(self._folder).read()
+        for rank, text in reports.texts(Kind.STARTED).items():
+            process, began = text.split()
+            with contextlib.suppress(OSError, IndexError):
+                if rank not in reports.ranks(Kind.FINISHED) and stat(process)[19] == began:
+                    os.kill(int(process), number)
 
     def end(self) -> int:
         """Kill the ranks of this host and the daemons of mpiexec that started them, and remove their files.

@@ -7,26 +7,43 @@ host waits for one of another: if a host, a daemon or a connection fails, nothin
 MALT_RANK, MALT_SIZE and MALT_HOST_SIZE, and the folder of the job. How they find each other is in
 malt/resilience/rendezvous.py and hosts.py.
 
-On the launcher's host it ends once all ranks of the job have ended, as files in the folder of the job say. On another,
+On the launcher's host it ends once all ranks of the job have ended, as the folder of the job says. On another,
 where an agent has started it (malt/launch/hosts/agent/ranks.py), it ends once those of its host have, which print into
 files. Its status is 0 there where one of them has ended well, else NONE_ENDED_WELL; another where it cannot start them.
 
 With MALT_REJOIN a rank that has failed is started again, with MALT_INCARNATION: 1, 2... It is not once the launcher has
 written ENDING; nor, where the launcher is not heard, once no rank of this host runs; nor after FAILURES at its start in
-a row. A line on stderr says so. What the rank has reported before is removed then, and again-<rank> holds its
-incarnation: so it counts as a rank that has not started yet.
+a row. A line on stderr says so.
+
+It is started by its path, so of malt it loads malt/runner/events.py alone, also by its path.
 """
 
 from __future__ import annotations
 
 import contextlib
 import glob
+import importlib.util
 import os
 import signal
 import subprocess
 import sys
 import time
 from types import FrameType
+from typing import TYPE_CHECKING
+
+
+def _of_runner(name: str) -> str:
+    """The path of a file of malt/runner. Agents are sent this module, and have none."""
+    return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[os.pardir] * 3, "runner", name))
+
+
+if TYPE_CHECKING or __name__ != "__main__":
+    from malt.runner.events import Kind, Stream
+else:
+    spec = importlib.util.spec_from_file_location("malt.runner.events", _of_runner("events.py"))
+    events = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(events)
+    Kind, Stream = events.Kind, events.Stream
 
 RANK, SIZE, HOST_SIZE = "MALT_RANK", "MALT_SIZE", "MALT_HOST_SIZE"
 """The variables of a rank: its number, the number of ranks of the job, and that of ranks on its host."""
@@ -40,19 +57,12 @@ OVER = "over"
 """The file in the folder of the job by which the launcher ends the wait for ranks of hosts that it has lost."""
 ENDING, ADRIFT = "ending", "adrift"
 """The files there which say that no rank is started again: the job ends; the launcher is not heard any more."""
-AGAIN = "again-{}"
-"""The file there with the incarnation of a rank, if it was started again."""
 NONE_ENDED_WELL = 3
 """The status of a starter on another host of whose ranks none has ended well."""
 AGAIN_S = 5.0
 """The least time between two starts of a rank. One that fails earlier has failed at its start."""
 FAILURES = 3
 """A rank that has failed so often at its start, in a row, is not started again."""
-_REPORTS = (
-    "started-{}", "ready-{}", "left-{}", "finished-{}", "ended-{}", "lost-{}", "failed-{}", "closing-{}",
-    "stopped-{}", "shown-{}", "ask-{}", "rank-{}.txt",
-)  # fmt: skip
-"""What a rank has reported, and what others have of it."""
 _POLL_S = 0.02
 
 
@@ -85,21 +95,9 @@ class Restarts:
         self._started_at, self._is_noted = now, False
 
 
-def begin_anew(folder: str | os.PathLike[str], rank: int, incarnation: int) -> None:
-    """Remove what a rank has reported, and write down that another incarnation begins. OSError. Local."""
-    for name in _REPORTS:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(folder, name.format(rank)))
-    path = os.path.join(folder, AGAIN.format(rank))
-    with open(f"{path}.{os.getpid()}", "w") as file:
-        file.write(str(incarnation))
-    os.replace(file.name, path)
-
-
 def commands(ranks: list[int], size: int, program: list[str]) -> dict[int, tuple[list[str], dict[str, str]]]:
     """The command line and the variables of each rank. Pure."""
-    runner = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "runner", "program.py")
-    words = [sys.executable, os.path.normpath(runner), *program]
+    words = [sys.executable, _of_runner("program.py"), *program]
     counts = {SIZE: str(size), HOST_SIZE: str(len(ranks))}
     return {rank: (words, {RANK: str(rank), **counts}) for rank in ranks}
 
@@ -160,7 +158,6 @@ class Ranks:
             restarts.begin(now)
             times = restarts.incarnation
             try:
-                begin_anew(self._folder, rank, times)
                 self._start(rank, times)
                 _say(f"rank {rank} failed ({how}), started again ({_ordinal(times)} time)")
             except OSError as error:  # no memory for it now, say
@@ -232,7 +229,8 @@ def main() -> None:
         signal.signal(number, note)
     ranks = Ranks(given, int(size), program, folder, is_away, rejoin)
     elsewhere = set() if is_away else set(range(int(size))) - set(given)
-    while ranks.tend(time.monotonic()) or _is_waiting(folder, elsewhere, rejoin):
+    reports = Stream(folder)
+    while ranks.tend(time.monotonic()) or _is_waiting(folder, elsewhere, rejoin, reports):
         if ended_by:
             ranks.kill()
             for path in glob.glob(f"/dev/shm/{os.path.basename(folder)}-*"):  # the launcher may have been killed
@@ -244,13 +242,13 @@ def main() -> None:
         sys.exit(NONE_ENDED_WELL)
 
 
-def _is_waiting(folder: str, elsewhere: set[int], rejoin: bool) -> bool:
+def _is_waiting(folder: str, elsewhere: set[int], rejoin: bool, reports: Stream) -> bool:
     """Whether ranks of other hosts run, or may be started again."""
     if not elsewhere or os.path.exists(os.path.join(folder, OVER)):
         return False
     if rejoin:
         return not os.path.exists(os.path.join(folder, ENDING))
-    return any(not os.path.exists(os.path.join(folder, f"ended-{rank}")) for rank in elsewhere)
+    return not elsewhere <= reports.read().ranks(Kind.ENDED)
 
 
 if __name__ == "__main__":
