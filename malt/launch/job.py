@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from dstorm.transports.links import handshake
 from malt.launch.command import Line
-from malt.launch.hosts.agent.traces import Traces
 from malt.launch.hosts.ending import Ending
+from malt.launch.hosts.own import OwnAgent
 from malt.launch.hosts.plain.away import Away
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.hosts.variables import travelling
@@ -86,18 +86,19 @@ def run(
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
         departure = Departure(reports, line.ranks, line.is_spread, follower is not None, control_server)
         output = Output(folder, line.ranks, line.display)
-        traces = Traces(str(folder))
-        job = Supervised(line.arguments, ours, signals, departure, grace_s, output, remote.processes(),
-                         line.ended_by)  # fmt: skip
+        agent = OwnAgent()
+        job = Supervised(line.arguments, ours, signals, departure, grace_s, output,
+                         [agent.process, *remote.processes()], line.ended_by)  # fmt: skip
         signals.suspend, signals.pass_on = remote.pausing(signals.suspend), remote.passing(departure.pass_on)
         output.start()
+        agent.keep(folder)
         away = Away(dict(line.away or ()), line.ranks, line.program, _passed(ours), folder, remote)
         striker = Striker(folder, line)
         signals.suspend = striker.pausing(signals.suspend)
         observer = Observer(folder, line.ranks, line.program, output, line.display.view)
         observer.start()
         striker.start()
-        ending = Ending(reports, line.ranks, remote, traces) if remote else None
+        ending = Ending(reports, line.ranks, remote) if remote else None
         failure, is_ending = _ends(reports, follower, ending, away)
         status = job.wait(failure, is_ending, lambda: ending is not None and ending.is_cut_off)
         away.collect(status, lambda: signals.times > 1)
@@ -109,10 +110,10 @@ def run(
         status, is_printed = _settled(status, line, reports.read(), follower, signals.first is not None)
         if follower is not None or status != 0 or (ending is not None and ending.is_forced):
             job.kill_leftovers()  # children of failed ranks
-            traces.remove()
         say(striker.close(status))
         _say_why(status, reports.read(), follower, signals.first, b"" if is_printed else banners)
         say(away.last_words)
+        agent.end(follower is not None or status != 0 or (ending is not None and ending.is_forced))
     is_done = status == 0 and output.has_lost()
     return End(status or int(is_done), signals.first is not None, away.are_left, is_done)
 

@@ -149,6 +149,13 @@ def test_a_signal_to_the_launcher_leaves_nothing_on_any_host(number, hosts):
     run = Run(hosts, "time.sleep(100)")
     hosts.shell("a", f"kill -{int(number)} $(ps -e -o pid=,args= | grep '[m]alt run' | head -1 | cut -c1-8)")
     run.end(2 * SOON_S)
-    hosts.until_clean(SOON_S, "ab" if number == signal.SIGINT else "b")
-    if number == signal.SIGKILL:
-        assert all(left.startswith("/") and " " not in left for left in hosts.left("a"))  # files alone
+    hosts.until_clean(SOON_S)
+
+
+@pytest.mark.thorough
+def test_an_agent_that_is_killed_ends_the_job_and_leaves_nothing(hosts):
+    run = Run(hosts, "time.sleep(100)")
+    hosts.shell("b", "pkill -KILL -f '[m]alt-agent'")
+    status, errors = run.end(SOON_S)
+    assert status == 1 and "malt run: nothing was heard of host b for" in errors
+    hosts.until_clean()

@@ -55,7 +55,7 @@ def test_all_ranks_may_be_on_one_other_host(hosts):
     hosts.until_clean()
 
 
-@pytest.mark.parametrize("lost", ["a rank", "a host", "a cable"])
+@pytest.mark.parametrize("lost", ["a rank", "an agent", "a host", "a cable"])
 @pytest.mark.thorough(but="a host")
 def test_the_others_go_on(lost, hosts):
     """Ranks 0 and 1 on the launcher's host, 2 on b."""
@@ -63,6 +63,8 @@ def test_the_others_go_on(lost, hosts):
     await_begun(process, 3)
     if lost == "a rank":
         hosts.shell("b", "pkill -KILL -f 'runner/[p]rogram.py'")
+    elif lost == "an agent":
+        hosts.shell("b", "pkill -KILL -f '[m]alt-agent'")
     elif lost == "a host":
         hosts.shell("b", KILL_ALL)
     else:

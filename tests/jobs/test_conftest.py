@@ -32,7 +32,7 @@ def test_thorough(): MPI.COMM_WORLD.Barrier()
 def suite(job_environment, tmp_path):
     """suite(*words, ranks, **files): run pytest over `files` on `ranks` ranks; its status and its output."""
     (tmp_path / "tests").mkdir()
-    for name in ("conftest.py", "drawn.py"):
+    for name in ("conftest.py", "drawn.py", "hung.py"):
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
 
     def run(*words, ranks=2, **files):

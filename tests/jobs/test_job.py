@@ -117,15 +117,17 @@ def test_a_signal_ends_all(tmp_path, malt_environment, number):
         "import os, pathlib, signal, sys, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "pathlib.Path(sys.argv[1], f'{os.getpid()}.pid').touch()\ntime.sleep(250)\n"
     )
+    folder = tmp_path / "tmp"
+    folder.mkdir()
     launcher = subprocess.Popen(
         [*malt_run, "--grace", "0.3", program, tmp_path],
-        env=malt_environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**malt_environment, "TMPDIR": str(folder)}, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     wait_for(lambda: len(list(tmp_path.glob("*.pid"))) == 2)
     launcher.send_signal(number)
     assert launcher.wait(100) == (-number if number == signal.SIGKILL else 128 + number)
     ranks = [int(file.stem) for file in tmp_path.glob("*.pid")]
-    wait_for(lambda: not any(map(is_alive, ranks)))
+    wait_for(lambda: not any(map(is_alive, ranks)) and not any(folder.iterdir()))
 
 
 STUBBORN = (

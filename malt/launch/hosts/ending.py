@@ -6,7 +6,6 @@ import os
 
 from dstorm.stopwatch import Stopwatch
 from malt.launch.hosts.agent.closing import has_closed
-from malt.launch.hosts.agent.traces import Traces
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.reports.job_state import failed_with
 from malt.launch.streams.display import say
@@ -17,13 +16,10 @@ _STAYS_S = 4.0
 
 
 class Ending:
-    """The end of a job of so many `ranks` on several hosts, of which `reports` are read.
+    """The end of a job of so many `ranks` on several hosts, of which `reports` are read. `remote`: the other hosts."""
 
-    `remote`: its other hosts. `traces`: what MPI makes for ranks of this one.
-    """
-
-    def __init__(self, reports: Stream, ranks: int, remote: RemoteHosts, traces: Traces) -> None:
-        self._reports, self._all, self._remote, self._traces = reports, set(range(ranks)), remote, traces
+    def __init__(self, reports: Stream, ranks: int, remote: RemoteHosts) -> None:
+        self._reports, self._all, self._remote = reports, set(range(ranks)), remote
         self._finished: Stopwatch | None = None
         """Since all ranks were seen to have ended. None: they were not."""
         self.is_forced = self.is_cut_off = False
@@ -31,7 +27,6 @@ class Ending:
 
     def status(self) -> int | None:
         """Return the status of the job, or None while it runs or mpiexec may still report it. Local."""
-        self._traces.note()
         silent = self._remote.cut_off()
         failed = failed_with(self._reports.read())
         if failed is not None:

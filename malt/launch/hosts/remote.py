@@ -19,7 +19,7 @@ from malt import __version__
 from malt.launch.hosts import findings
 from malt.launch.hosts.agent import checks
 from malt.launch.hosts.agent.agent import SILENCE_S
-from malt.launch.hosts.agent.watch import SHARED, identity
+from malt.launch.hosts.agent.watch import OWN, SHARED, identity
 from malt.launch.hosts.connection import Connection, Silent, pausing
 from malt.launch.hosts.findings import Need
 from malt.launch.hosts.probe import Probe
@@ -63,6 +63,8 @@ class RemoteHosts:
         self._folder = Path()
         self._reports: queue.SimpleQueue[str] = queue.SimpleQueue()
         """What ranks there have reported, as lines (malt/runner/events.py)."""
+        self._own: set[str] = set()
+        """The hosts whose agents have made the folder of the job there."""
         self._cut_off: str | None = None
         self._is_watching = False
         self._unheard: list[str] = []
@@ -144,21 +146,26 @@ class RemoteHosts:
         for one in self._connections:
             one.take = self._take
         self._ask("watch", [str(folder), identity()])
-        for host, answer in self._answers("watch", _REACH_S).items():
+        answers = self._answers("watch", _REACH_S)
+        self._own = {host for host, answer in answers.items() if answer.get("owner") == OWN}
+        for host, answer in answers.items():
             if answer["trouble"] or answer["owner"] == SHARED:
                 return findings.of_folder(host, str(folder.parent), answer["trouble"])
         return ""
 
     def _connect_anew(self) -> None:
         """Start agents on the hosts that have not answered at the end of the job before. LaunchError: no answer."""
-        for place, one in enumerate(self._connections):
-            if one.host in self._unheard:
-                one.close()
-                made = self._connections[place] = Connection(one.host, self._shell, self._python)
-                made.probe = one.probe
-                self._answer(made, "hello", Stopwatch(), HELLO_S)
-                made.ask("reached")
+        for host in self._unheard:
+            self._answer(self._connected_anew(host), "hello", Stopwatch(), HELLO_S)
         self._unheard = []
+
+    def _connected_anew(self, host: str) -> Connection:
+        """Another connection to `host` in place of the one that there was."""
+        before = self.connection(host)
+        before.close()
+        made = self._connections[self._connections.index(before)] = Connection(host, self._shell, self._python)
+        made.probe = before.probe
+        return made
 
     def connection(self, host: str) -> Connection:
         """The connection to `host`."""
@@ -189,7 +196,7 @@ class RemoteHosts:
         It is CUT_OFF_S where its network does not answer either, and else SILENCE_S: its processes may be busy.
         """
         self._take_reports()
-        silent = [one.host for one in self._connections if _is_cut_off(one)]
+        silent = [one.host for one in self._connections if not one.is_open or _is_cut_off(one)]
         self._cut_off = self._cut_off or next(iter(silent), None)
         return self._cut_off
 
@@ -244,6 +251,8 @@ class RemoteHosts:
 
     def _clean(self) -> list[str]:
         """End what is left of the job there. Returns the hosts that do not answer: they end it by themselves."""
+        for host in [one.host for one in self._connections if not one.is_open and one.host in self._own]:
+            self._connected_anew(host).ask("keep", str(self._folder))  # its agent was killed, say
         limits_s = {
             one: 0.0 if one.host == self._cut_off else max(0.0, _CLEAN_S - one.silence.seconds())
             for one in self._connections

@@ -24,7 +24,6 @@ from malt.launch.command import Job
 from malt.launch.hosts import connection, examination, findings, remote
 from malt.launch.hosts.agent import agent, checks
 from malt.launch.hosts.agent.closing import LOCK, has_closed
-from malt.launch.hosts.agent.traces import Traces
 from malt.launch.hosts.agent.watch import Watch
 from malt.launch.hosts.allocation import Host, is_of_mpijob
 from malt.launch.hosts.connection import program
@@ -200,7 +199,7 @@ def test_ranks_that_still_close_files_have_not_ended(hosts, tmp_path):
     here.mkdir()
     for name in ("started-0", "finished-0", "finished-1"):
         add(here, name)
-    ending = Ending(Stream(here), 2, hosts, Traces(str(here)))
+    ending = Ending(Stream(here), 2, hosts)
     text = f"import fcntl, os\nfile = open({str(here / LOCK.format(0))!r}, 'w')\nfcntl.lockf(file, fcntl.LOCK_EX)"
     rank = subprocess.Popen(
         [sys.executable, "-c", f"{text}\nprint('locked', flush=True)\ninput()"], stdin=subprocess.PIPE,

@@ -16,6 +16,8 @@ Of a job that an mpiexec starts (malt/launch/hosts/agent/watch.py):
 watch   the folder of the job, and the identity of the launcher's host; makes it, and sends each report that a rank
         writes there (malt/runner/reporting.py); answers whose it is, or why it cannot be made
 signal  a number: ranks here get that signal
+keep    the folder of a job that is there already: of the launcher's own host, or of an agent that was killed. There is
+        nothing to do until `clean`, or until the launcher has ended without it
 
 Of a job of plain processes (malt/launch/hosts/agent/ranks.py, which says what is sent):
 
@@ -39,7 +41,7 @@ from typing import Any, Protocol
 from dstorm.stopwatch import Stopwatch
 from malt.launch.hosts.agent.checks import checked, close, listener, unreached
 from malt.launch.hosts.agent.ranks import CannotStart, Ranks
-from malt.launch.hosts.agent.watch import Watch
+from malt.launch.hosts.agent.watch import Kept, Watch
 
 PULSE_S, SILENCE_S = 1.0, 30.0
 _POLL_S = 0.05
@@ -144,6 +146,8 @@ class Agent:
             self.send([command, self._watch(*value)])
         elif command == "start":
             self._start(value)
+        elif command == "keep":
+            self._job = Kept(value)
         elif command == "pause":
             self.send([command, None])
         elif command in ("clean", "end"):

@@ -33,7 +33,7 @@ from typing import Any
 
 from malt.launch.hosts.agent.checks import kept
 from malt.launch.hosts.agent.processes import kill, with_variable
-from malt.launch.hosts.plain.starter import ADRIFT, ENDING, NONE_ENDED_WELL
+from malt.launch.hosts.plain.starter import ADRIFT, AWAY, ENDING, NONE_ENDED_WELL
 
 _POLL_S, _PIECE_NBYTES, _PIECES_NBYTES = 0.05, 1 << 16, 1 << 20
 """How much of a file is sent at once, and of all."""
@@ -69,10 +69,11 @@ class Ranks:
             name: self._folder if value == wanted["folder"] else value for name, value in wanted["environment"].items()
         }
         name, _, value = self._mark.partition("=")
+        given |= {name: value, AWAY: self._folder if self._is_ours else ""}
         try:
             with open(_created(self._errors), "wb") as errors:
                 self._starter = subprocess.Popen(
-                    wanted["words"], env=kept() | given | {name: value}, cwd=wanted["cwd"],
+                    wanted["words"], env=kept() | given, cwd=wanted["cwd"],
                     stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True,
                 )  # fmt: skip
         except OSError as error:

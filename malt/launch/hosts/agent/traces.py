@@ -10,7 +10,9 @@ import time
 
 from malt.runner.events import Kind, Stream
 
-_POLL_S, _CLOSES_S, _NOTE_S = 0.1, 1.0, 0.5
+_POLL_S, _CLOSES_S = 0.1, 1.0
+_NOTE_S, _RARELY_S, _SHARE = 0.5, 5.0, 0.05
+"""How long two looks are apart, at first and at most; in between it is a share of the time so far."""
 _SHM, _SHM_OF_MPI = "/dev/shm/", ("sm_segment.", "osc_sm.", "vader_segment.", "mpich_shm_", "ucx_shm_posix_")
 _HWLOC_OF_HYDRA = "/tmp/hydra_hwloc_xmlfile_"
 
@@ -19,15 +21,16 @@ class Traces:
     """The files that MPI makes for ranks of this host, and leaves where it is killed: in /dev/shm, and of hydra."""
 
     def __init__(self, folder: str) -> None:
-        self._reports, self._noted_at = Stream(folder), 0.0
+        self._reports, self._noted_at, self._began = Stream(folder), 0.0, time.monotonic()
         self._paths: set[str] = set()
         self._before = _by_name()
 
     def note(self) -> None:
-        """Look which files there are, every half second. The ranks have reported their processes in the folder."""
-        if time.monotonic() - self._noted_at < _NOTE_S:
+        """Look which files there are, now and then. The ranks have reported their processes in the folder."""
+        now = time.monotonic()
+        if now - self._noted_at < min(max(_NOTE_S, _SHARE * (now - self._began)), _RARELY_S):
             return
-        self._noted_at = time.monotonic()
+        self._noted_at = now
         for text in self._reports.read().texts(Kind.STARTED).values():
             self.note_process(int(text.split()[0]))
 

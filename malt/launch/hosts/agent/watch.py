@@ -4,6 +4,7 @@ only what it is sent with."""
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import shutil
 import signal
@@ -17,6 +18,8 @@ from malt.runner.events import SENT, Kind, Stream, event
 
 OWN, OF_LAUNCHER, SHARED = "own", "of the launcher", "shared"
 """Whose the folder of a job is: the agent's; the launcher's, on one host with the agent; that of another host."""
+_ELSEWHERE = b"MALT_AGENT="
+"""What ranks of another agent have (malt/launch/hosts/agent/ranks.py), where names of one machine stand for hosts."""
 _DAEMONS = "prted", "orted", "hydra_pmi_proxy", "hydra_bstrap_proxy"
 
 
@@ -28,14 +31,72 @@ def identity() -> list[Any]:
     return [os.uname().nodename, 0]
 
 
-class Watch:
+class Kept:
+    """The folder of a job on this host, with nothing else to do than to remove it: the launcher's own, say."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder, self._traces = folder, Traces(folder)
+
+    def tend(self) -> bool:
+        """Note what MPI makes for the ranks. Returns False: the next look comes soon enough."""
+        self._traces.note()
+        return False
+
+    def pause(self, is_paused: bool) -> None:
+        """Nothing: the launcher stops its ranks itself."""
+
+    def is_over_without(self, is_silent: bool) -> bool:
+        """Whether the agent is not needed any more. It is until the connection ends: the launcher says nothing."""
+        return False
+
+    def tell(self, command: str, value: Any) -> None:
+        """Follow no other command."""
+
+    def leave(self) -> None:
+        """End the job on this host."""
+        self.end()
+
+    def end(self) -> int:
+        """Kill the ranks of this host and the daemons of mpiexec that started them, and remove their files.
+
+        Returns the number of processes killed.
+        """
+        killed = kill(self._processes)
+        self._traces.remove()
+        for path in glob.glob(f"/dev/shm/{os.path.basename(self._folder)}-*"):  # of plain processes
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return killed
+
+    def _processes(self) -> set[int]:
+        """The processes of the job that run: those with its folder in their environment or command line."""
+        mark, found = os.fsencode(self._folder), set[int]()
+        for word, environ in environments().items():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                if int(word) == os.getpid() or stat(word)[0] in "ZX" or _ELSEWHERE in environ:
+                    continue
+                with open(f"/proc/{word}/cmdline", "rb") as file:
+                    line = file.read()
+                if mark in environ or (mark in line and _name(word) in _DAEMONS):
+                    found.add(int(word))
+                    parent = stat(word)[1]
+                    if _name(parent) in _DAEMONS:
+                        found.add(int(parent))
+        for process in found:
+            self._traces.note_process(process)
+        return found
+
+
+class Watch(Kept):
     """The folder of a job on this host, which it makes. `launcher`: the identity of the launcher's host.
 
     `owner`: OWN. Else the folder is there already, and nothing is done. OSError: it cannot be made.
     """
 
     def __init__(self, folder: str, launcher: list[Any], send: Callable[[list[Any]], None]) -> None:
-        self._folder, self._send, self._traces = folder, send, Traces(folder)
+        super().__init__(folder)
+        self._send = send
         self._reports, self._closed = Stream(folder), set[int]()
         """What ranks have reported; and those that run no Python any more after that."""
         self.owner = OWN
@@ -46,7 +107,7 @@ class Watch:
 
     def tend(self) -> bool:
         """Send what is new. Returns False: the next look comes soon enough."""
-        self.pass_on()
+        self._pass_on()
         return False
 
     def pause(self, is_paused: bool) -> None:
@@ -62,22 +123,6 @@ class Watch:
         if command == "signal":
             self.send_ranks(value)
 
-    def leave(self) -> None:
-        """End the job on this host."""
-        self.end()
-
-    def pass_on(self) -> None:
-        """Send the reports that have come since the last call, and which ranks have ended with their interpreters."""
-        if self.owner != OWN:
-            return
-        self._traces.note()
-        fresh = [one for one in self._reports.fresh() if one.kind in SENT]
-        running = self._reports.ranks(Kind.FINISHED) - self._closed
-        closed = [event(Kind.CLOSED, rank) for rank in running if has_closed(self._folder, rank)]
-        self._closed.update(one.rank for one in closed)
-        for one in (*fresh, *closed):
-            self._send(["report", one.line().decode()])
-
     def send_ranks(self, number: int) -> None:
         """Send a signal to the ranks of this host. One whose program has ended gets none."""
         if self.owner != OWN:
@@ -90,35 +135,24 @@ class Watch:
                     os.kill(int(process), number)
 
     def end(self) -> int:
-        """Kill the ranks of this host and the daemons of mpiexec that started them, and remove their files.
-
-        Returns the number of processes killed.
-        """
+        """As `Kept.end`. The last reports are sent."""
         if self.owner != OWN:
             return 0
         killed = kill(self._processes)
-        self.pass_on()
-        self._traces.remove()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        return killed
+        self._pass_on()
+        return killed + super().end()
 
-    def _processes(self) -> set[int]:
-        """The processes of the job that run: those with its folder in their environment or command line."""
-        mark, found = os.fsencode(self._folder), set[int]()
-        for word, environ in environments().items():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                if int(word) == os.getpid() or stat(word)[0] in "ZX":
-                    continue
-                with open(f"/proc/{word}/cmdline", "rb") as file:
-                    line = file.read()
-                if mark in environ or (mark in line and _name(word) in _DAEMONS):
-                    found.add(int(word))
-                    parent = stat(word)[1]
-                    if _name(parent) in _DAEMONS:
-                        found.add(int(parent))
-        for process in found:
-            self._traces.note_process(process)
-        return found
+    def _pass_on(self) -> None:
+        """Send the reports that have come since the last call, and which ranks have ended with their interpreters."""
+        if self.owner != OWN:
+            return
+        self._traces.note()
+        fresh = [one for one in self._reports.fresh() if one.kind in SENT]
+        running = self._reports.ranks(Kind.FINISHED) - self._closed
+        closed = [event(Kind.CLOSED, rank) for rank in running if has_closed(self._folder, rank)]
+        self._closed.update(one.rank for one in closed)
+        for one in (*fresh, *closed):
+            self._send(["report", one.line().decode()])
 
 
 def _name(process: str) -> str:

@@ -20,7 +20,7 @@ from dstorm.stopwatch import Stopwatch
 from malt.launch.command import STARTER
 from malt.launch.hosts import findings
 from malt.launch.hosts.connection import ENDED, Connection, Silent
-from malt.launch.hosts.plain.starter import AWAY, ENDING, OVER
+from malt.launch.hosts.plain.starter import ENDING, OVER
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.streams.display import say
 from malt.runner import reporting
@@ -70,7 +70,7 @@ class HostAway:
         connection.take = self._take
         words = [sys.executable, STARTER, ",".join(map(str, ranks)), str(size), *program]
         connection.ask("start", {
-            "folder": str(folder), "cwd": os.getcwd(), "words": words, "environment": {**environ, AWAY: "1"},
+            "folder": str(folder), "cwd": os.getcwd(), "words": words, "environment": dict(environ),
             "key": [reporting.KEY, (folder / reporting.KEY).read_text(encoding="utf-8")],
         })  # fmt: skip
 

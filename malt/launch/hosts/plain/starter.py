@@ -24,6 +24,7 @@ import contextlib
 import glob
 import importlib.util
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,7 +53,7 @@ REJOIN, INCARNATION = "MALT_REJOIN", "MALT_INCARNATION"
 PRINTED = "printed-{}-{}"
 """The files in the folder of the job to which ranks on other hosts print: rank, and 1 or 2 for stdout or stderr."""
 AWAY = "MALT_IS_AWAY"
-"""The variable that is set where an agent has started it."""
+"""The variable that is set where an agent has started it: to the folder of the job, where that is the agent's."""
 OVER = "over"
 """The file in the folder of the job by which the launcher ends the wait for ranks of hosts that it has lost."""
 ENDING, ADRIFT = "ending", "adrift"
@@ -227,10 +228,15 @@ def main() -> None:
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, note)
+    agent = os.getppid()
     ranks = Ranks(given, int(size), program, folder, is_away, rejoin)
     elsewhere = set() if is_away else set(range(int(size))) - set(given)
     reports = Stream(folder)
     while ranks.tend(time.monotonic()) or _is_waiting(folder, elsewhere, rejoin, reports):
+        if is_away and os.getppid() != agent:  # that was killed, and cleans up no more
+            ranks.kill()
+            shutil.rmtree(os.environ[AWAY], ignore_errors=True)
+            ended_by = signal.SIGKILL
         if ended_by:
             ranks.kill()
             for path in glob.glob(f"/dev/shm/{os.path.basename(folder)}-*"):  # the launcher may have been killed

@@ -1,0 +1,58 @@
+"""The agent of the launcher's own host: where the launcher is killed, it ends what is left of the job here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from malt.launch.hosts import sent
+from malt.launch.hosts.connection import program
+from malt.launch.mpi_library import LaunchError
+
+_CLEAN_S = 15.0
+"""How long it may take to end what is left of the job."""
+
+
+class OwnAgent:
+    """The agent of a job. Its standard input ends with this process, however that ends.
+
+    LaunchError: it cannot be started.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-c", sent.START], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            raise LaunchError(f"cannot start {sys.executable}: {error.strerror}") from None
+
+    def keep(self, folder: Path) -> None:
+        """Tell it the folder of the job. Call it after the start of mpiexec: its text is longer than a pipe takes."""
+        assert self._process.stdin
+        with contextlib.suppress(OSError):  # it has been killed
+            self._process.stdin.write(program() + b"\0" + json.dumps(["keep", str(folder)]).encode() + b"\n")
+            self._process.stdin.flush()
+
+    @property
+    def process(self) -> int:
+        """The number of its process."""
+        return self._process.pid
+
+    def end(self, cleans: bool) -> None:
+        """End it. `cleans`: it first ends what is left of the job, and removes what MPI has left."""
+        assert self._process.stdin and self._process.stdout
+        limit = threading.Timer(_CLEAN_S if cleans else 0.0, self._process.kill)
+        limit.start()
+        with contextlib.suppress(OSError), self._process.stdin, self._process.stdout:
+            if cleans:
+                self._process.stdin.write(b'["end", null]\n')
+                self._process.stdin.flush()
+            self._process.stdout.read()  # to its end
+        limit.cancel()
+        self._process.wait()
