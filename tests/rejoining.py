@@ -12,8 +12,9 @@ import malt
 doomed, life = int(sys.argv[1]), int(os.environ.get("MALT_INCARNATION", "0"))
 malt.init(deadline_s=30)
 print("folder", os.environ["MALT_JOB_DIR"], flush=True)
-with open(f"{os.environ['MALT_JOB_DIR']}/events-{malt.rank()}") as events:
-    print("ready", malt.rank(), '"ready"' in events.read().rpartition('"again"')[2], flush=True)
+events = f"{os.environ['MALT_JOB_DIR']}/events-{malt.rank()}"
+is_ready = os.path.exists(events) and '"ready"' in open(events).read().rpartition('"again"')[2]
+print("ready", malt.rank(), is_ready, flush=True)
 came = []
 malt.on_join(came.append)
 w = {"a": np.zeros(100_000, np.float32), "n": np.array([malt.rank()])}

@@ -1,0 +1,191 @@
+"""What the events of jobs come to, in the order in which they were recorded, and in 1,000 others.
+
+Each channel is what one rank and its process have done, in that order: the time in milliseconds, the kind of event, its
+text after `=`, and after `@` the rank of which it is, where that is another. `end` is the end of a process of the
+launcher's host, which comes after all that it has reported. Channels come in any order. The status and what is said
+at the end are the same, as events have times. What the launcher finds meanwhile is that, or that the job still runs.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+from typing import NamedTuple
+
+import pytest
+
+from malt.launch.job import _notified, first_failure
+from malt.launch.reports.job_state import JobState, ends_inside_mpi, failed_with
+from malt.runner.events import Event, History, Kind
+
+pytestmark = pytest.mark.serial
+ORDERS = 1000
+TRACE = "Traceback: ZeroDivisionError"
+FAILED = f"\nmalt run: rank 1 failed:\n{TRACE}\n"
+BOTH_FAILED = f"\nmalt run: ranks 0, 1 failed:\n{TRACE}\n"
+FIRST = f"\nmalt run: rank 1, the first of 2 ranks, failed:\n{TRACE}\n"
+
+
+class Job(NamedTuple):
+    """What was reported of a job, and how it has ended."""
+
+    channels: tuple[str, ...]
+    status: int
+    says: str = ""
+    mpiexec: int = 0
+    """The status of mpiexec."""
+    is_spread: bool = False
+
+
+MPI = {
+    "all end well": Job((
+        "0 started; 1418 inside; 1717 ready; 1730 finished; end",
+        "53 started; 1055 inside; 1717 ready; 1732 finished; end",
+    ), 0),
+    "one raises": Job((
+        "0 started; 1133 inside; 1689 ready", f"37 started; 1179 inside; 1684 ready; 1688 traceback={TRACE}; end",
+    ), 1, FAILED, mpiexec=1),
+    "both raise": Job((
+        f"0 started; 915 inside; 1676 ready; 1683 traceback={TRACE}; end",
+        f"23 started; 1189 inside; 1675 ready; 1730 traceback={TRACE}; end",
+    ), 1, BOTH_FAILED, mpiexec=1),
+    "both raise, each in its way": Job((
+        "0 started; 915 inside; 1676 ready; 1730 traceback=another; end",
+        f"23 started; 1189 inside; 1675 ready; 1683 traceback={TRACE}; end",
+    ), 1, FIRST, mpiexec=1),
+    "one exits with 3, another with 7": Job((
+        "83 started; 1267 inside; 1737 ready; 1748 status=3; end",
+        "0 started; 974 inside; 1730 ready; 1789 status=7; end",
+    ), 3, mpiexec=7),
+    "os._exit inside MPI": Job((
+        "0 started; 1331 inside; 2325 ready; 2337 quit; 2338 inside=os._exit(0); end",
+        "54 started; 1810 inside; 2323 ready; 2333 quit; 2336 inside=os._exit(0); end",
+    ), 1, "malt run: ranks 0, 1 ended by os._exit(0) without MPI.Finalize(), which ends the job: let the program come "
+          "to its end\n", mpiexec=9),
+    "os._exit without MPI": Job(("0 started", "5 started; 6 quit; 7 status=5; end"), 5, mpiexec=5),
+    "one ends by a library, then the other": Job((
+        "0 started; 1185 inside; 1655 ready; end", "134 started; 1353 inside; 1656 ready; end",
+    ), 1, "malt run: ranks 0, 1 ended, or one of them and then the others, without coming to the end of the program\n"),
+    "SIGTERM": Job((
+        "0 started; 1286 inside; 1691 ready; 2234 was at=rank 0 was in x.py, line 3; 2235 stopped",
+        "95 started; 1411 inside; 1691 ready; 2234 stopped",
+    ), 143, "malt run: ended by SIGTERM; rank 0 was in x.py, line 3\n", mpiexec=143),
+    "on a full disk": Job(("0 started; 1133 inside", "37 started; 1688 status=@-1; end"), 1, mpiexec=1),
+}  # fmt: skip
+PLAIN = {
+    "all end well": Job((
+        "56 started; 1473 came; 1590 ready; 1603 finished; end", "0 started; 1579 came; 1596 ready; 1603 finished; end",
+    ), 0),
+    "one raises, the other goes on": Job((
+        "0 started; 1100 came; 1196 ready; 1760 finished; end",
+        f"22 started; 1184 came; 1196 ready; 1205 traceback={TRACE}; 1308 left=1; end",
+    ), 0, FAILED),
+    "one is killed": Job((
+        "0 started; 1511 came; 1544 ready; 2019 finished; end", "7 started; 1533 came; 1546 ready; end",
+    ), 0),
+    "one departs": Job((
+        "0 started; 1185 came; 1583 ready; 2441 finished; end", "125 started; 1576 came; 1590 ready; 1593 left=0; end",
+    ), 0),
+    "both exit": Job((
+        "0 started; 1253 came; 1263 ready; 1266 left=3; end", "4 started; 1258 came; 1264 ready; 1573 left=4; end",
+    ), 3),
+    "one departs, the other fails": Job((
+        "0 started; 1253 came; 1263 ready; 1266 left=0; end", "4 started; 1258 came; 1264 ready; 1573 left=4; end",
+    ), 4),
+    "both are killed": Job((
+        "0 started; 1561 came; 1564 ready; end", "36 started; 1335 came; 1569 ready; end",
+    ), 1),
+    "SIGINT": Job((
+        "33 started; 1415 came; 1427 ready; 1991 was at=rank 0 was in x.py, line 3; end",
+        "0 started; 1244 came; 1428 ready; end",
+    ), 1, "malt run: ended by SIGINT; rank 0 was in x.py, line 3\n"),
+    "both exit after the session": Job((
+        "8 started; 1148 came; 1152 ready; 1160 status=4; 1161 finished; end",
+        "0 started; 1143 came; 1154 ready; 1164 status=4; 1165 finished; end",
+    ), 4),
+    "one dies before the session": Job((
+        "34 started; 590 came; 613 ready; 617 finished; end", "0 started; 1 left=6; end",
+    ), 0),
+    "one dies before the session, the other waits": Job(("34 started; 590 came", "0 started; 1 left=6; end"), 1,
+        "malt run: rank 1 died before the session began\n"),
+    "one says nothing, the other waits": Job(("34 started; 590 came",), 1, "malt run: rank 1 said nothing for 60 s\n"),
+    "one is killed, and comes back": Job((
+        "16 started; 586 came; 591 ready; 5912 finished; end",
+        "0 started; 561 came; 593 ready; end; 5028 again=1; 5029 started; 5501 came; 5542 ready; 5911 finished; end",
+    ), 0),
+    "one comes back to nobody": Job((
+        "16 started; 586 came; 591 ready; 912 finished; end",
+        "0 started; 561 came; 593 ready; end; 5028 again=1; 5029 started; 5501 came",
+    ), 0),
+    "both fail, and one again": Job((
+        "67 started; 685 came; 692 ready; 694 left=5; end",
+        "0 started; 603 came; 694 ready; 695 left=2; end; 5028 again=1; 5029 started; 5501 left=3; end",
+    ), 5),
+    "one raises on another host": Job((
+        "3 elsewhere; 931 ready; 1472 finished; 1645 ended",
+        f"0 elsewhere; 927 ready; 970 traceback={TRACE}; 1036 left=1; 1052 ended",
+    ), 0, FAILED, is_spread=True),
+    "one is killed on another host": Job((
+        "42 elsewhere; 940 ready; 1800 finished; 2004 ended", "0 elsewhere; 941 ready; 983 ended",
+    ), 0, is_spread=True),
+    "a host is lost": Job((
+        "42 started; 940 ready; 9500 lost=@1; 9800 finished; end", "0 elsewhere; 941 ready",
+    ), 0, is_spread=True),
+    "a host is lost whose rank had come back": Job((
+        "42 started; 940 ready; 1200 lost=0@1; 9500 lost=1@1; 9800 finished; end",
+        "0 elsewhere; 941 ready; 983 ended; 5500 elsewhere; 5501 again=1; 6000 ready",
+    ), 0, is_spread=True),
+    "all fail on two hosts": Job((
+        "42 started; 940 ready; 1300 left=7; end", "0 elsewhere; 941 ready; 1290 left=2; 1310 ended",
+    ), 2, is_spread=True),
+}  # fmt: skip
+RECORDED = {**{f"MPI: {name}": job for name, job in MPI.items()}, **PLAIN}
+_STEP = re.compile(r"(\d+) ([a-z ]+)(?:=(.*?)(?:@(-?\d+))?)?", re.DOTALL)
+
+
+def steps(rank, channel):
+    """The events of a channel, and None for each end of a process."""
+    found = []
+    for word in channel.split("; "):
+        at, kind, text, of = _STEP.fullmatch(word).groups() if word != "end" else [None] * 4
+        found.append(at and Event(Kind(kind), int(of or rank), text or "", 1000 * int(at)))
+    return found
+
+
+def replayed(job, choose, is_plain):
+    """The status and what is said, of the whole job; and the statuses that the launcher finds on the way."""
+    history, ended, found, now = History(), set(), [], 0
+    state = JobState(history, 2, job.is_spread)
+    left = {rank: steps(rank, channel) for rank, channel in enumerate(job.channels)}
+    while any(left.values()):
+        rank = choose([rank for rank in left if left[rank]])
+        one = left[rank].pop(0)
+        if one is None:
+            ended.add(rank)
+        else:
+            history.take([one])
+            now = max(now, one.at)
+            if one.kind is Kind.STARTED:
+                ended.discard(rank)
+        if is_plain:
+            found.append(state.look(ended, 0.0, now))
+    number = next((number for number in (signal.SIGINT, signal.SIGTERM) if number.name in job.says), None)
+    says = _notified(history, number) or first_failure(history)
+    if not is_plain:
+        status, inside = ends_inside_mpi(history, job.mpiexec)
+        return failed_with(history) or status, ("" if number else inside) + says, found
+    status = found[-1]
+    if status is None:
+        status = state.look(ended, 61.0, now)
+    return status, (state.early_failures() if status and number is None else "") + says, found
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_events_come_to_the_same_in_any_order(name):
+    job, is_plain = RECORDED[name], name in PLAIN
+    for seed in range(ORDERS // len(RECORDED) + 1):
+        order = random.Random(seed)
+        status, said, found = replayed(job, order.choice if seed else min, is_plain)
+        assert (status, said) == (job.status, job.says), seed
+        assert set(found) <= {None, job.status}, seed
