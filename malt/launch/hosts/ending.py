@@ -34,8 +34,7 @@ class Ending:
             return failed
         if silent is not None:
             if not self.is_cut_off:
-                silence_s = self._remote.silence_s()
-                self._force(f"nothing was heard of host {silent} for {silence_s:.0f} s, by a link that is down, say")
+                self._force(self._remote.why_cut_off())
             self.is_cut_off = True
             return 1
         if self._finished is None and self._have_ended():

@@ -200,9 +200,12 @@ class RemoteHosts:
         self._cut_off = self._cut_off or next(iter(silent), None)
         return self._cut_off
 
-    def silence_s(self) -> float:
-        """Return for how many seconds the host that is cut off was not heard of, at most. Local."""
-        return max(one.silence.seconds() for one in self._connections if one.host == self._cut_off)
+    def why_cut_off(self) -> str:
+        """Return how the host that is cut off was lost. Local."""
+        one = self.connection(self._cut_off or "")
+        if not one.is_open:
+            return f"the connection to host {one.host} has ended"
+        return f"nothing was heard of host {one.host} for {one.silence.seconds():.0f} s, by a link that is down, say"
 
     def pausing(self, suspend: Callable[[int], None]) -> Callable[[int], None]:
         """Return suspend(number), as `malt.launch.hosts.connection.pausing`."""
@@ -251,10 +254,11 @@ class RemoteHosts:
 
     def _clean(self) -> list[str]:
         """End what is left of the job there. Returns the hosts that do not answer: they end it by themselves."""
-        for host in [one.host for one in self._connections if not one.is_open and one.host in self._own]:
-            self._connected_anew(host).ask("keep", str(self._folder))  # its agent was killed, say
+        orphaned = [one.host for one in self._connections if not one.is_open and one.host in self._own]
+        for host in orphaned:  # its agent was killed, say
+            self._connected_anew(host).ask("keep", str(self._folder))
         limits_s = {
-            one: 0.0 if one.host == self._cut_off else max(0.0, _CLEAN_S - one.silence.seconds())
+            one: 0.0 if one.host == self._cut_off not in orphaned else max(0.0, _CLEAN_S - one.silence.seconds())
             for one in self._connections
         }
         self._ask("clean")
