@@ -143,17 +143,17 @@ class _Closing:
     """A lock on a file that this process lets go of as one of the last things of its interpreter."""
 
     def __init__(self, file: int) -> None:
-        self._file = file
+        self._files = [file]
         with contextlib.suppress(OSError):  # this file system has no locks
             fcntl.lockf(file, fcntl.LOCK_EX)
 
     def take(self) -> int:
         """The file, which this object closes no more."""
-        file, self._file = self._file, -1
-        return file
+        return self._files.pop()
 
-    def __del__(self, close: Callable[[int, int], None] = os.closerange) -> None:  # which takes -1, too
-        close(self._file, self._file + 1)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        for file in self._files:
+            close(file)
 
 
 def show_closing(folder: str) -> None:
@@ -185,19 +185,20 @@ def wait_to_be_killed() -> None:
     on several hosts, the function flushes all files and does not return: one-sided calls of other ranks need this one
     inside MPI (MPI-4.1, 12.7.3).
     """
-    file = closing.take() if (closing := vars(sys).get("_malt_closing")) else -1
+    closing = vars(sys).get("_malt_closing")
+    file = closing.take() if closing else os.open(os.devnull, os.O_RDONLY)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     report(Kind.STOPPED)
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and _spans_hosts() and mpi.Is_initialized() and not mpi.Is_finalized():
         _flush_files()
-        os.closerange(file, file + 1)
+        os.close(file)
         while True:
             mpi.COMM_WORLD.Iprobe()
             time.sleep(_NAP_S)
     if not _call_at_the_end(("fflush", None), ("close", file), ("pause", None), ("_exit", 0)):
         flush()
-        os.closerange(file, file + 1)
+        os.close(file)
         signal.pause()
 
 

@@ -115,7 +115,7 @@ def test_a_signal_to_all_may_reach_a_rank_before_the_launcher(run, tmp_path):
 
 
 def test_a_rank_that_misses_one_notified_before_it_leaves_too(run, tmp_path):
-    kept = f"kept = open({str(tmp_path / 'kept')!r}, 'w'); kept.write('x')"
+    kept = f"sys.kept = open({str(tmp_path / 'kept')!r}, 'w'); sys.kept.write('x')"  # sys is cleared last of all
     run(f"{kept}\nclass PeerLost(Exception): pass\nraise PeerLost", "signal-15", "notified")
     wait_for(lambda: "stopped-0" in reported(tmp_path) and has_closed(str(tmp_path), 0))
     assert (tmp_path / "kept").read_text() == "x" and "traceback-0" not in reported(tmp_path)
