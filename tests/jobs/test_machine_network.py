@@ -112,9 +112,13 @@ def begin(environment, *kinds):
 @needs_openmpi
 def test_mpi_begins_without_a_search_for_networks(job_environment):
     """Open MPI sleeps for a second in its search. Both begin in turns, as other processes may be at work."""
-    taken = [(begin(job_environment)[1], begin(job_environment, "cxi")[1]) for _ in range(3)]
-    without, searching = map(min, zip(*taken, strict=True))
-    assert searching - without > 0.5
+    taken = []
+    for _ in range(10):
+        taken.append((begin(job_environment)[1], begin(job_environment, "cxi")[1]))
+        without, searching = map(min, zip(*taken, strict=True))
+        if searching - without > 0.5:
+            return
+    raise AssertionError(taken)
 
 
 @needs_openmpi

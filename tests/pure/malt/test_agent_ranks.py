@@ -25,6 +25,7 @@ from malt.launch.hosts.agent import processes as found
 from malt.launch.hosts.agent import ranks, watch
 from malt.launch.hosts.connection import program as agent
 from malt.launch.hosts.plain import starter
+from malt.runner.program import FAILURE_DIR
 
 pytestmark = pytest.mark.serial
 AGENT = agent().decode()
@@ -295,17 +296,18 @@ def in_exec(monkeypatch):
 
 
 FINDERS = {
-    "of plain processes": lambda mark: found.with_variable(f"{ranks._MARK}={mark}"),
-    "of an mpiexec": lambda mark: watch.Watch._processes(
+    ranks._MARK: lambda mark: found.with_variable(f"{ranks._MARK}={mark}"),
+    FAILURE_DIR: lambda mark: watch.Watch._processes(
         SimpleNamespace(_folder=mark, _traces=SimpleNamespace(note_process=bool))
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("find", FINDERS.values(), ids=FINDERS)
-def test_a_process_in_the_midst_of_exec_is_found(find, in_exec, monkeypatch):
+@pytest.mark.parametrize("variable", FINDERS, ids=["plain processes", "an mpiexec"])
+def test_a_process_in_the_midst_of_exec_is_found(variable, in_exec, monkeypatch):
+    find = FINDERS[variable]
     monkeypatch.setattr(found, "_EXEC_S", 0.001)
-    with subprocess.Popen(["sleep", "60"], env={ranks._MARK: "of this job"}) as child:
+    with subprocess.Popen(["sleep", "60"], env={variable: "of this job"}) as child:
         try:
             reads = in_exec(found, child.pid, 3)
             assert find("of this job") == {child.pid} and len(reads) == 4
