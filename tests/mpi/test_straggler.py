@@ -39,7 +39,7 @@ def steps(request):
 def test_asp_does_not_wait(steps):
     seconds, _, v = train("asp", steps)
     assert v.statistics().waited_s == 0
-    assert max(seconds[1:]) < seconds[0] / 3
+    assert max(seconds[1:]) < seconds[0] * 2 / 3  # who waits takes as long as rank 0
     v.close()
 
 
