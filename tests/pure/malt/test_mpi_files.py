@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from malt.launch.hosts.agent import traces
+from malt.launch.hosts.agent.closing import LOCK
 from malt.launch.hosts.agent.traces import Traces, _mapped
 
 pytestmark = pytest.mark.serial
@@ -69,4 +71,19 @@ def test_files_that_came_during_the_job_go_unless_they_are_in_use(kind, tmp_path
         assert [file.exists() for file in (before, left, opened, mapped)] == [True, False, True, True]
     finally:
         for file in (before, left, opened, mapped):
+            file.unlink(missing_ok=True)
+
+
+def test_an_agent_that_comes_late_knows_what_is_of_the_job(tmp_path, monkeypatch):
+    """That before it was killed."""
+    monkeypatch.setattr(traces, "_CLOSES_S", 0.0)
+    older, ours = (Path(f"/dev/shm/mpich_shm_{name}-{os.getpid()}") for name in ("0", "1"))
+    try:
+        for file in (older, ours, tmp_path / LOCK.format(0)):
+            file.touch()
+        os.utime(older, (0, time.time() - 60))
+        Traces(str(tmp_path)).remove()
+        assert older.exists() and not ours.exists()
+    finally:
+        for file in (older, ours):
             file.unlink(missing_ok=True)

@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import math
 import os
 import time
 
+from malt.launch.hosts.agent.closing import LOCK
 from malt.runner.events import Kind, Stream
 
 _POLL_S, _CLOSES_S = 0.1, 1.0
 _NOTE_S, _RARELY_S, _SHARE = 0.5, 5.0, 0.05
 """How long two looks are apart, at first and at most; in between it is a share of the time so far."""
+_EARLIER_S = 5.0
+"""How long before the first rank begins a daemon of mpiexec may have made its file."""
 _SHM, _SHM_OF_MPI = "/dev/shm/", ("sm_segment.", "osc_sm.", "vader_segment.", "mpich_shm_", "ucx_shm_posix_")
 _HWLOC_OF_HYDRA = "/tmp/hydra_hwloc_xmlfile_"
 
@@ -23,7 +27,7 @@ class Traces:
     def __init__(self, folder: str) -> None:
         self._reports, self._noted_at, self._began = Stream(folder), 0.0, time.monotonic()
         self._paths: set[str] = set()
-        self._before = _by_name()
+        self._before = _older(folder, _by_name())
 
     def note(self) -> None:
         """Look which files there are, now and then. The ranks have reported their processes in the folder."""
@@ -63,6 +67,19 @@ def stat(process: str) -> list[str]:
     """The fields of /proc/PROCESS/stat after the name. OSError: it has ended."""
     with open(f"/proc/{process}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].decode().split()
+
+
+def _older(folder: str, paths: set[str]) -> set[str]:
+    """Those of `paths` that were there before the job in `folder`: all, if no rank has begun."""
+    locks = os.path.join(folder, LOCK.format("*"))  # a rank makes it, and never writes to it
+    began = min(map(_written, glob.glob(locks)), default=math.inf)
+    return {path for path in paths if _written(path) < began - _EARLIER_S}
+
+
+def _written(path: str) -> float:
+    with contextlib.suppress(OSError):
+        return os.stat(path).st_mtime
+    return 0.0
 
 
 def _by_name() -> set[str]:
