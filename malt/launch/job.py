@@ -233,7 +233,7 @@ def _say_why(status: int, reports: History, follower: Follower | None, number: i
     if not why:
         say(banners.decode(errors="replace"))
     if status != 0 and follower is not None and number is None:
-        say(follower.state.early_failures())
+        say(follower.state.silent_failures())
     say(why)
 
 

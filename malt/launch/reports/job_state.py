@@ -110,9 +110,14 @@ class JobState:
         elsewhere = reports.ranks(Kind.ELSEWHERE) - reports.ranks(Kind.ENDED) - set(unreached)
         return reports.ranks(Kind.FINISHED) & (here | elsewhere)
 
-    def early_failures(self) -> str:
-        """Return lines that say which ranks failed too early for the others to go on, if the job failed for that."""
-        if self.has_begun or self._reports.ranks(Kind.LEFT) == self._all:
+    def silent_failures(self) -> str:
+        """Return lines that say which ranks have failed without a word, where no other went on after that."""
+        left = self._reports.ranks(Kind.LEFT)
+        if self.has_begun:
+            is_any_well = bool(self.members or self._reports.ranks(Kind.FINISHED))
+            silent = set() if is_any_well else {rank for rank, _ in self.failed} - left
+            return _line(silent, "ended without a word: killed, or by os._exit")
+        if left == self._all:
             return ""
         early = self._failed_early - self._reports.ranks(Kind.FINISHED)
         return _line(early, "died before the session began") + _line(self._unheard, f"said nothing for {_CALL_S:.0f} s")

@@ -127,7 +127,7 @@ def test_a_failure_before_the_session_is_reported_once_the_others_do_not_come(tm
     assert state.status() is None
     patience.pass_(11, state)
     assert state.status() == 1
-    say(state.state.early_failures())
+    say(state.state.silent_failures())
     assert capsys.readouterr().err == "malt run: rank 1 died before the session began\n"
 
 
@@ -171,7 +171,7 @@ def test_if_all_end_by_themselves_none_failed_early(tmp_path, ended, capsys):
     add(tmp_path, "started-1", ended)
     state = Follower(Stream(tmp_path), 2)
     assert state.status() == 3
-    say(state.state.early_failures())
+    say(state.state.silent_failures())
     assert capsys.readouterr().err == ""
 
 
@@ -184,7 +184,7 @@ def test_a_rank_that_had_come_is_not_waited_for(tmp_path, ended, patience, repor
     assert state.status() is None
     patience.pass_(60, state)
     assert state.status() is None
-    say(state.state.early_failures())
+    say(state.state.silent_failures())
     assert capsys.readouterr().err == ""
 
 
@@ -196,7 +196,7 @@ def test_a_rank_that_never_starts_is_reported(tmp_path, capsys, patience):
     assert state.status() is None
     patience.pass_(2, state)
     assert state.status() == 1
-    say(state.state.early_failures())
+    say(state.state.silent_failures())
     assert capsys.readouterr().err == "malt run: rank 1 said nothing for 60 s\n"
 
 
@@ -315,7 +315,7 @@ def test_a_rank_may_end_at_any_moment_while_the_launcher_reads(how, has_begun, t
             assert state.status() in (None, status), moments
             reads = 7
             assert state.status() == status, moments
-            say(state.state.early_failures())
+            say(state.state.silent_failures())
         assert capsys.readouterr().err == ""
 
 
@@ -330,7 +330,7 @@ def test_a_rank_that_was_wrongly_found_ended_is_not_reported(tmp_path, monkeypat
     assert state.status() is None
     add(tmp_path, "status-1", "1")
     assert state.status() == 1
-    say(state.state.early_failures())
+    say(state.state.silent_failures())
     assert capsys.readouterr().err == ""
 
 
@@ -395,7 +395,7 @@ def test_a_failure_elsewhere_before_the_session_is_reported(tmp_path, capsys, pa
     assert state.status() is None
     patience.pass_(61, state)
     assert state.status() == 1
-    say(state.state.early_failures())
+    say(state.state.silent_failures())
     assert "rank 1 died" in capsys.readouterr().err
 
 

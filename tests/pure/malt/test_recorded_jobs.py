@@ -95,7 +95,7 @@ PLAIN = {
     ), 4),
     "both are killed": Job((
         "0 started; 1561 came; 1564 ready; end", "36 started; 1335 came; 1569 ready; end",
-    ), 1),
+    ), 1, "malt run: ranks 0, 1 ended without a word: killed, or by os._exit\n"),
     "SIGINT": Job((
         "33 started; 1415 came; 1427 ready; 1991 was at=rank 0 was in x.py, line 3; end",
         "0 started; 1244 came; 1428 ready; end",
@@ -178,7 +178,7 @@ def replayed(job, choose, is_plain):
     status = found[-1]
     if status is None:
         status = state.look(ended, 61.0, now)
-    return status, (state.early_failures() if status and number is None else "") + says, found
+    return status, (state.silent_failures() if status and number is None else "") + says, found
 
 
 @pytest.mark.parametrize("name", RECORDED)
