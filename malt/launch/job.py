@@ -79,9 +79,7 @@ def run(
     with Signals() as signals, remote.folder(is_watched=not line.survives) as folder:
         reports = Stream(folder)
         follower = Follower(reports, line.ranks, line.is_spread) if line.survives else None
-        _check_space(folder, line.ranks)
-        with _writing_to(folder):
-            jobs.publish(folder, line.ranks, line.program)
+        _publish(folder, line)
         control_server, endpoint = _server(folder, line, follower)
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
         departure = Departure(reports, line.ranks, line.is_spread, follower is not None, control_server)
@@ -108,12 +106,13 @@ def run(
         away.end()
         remote.clean()
         status, is_printed = _settled(status, line, reports.read(), follower, signals.first is not None)
-        if follower is not None or status != 0 or (ending is not None and ending.is_forced):
+        is_clean = follower is None and status == 0 and not (ending is not None and ending.is_forced)
+        if not is_clean:
             job.kill_leftovers()  # children of failed ranks
         say(striker.close(status))
         _say_why(status, reports.read(), follower, signals.first, b"" if is_printed else banners)
         say(away.last_words)
-        agent.end(follower is not None or status != 0 or (ending is not None and ending.is_forced))
+        agent.end(cleans=not is_clean)
     is_done = status == 0 and output.has_lost()
     return End(status or int(is_done), signals.first is not None, away.are_left, is_done)
 
@@ -137,6 +136,13 @@ def _check_space(folder: Path, ranks: int) -> None:
             f"{folder.parent} has {free:,} kB free, and the folder of a job of {ranks} ranks takes {needed:,}: "
             f"{_REMEDY}"
         )
+
+
+def _publish(folder: Path, line: Line) -> None:
+    """Write down which job is in `folder`. LaunchError: the disk is full."""
+    _check_space(folder, line.ranks)
+    with _writing_to(folder):
+        jobs.publish(folder, line.ranks, line.program)
 
 
 @contextlib.contextmanager

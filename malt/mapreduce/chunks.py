@@ -43,9 +43,11 @@ class Rows:
         self._rows, self._count, self._cut = rows, min(1 << (wanted - 1).bit_length(), rows), cut
 
     def chunks(self) -> int:
+        """The number of chunks."""
         return self._count
 
     def slice(self, i: int) -> Any:
+        """The rows of chunk `i`."""
         return self._cut(*bounds(self._rows, i, self._count))
 
 

@@ -65,6 +65,7 @@ def map_reduce(
     cache = _caches.setdefault(world, Cache(len(world.transport.local_peers) + 1))
 
     def check() -> tuple[list[Own | None], Mapping[str, Any]]:
+        """The dataset of this rank, and what all ranks compare. TypeError: an argument is wrong."""
         for name, one in (("function", function), ("reduce", reduce)):
             if not callable(one) and not (one is None and name == "reduce"):
                 raise TypeError(f"{name} must be callable, got {one!r}")

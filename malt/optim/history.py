@@ -63,6 +63,7 @@ def direction(gradient: Any, square: float, products: Products, pairs: Sequence[
         return pairs[j].products.s[i - j - 1]
 
     def y_y(i: int, j: int) -> float:
+        """y_i . y_j."""
         return pairs[max(i, j)].products.y[-abs(i - j) - 1]
 
     for i in reversed(range(count)):
@@ -83,6 +84,7 @@ def _weighted(weights: Sequence[float]) -> Callable[..., Any]:
     """The function that returns the sum of arrays, times these numbers."""
 
     def function(first: Any, *others: Any) -> Any:
+        """The sum, as a new array."""
         total = weights[0] * first
         term = np.empty_like(total)
         for weight, other in zip(weights[1:], others, strict=True):

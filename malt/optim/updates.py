@@ -38,6 +38,7 @@ def momentum(rate: float = 0.01, decay: float = 0.9, warmup: int = WARMUP) -> St
     rate, decay = _rate(rate), _fraction("decay", decay)
 
     def step(w: Array, velocity: Array, gradient: Array) -> None:
+        """One step, in place: all change but `gradient`."""
         velocity *= decay
         velocity -= rate * gradient
         w += velocity
@@ -55,6 +56,7 @@ def nesterov(rate: float = 0.01, decay: float = 0.9, warmup: int = WARMUP) -> St
     rate, decay = _rate(rate), _fraction("decay", decay)
 
     def step(w: Array, velocity: Array, gradient: Array) -> None:
+        """One step, in place: all change but `gradient`."""
         velocity *= decay
         velocity -= rate * gradient
         w += decay * velocity - rate * gradient
@@ -72,6 +74,7 @@ def adagrad(rate: float = 0.01, epsilon: float = 1e-10, warmup: int = WARMUP) ->
     rate, epsilon = _rate(rate), _positive("epsilon", epsilon)
 
     def step(w: Array, squares: Array, gradient: Array) -> None:
+        """One step, in place: all change but `gradient`."""
         squares += gradient * gradient
         w -= rate * gradient / (np.sqrt(squares) + epsilon)
 
@@ -97,6 +100,7 @@ def adam(
     steps = int(_checked("steps", steps, steps >= 0))
 
     def step(w: Array, mean: Array, variance: Array, gradient: Array) -> None:
+        """One step, in place: all change but `gradient`."""
         nonlocal steps
         steps += 1
         mean *= beta1
@@ -120,6 +124,7 @@ def ftrl(alpha: float = 0.1, beta: float = 1.0, l1: float = 0.0, l2: float = 0.0
     l1, l2 = (_checked(name, value, value >= 0) for name, value in (("l1", l1), ("l2", l2)))
 
     def step(w: Array, z: Array, squares: Array, gradient: Array) -> None:
+        """One step, in place: all change but `gradient`."""
         before = np.sqrt(squares)
         squares += gradient * gradient
         after = np.sqrt(squares)

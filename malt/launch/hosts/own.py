@@ -47,12 +47,14 @@ class OwnAgent:
     def end(self, cleans: bool) -> None:
         """End it. `cleans`: it first ends what is left of the job, and removes what MPI has left."""
         assert self._process.stdin and self._process.stdout
-        limit = threading.Timer(_CLEAN_S if cleans else 0.0, self._process.kill)
+        limit = threading.Timer(_CLEAN_S, self._process.kill)
         limit.start()
         with contextlib.suppress(OSError), self._process.stdin, self._process.stdout:
             if cleans:
                 self._process.stdin.write(b'["end", null]\n')
                 self._process.stdin.flush()
+            else:
+                self._process.kill()
             self._process.stdout.read()  # to its end
         limit.cancel()
         self._process.wait()

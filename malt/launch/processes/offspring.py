@@ -76,6 +76,7 @@ def _load_prctl() -> Callable[[int, int], None]:
     function.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong]
 
     def call(option: int, value: int) -> None:
+        """As prctl(2) with one argument."""
         function(option, value, 0, 0, 0)
 
     return call

@@ -114,6 +114,7 @@ def keepers(folder: str, ranks: int) -> list[Callable[[bytes], None]]:
     has_failed = False
 
     def write(path: Path, data: bytes) -> None:
+        """Add `data` to the file, as long as all could be written."""
         nonlocal has_failed
         if not has_failed:
             try:
