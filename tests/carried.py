@@ -48,8 +48,11 @@ class LinkWindow(SimulatedWindow):
 
     def put(self, source, peer, offset):
         target = self._parts[peer][offset : offset + source.nbytes]
-        self._group.send(self._home, peer, source.reshape(-1), target)
+        self._start(peer, source.reshape(-1), target)
         self._group.maybe_switch(self._rank)
+
+    def _start(self, peer, source, target):
+        self._group.send(self._home, peer, source, target)
 
     def flush(self, peers):
         """Complete the Puts that the rank or its carrier has started, and no later ones."""
@@ -68,8 +71,8 @@ class LinkWindow(SimulatedWindow):
 class LateWindow(LinkWindow):
     """A window whose Puts arrive when they are flushed, and no sooner: MPI does not promise more."""
 
-    def put(self, source, peer, offset):
-        super().put(source, peer, offset)
+    def _start(self, peer, source, target):
+        super()._start(peer, source, target)
         self._group._sending.discard(self._home)
 
 

@@ -50,6 +50,8 @@ class AcknowledgingWindow(ReplayedWindow):
     def prepared_flush(self, peers):
         return lambda: None
 
+    def flush(self, peers): ...
+
 
 def crossed_stages(messages, depth):
     """By message, the stages of its Puts. The slot that it goes to has been given back."""

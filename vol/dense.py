@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dstorm import Message, OutgoingMessage, Transport
-from dstorm.queues.calls import compiled, direct
+from dstorm.queues.calls import compiled
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.sending.unsent import Join, Shortening, supersede
 from vol.graphs.graph import Graph
@@ -64,8 +64,6 @@ class DenseVector(Vector):
         """Make the compiled calls for the present neighbours, if there are any. Local."""
         calls = self._queues, self._flat, self._topology.seen.outs, self._topology.seen.ins
         self._at_once = compiled.calls(*calls, self._check_finite)
-        if self._at_once is None and not self._check_finite:
-            self._at_once = direct.calls(*calls)
         if self._at_once is not None and not self._consistency.lockstep:
             self._before = Before(self._at_once.before)
 

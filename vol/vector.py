@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from dstorm import Layout, Message, PeerLost, Queues, Statistics, Transport, interruption
-from dstorm.queues.calls import direct
 from dstorm.queues.calls.compiled import CompiledCalls
-from dstorm.queues.calls.direct import DirectCalls
 from dstorm.queues.consistency import Consistency
 from vol import arguments
 from vol.graphs.graph import Graph
@@ -58,7 +56,7 @@ class Vector(ComesBack, Shared):
         self._gathered_at = 0
         self._function: GatherFunction | UserFunction | None = None
         """The function of the last gather, which needs no second check."""
-        self._at_once: CompiledCalls | DirectCalls | None = None
+        self._at_once: CompiledCalls | None = None
         """What does a usual scatter or gather in one call, until the neighbours change."""
         view = transport.view
         self._returning: Returning | None = None
@@ -69,7 +67,6 @@ class Vector(ComesBack, Shared):
             out=cache(view.reachable(graph.targets)),
             depth=depth,
             capacity=slot_nbytes,
-            carries=direct.carries(consistency, transport.hosts, slot_nbytes),
         )
         self._peers = layout.out(self._rank)
         """All ranks to which this one may ever send."""

@@ -5,8 +5,7 @@ The window of a rank holds, in this order:
     acknowledgements   one header for each out-neighbour, which alone writes it: the newest message that it has taken
     queues             one for each in-neighbour, which alone writes it:
         progress       one header: the sender's step where no message carries it, and whether the sender has closed
-        slots          `depth` slots, each a header and a payload; before it, where messages carry acknowledgements, one
-                       more header: the newest message of this rank that the in-neighbour had taken then
+        slots          `depth` slots, each a header and a payload
     what lies behind   bytes for the user of the queues
 
 Neighbours are in ascending order of rank. Memory is in-degree x depth x slot: it does not grow with the number of
@@ -37,17 +36,11 @@ class Layout:
     """Length of the longest payload in bytes."""
     behind_nbytes: Callable[[int], int] = lambda rank: 0
     """Bytes behind the queues of a rank."""
-    carries: bool = False
-    """Whether a message may carry an acknowledgement, in a header before its own: one Put for both."""
 
     @cached_property
     def slot_nbytes(self) -> int:
-        """Size of a slot: its headers and a payload, rounded up to whole cache lines."""
-        return self._carried_nbytes + header.NBYTES + -(-self.capacity // header.NBYTES) * header.NBYTES
-
-    @property
-    def _carried_nbytes(self) -> int:
-        return header.NBYTES if self.carries else 0
+        """Size of a slot: a header and a payload, rounded up to whole cache lines."""
+        return header.NBYTES + -(-self.capacity // header.NBYTES) * header.NBYTES
 
     @cached_property
     def queue_nbytes(self) -> int:
@@ -69,14 +62,8 @@ class Layout:
 
     def slots(self, sender: int, receiver: int) -> list[int]:
         """Offsets of the headers of the edge's slots in the receiver's window. Each payload follows its header."""
-        first = self.progress(sender, receiver) + header.NBYTES + self._carried_nbytes
+        first = self.progress(sender, receiver) + header.NBYTES
         return [first + slot * self.slot_nbytes for slot in range(self.depth)]
-
-    def carried(self, sender: int, receiver: int) -> list[int]:
-        """Offsets of the acknowledgements that messages of the *receiver* carry, in the sender's window."""
-        if not self.carries or receiver not in self.into(sender):
-            return []
-        return [slot - header.NBYTES for slot in self.slots(receiver, sender)]
 
     def acknowledgement(self, sender: int, receiver: int) -> int:
         """Offset of the receiver's acknowledgement in the *sender's* window."""

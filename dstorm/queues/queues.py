@@ -12,7 +12,6 @@ from dataclasses import replace
 from dstorm.errors import ClosedError
 from dstorm.queues.closing import Closing
 from dstorm.queues.consistency import Consistency
-from dstorm.queues.deferred import deferred
 from dstorm.queues.layout import Layout
 from dstorm.queues.receiving.message import Message
 from dstorm.queues.receiving.receiver import Inbox
@@ -20,6 +19,7 @@ from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
 from dstorm.queues.sending.sender import Outbox
 from dstorm.queues.sending.unsent import Join, Shortening, supersede
 from dstorm.queues.statistics import EdgeStatistics, Statistics, located, total
+from dstorm.queues.unflushed import Unflushed
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Transport, Window
 
@@ -45,18 +45,22 @@ class Queues(Closing):
             raise
         self.transport = transport
         self.waiting = Waiting(transport, deadline_s, self.notice)
-        self.deferred = deferred(self._window, transport, layout, consistency)
-        """What leaves flushes to other hosts for later; None: nothing does."""
-        self.outbox = Outbox(transport, self._window, layout, consistency, self.waiting, self.deferred)
+        self._unflushed = self._make_unflushed()
+        self.outbox = Outbox(transport, self._window, layout, consistency, self.waiting, self._unflushed)
         self.has_buffer = self.outbox.outgoing is not None
         """Whether some messages wait in an outgoing buffer before they leave."""
-        self.inbox = Inbox(transport, self._window, layout, consistency, self.waiting, self.deferred)
+        self.inbox = Inbox(transport, self._window, layout, consistency, self.waiting, self._unflushed)
         self.step = 0
         """The step of the last send."""
         self._former: list[EdgeStatistics] = []
         """The totals of edges with former incarnations of ranks that have come back."""
         if consistency.lockstep and transport.view.can_change:
             transport.duties.append(self._make_way)
+
+    def _make_unflushed(self) -> Unflushed:
+        """What leaves flushes to other hosts to a later call, where receivers acknowledge and Puts may be overtaken."""
+        leaves = self.consistency.acknowledges and self._far and not self._window.keeps_order
+        return Unflushed(self._window, self.transport, self.transport.carrier if leaves else None)
 
     @property
     def window(self) -> Window:
@@ -261,8 +265,7 @@ class Queues(Closing):
 
     def _leave_later(self, far: Collection[int]) -> None:
         """As `_leave_to`, by the carrier."""
-        if self.deferred is not None:
-            self.deferred.close()  # a header that says less must not arrive later
+        self._unflushed.close()  # a header that says less must not arrive later
         self._leave_to(far)
 
     def _leave_to(self, peers: Collection[int]) -> None:
@@ -276,14 +279,14 @@ class Queues(Closing):
     def _far(self) -> set[int]:
         """The neighbours on other hosts, where a carrier sends to them."""
         hosts, here = self.transport.hosts, self.transport.rank
-        peers = self.outbox.edges.keys() | self.inbox.edges.keys() if self.transport.carrier is not None else ()
+        peers = {*self.layout.out(here), *self.layout.into(here)} if self.transport.carrier is not None else ()
         return {peer for peer in peers if hosts[peer] != hosts[here]}
 
     def free(self) -> None:
         """As `Closing.free`. Collective. ClosedError: not all ranks have closed."""
         if not self.closed:
             raise ClosedError("queues are freed only after all ranks have closed them")
-        for load in (self.outbox.outgoing, self.deferred):
+        for load in (self.outbox.outgoing, self._unflushed):
             if load is not None and self.transport.carrier is not None:
                 self.transport.carrier.remove(load)
         self._window.free()

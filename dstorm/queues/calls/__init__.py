@@ -1,1 +1,1 @@
-"""Calls that send or merge a whole dense array at once: compiled inside a host, direct between hosts."""
+"""Calls that send or merge a whole dense array at once, compiled, inside a host."""

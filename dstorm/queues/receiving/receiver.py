@@ -9,13 +9,13 @@ import numpy as np
 from dstorm import header
 from dstorm.header import DONE, WHOLE, Header, Watched
 from dstorm.queues.consistency import Consistency
-from dstorm.queues.deferred import Deferred
 from dstorm.queues.headstart import HeadStart
 from dstorm.queues.layout import Layout
 from dstorm.queues.receiving.inedge import InEdge
 from dstorm.queues.receiving.message import Message, made
 from dstorm.queues.ring import ReceiveRing, SlotState
 from dstorm.queues.statistics import LagCounter
+from dstorm.queues.unflushed import Unflushed
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Bytes, Transport, Window
 
@@ -33,13 +33,17 @@ class Inbox:
 
     def __init__(
         self, transport: Transport, window: Window, layout: Layout, consistency: Consistency, waiting: Waiting,
-        deferred: Deferred | None = None,
+        unflushed: Unflushed,
     ) -> None:  # fmt: skip
-        self._transport, self._window, self._waiting, self._deferred = transport, window, waiting, deferred
+        self._transport, self._window, self._waiting, self._unflushed = transport, window, waiting, unflushed
         self._consistency = consistency
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.into(rank)}
-        self._sync, self._flush_all = window.sync, window.prepared_flush(layout.into(rank))
+        self._sync = window.sync
+        hosts = transport.hosts
+        self._far = frozenset(peer for peer in self.edges if consistency.acknowledges and hosts[peer] != hosts[rank])
+        """The in-neighbours on other hosts that this rank acknowledges messages to."""
+        self._flush_near = window.prepared_flush([peer for peer in self.edges if peer not in self._far])
         local_peers = [edge for peer, edge in self.edges.items() if peer in transport.local_peers]
         self._head_start = None
         if local_peers and not consistency.waits:
@@ -92,8 +96,6 @@ class Inbox:
         if self._head_start is not None:
             self._head_start.limit(step)
         if awaited:
-            if self._deferred is not None and timeout_s is None:
-                self._deferred.before_wait()
 
             def missing() -> list[InEdge]:
                 """The edges whose peers are behind."""
@@ -122,13 +124,10 @@ class Inbox:
             held = [(edge, seen, edge.payload(edge.ring.next_slot, seen)) for edge, seen in found]
             taken = [message for one in held if (message := self._taken(*one)) is not None]
         else:
-            taken, deferred = [], self._deferred if self._consistency.in_flight else None
-            if deferred is not None:
-                deferred.before_look()
-                self._sync()
+            taken = []
             for edge in self.edges.values():
                 taken += self._take_newest(edge) if newest else self._take_all(edge)
-            if not taken and deferred is not None:
+            if not taken and self._far:
                 self._let_come_in()
         if taken and self._consistency.acknowledges:
             self._sync()  # the headers were read before the payloads, which are used in place
@@ -194,15 +193,14 @@ class Inbox:
         """As `Queues.acknowledge`. One-sided."""
         fresh = [edge for edge in self.edges.values() if edge.ring.taken > edge.acknowledged]
         self._sync()  # the messages have been read before their slots are given back
-        if self._deferred is not None:
-            fresh = self._deferred.acknowledge(fresh, self._step)
+        if self._far and (far := [edge for edge in fresh if edge.peer in self._far]):
+            self._unflushed.acknowledge(far, self._step)
+            fresh = [edge for edge in fresh if edge.peer not in self._far]
         for edge in fresh:
             edge.acknowledge(edge.ring.taken, self._step, WHOLE)
             edge.acknowledged = edge.ring.taken
-        if len(fresh) == len(self.edges):
-            self._flush_all()
-        elif fresh:
-            self._window.flush([edge.peer for edge in fresh])
+        if fresh:
+            self._flush_near()
         self.over = self._step
 
     def discard(self, step: int) -> None:

@@ -40,8 +40,6 @@ class OutEdge(Awaited):
     """Offsets of the headers of the slots in the peer's memory."""
     acknowledgement: Watched
     """The peer's acknowledgement, in this rank's memory."""
-    carried: list[Watched]
-    """The acknowledgements that the peer's messages carry, in this rank's memory."""
     headers: list[header.Write]
     """What writes the header of each slot."""
     progress: header.Write

@@ -3,7 +3,7 @@
 One scatter takes three flushes, which all its peers share: mark, payload, publish. Where receivers acknowledge, nobody
 reads the slot that is written, so it needs no mark. Messages to other hosts go into the outgoing buffer, where there is
 one (dstorm/queues/sending/outgoing.py), or cross in fewer flushes while the scatter waits
-(dstorm/queues/sending/crossing.py).
+(dstorm/queues/sending/far.py).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dstorm import header
 from dstorm.errors import PeerLost, TransferFailed
 from dstorm.header import DONE, WHOLE, WRITING, Header, Watched
 from dstorm.queues.consistency import Consistency
-from dstorm.queues.deferred import Deferred
 from dstorm.queues.layout import Layout
 from dstorm.queues.ring import SendRing
-from dstorm.queues.sending.crossing import Crossing
 from dstorm.queues.sending.edge import NO_SLOT, OutEdge, OutgoingMessage
+from dstorm.queues.sending.far import FarEdges
 from dstorm.queues.sending.outgoing import Outgoing
 from dstorm.queues.sending.unsent import Join
+from dstorm.queues.unflushed import Unflushed
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Transport, Window
 
@@ -32,19 +32,19 @@ class Outbox:
 
     def __init__(
         self, transport: Transport, window: Window, layout: Layout, consistency: Consistency, waiting: Waiting,
-        deferred: Deferred | None = None,
+        unflushed: Unflushed,
     ) -> None:  # fmt: skip
-        self._transport, self._window, self._waiting, self._deferred = transport, window, waiting, deferred
-        self._acknowledged = consistency.acknowledges
+        self._transport, self._window, self._waiting = transport, window, waiting
+        self._consistency, self._acknowledged = consistency, consistency.acknowledges
         self._in_flight = consistency.unacknowledged(layout.depth)
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.out(rank)}
         self.outgoing = self._buffer()
         self._at_once = {peer: edge for peer, edge in self.edges.items() if not edge.is_far}
         """The edges that are written while a scatter waits."""
-        self.crossing = self._make_crossing(layout.capacity)
+        self.far = self._make_far(layout.capacity, unflushed)
         """Those to other hosts among them that need fewer stages."""
-        self._near = {peer: edge for peer, edge in self._at_once.items() if peer not in self.crossing.edges}
+        self._near = {peer: edge for peer, edge in self._at_once.items() if peer not in self.far.edges}
         """Those that are written in stages which all of them share."""
         self._flush_all = window.prepared_flush(list(self._near))
 
@@ -55,7 +55,6 @@ class Outbox:
             SendRing(layout.depth),
             slots,
             Watched(self._window.memory.data, layout.acknowledgement(rank, peer)),
-            [Watched(self._window.memory.data, offset) for offset in layout.carried(rank, peer)],
             [self._header(peer, slot) for slot in slots],
             self._header(peer, layout.progress(rank, peer)),
             heard_at=self._transport.clock(),
@@ -73,13 +72,13 @@ class Outbox:
             edge.is_far = True
         return Outgoing(self._window, far, carrier, self._waiting) if far else None
 
-    def _make_crossing(self, capacity: int) -> Crossing:
+    def _make_far(self, capacity: int, unflushed: Unflushed) -> FarEdges:
         """The edges to other hosts that need fewer stages."""
         hosts, here = self._transport.hosts, self._transport.hosts[self._transport.rank]
         far: list[OutEdge] = []
         if self._acknowledged or self._window.keeps_order:
             far = self._in_turn(edge for peer, edge in self._at_once.items() if hosts[peer] != here)
-        return Crossing(self._window, far, capacity, not self._acknowledged, self._put_payload, self._deferred)
+        return FarEdges(self._window, far, capacity, self._consistency, self._put_payload, unflushed)
 
     def _in_turn(self, edges: Iterable[OutEdge]) -> list[OutEdge]:
         """`edges` from the rank after this one on."""
@@ -122,7 +121,7 @@ class Outbox:
             nbytes = sum(self.outgoing.nbytes(edge.message.nbytes) for edge in far)
             self._post(self.outgoing, far, step, weight, share, join)
         nbytes += sum(edge.message.nbytes for edge in edges)
-        if self.crossing.edges:
+        if self.far.edges:
             self._send_across(edges, step, weight, share)
         elif self._near:
             self._send_near(edges, step, weight, share)
@@ -131,17 +130,11 @@ class Outbox:
 
     def _send_across(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
         """Send to other hosts and to peers of this one, and the step to all of both."""
-        crossing, sending = self.crossing, set(edges)
-        across = [edge for edge in crossing.edges.values() if edge in sending]
-        crossing.take()
-        try:
-            crossing.start(across, step, weight, share)
-            if self._near:
-                near = [edge for edge in edges if edge.peer not in crossing.edges]
-                self._send_near(near, step, weight, share)
-            crossing.finish(across, step, weight, share)
-        finally:
-            crossing.release()
+        across = [edge for edge in edges if edge.peer in self.far.edges]
+        self.far.start(across, step, weight, share)
+        if self._near:
+            self._send_near([edge for edge in edges if edge.peer in self._near], step, weight, share)
+        self.far.finish(across, step, weight, share)
 
     def _send_near(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
         """Send to peers that share the stages, and the step to all of them."""
@@ -201,23 +194,21 @@ class Outbox:
         edges = []
         for message in messages:
             edge = self.edges[message.peer]
-            if edge.carried or edge.acknowledgement.read() is not edge.heard:
+            if edge.acknowledgement.read() is not edge.heard:
                 self.note_acknowledgement(edge)
             if not edge.done:
                 edge.message, edge.slot = message, edge.ring.next_slot
                 edges.append(edge)
         if self._acknowledged:
-            if self.crossing.edges:
-                self.crossing.forget()
+            if self.far.edges:
+                self.far.forget()
 
             def missing() -> list[OutEdge]:
                 """The edges whose peers must acknowledge more before this rank may send. Local."""
                 return [edge for edge in edges if not self._may_send(edge)]
 
-            if self.crossing.edges and (behind := missing()):
-                if self._deferred is not None:
-                    self._deferred.put_postponed_now()  # a peer may wait for it
-                self.crossing.send_ahead([edge for edge in behind if edge.ring.may_send(edge.ring.depth)])
+            if self.far.edges and (behind := missing()):
+                self.far.send_ahead([edge for edge in behind if edge.ring.may_send(edge.ring.depth)])
             if self._waiting.until_none(what, missing):
                 self._waiting.check_alive(edges)
                 self._check_slots(edges)
@@ -253,10 +244,6 @@ class Outbox:
 
     def note_acknowledgement(self, edge: OutEdge) -> None:
         """Note what the peer has acknowledged by now. Local."""
-        for cell in edge.carried:
-            seen = cell.read()
-            if seen is not None and seen.number > edge.ring.taken:
-                self._note(edge, seen)
         seen = edge.acknowledgement.read()
         if seen is not None and seen is not edge.heard and not edge.ring.is_former(seen):
             edge.done = edge.done or seen.state == DONE

@@ -1,4 +1,4 @@
-"""Flushes to other hosts that are left for later: fewer round trips; nothing stays behind or is overtaken."""
+"""Puts to other hosts that are left to a later flush: fewer round trips; nothing stays behind or is overtaken."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from mutation import plant
 from schedules import complete, send
 
 from dstorm import DeadlinePassed, Group, Queues, SimulatedTransport, parse
-from dstorm.queues.deferred import DELAY_S, Deferred
-from dstorm.queues.sending.crossing import COMPACT_NBYTES, Crossing
+from dstorm.header import COMPACT_NBYTES
+from dstorm.queues.sending.far import FarEdges
+from dstorm.queues.unflushed import DELAY_S, Unflushed
 from dstorm.transports.transfer import TransferThread
 
 pytestmark = pytest.mark.serial
@@ -64,12 +65,12 @@ def exchanges(steps, nbytes=SHORT):
 def test_an_exchange_takes_a_round_trip_less(hosts, nbytes):
     """Here a header comes with its flush at the latest, which the carrier makes."""
     trips = 1 if nbytes == SHORT else 2
-    assert max(run(exchanges(20, nbytes), hosts)) < (trips + 0.5) * 20 * ROUND_TRIP_S
+    assert max(run(exchanges(20, nbytes), hosts)) < (trips + 0.1) * 20 * ROUND_TRIP_S
     assert min(run(exchanges(20, nbytes), hosts, carried=False)) > (trips + 1) * 19 * ROUND_TRIP_S
 
 
 @pytest.mark.parametrize("nbytes", [SHORT, LONG])
-def test_a_message_to_a_receiver_that_takes_it_at_once_takes_one_round_trip(nbytes):
+def test_a_message_to_a_receiver_that_takes_it_at_once_waits_for_no_acknowledgement(nbytes):
     def live(rank, queues, transport):
         before, taken = transport.clock(), 0
         for step in range(1, 21) if rank == 0 else ():
@@ -79,7 +80,8 @@ def test_a_message_to_a_receiver_that_takes_it_at_once_takes_one_round_trip(nbyt
             transport.pause(9)
         return transport.clock() - before
 
-    assert max(run(live, sync="notify-ack")) < 25 * ROUND_TRIP_S
+    trips = 1 if nbytes == SHORT else 2
+    assert max(run(live, sync="notify-ack")) < 20 * (trips + 0.25) * ROUND_TRIP_S
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -108,60 +110,61 @@ def test_all_messages_come_in_order_where_no_put_arrives_by_itself(kind, sync, d
         assert found == [[*range(1, 9)]] * 3
 
 
-def last_message(rank, queues, transport):
-    """Rank 0 scatters once, and makes no call then; the seconds until rank 1 has the message."""
-    before = transport.clock()
+def last_header(rank, queues, transport):
+    """Rank 0 scatters a long message twice, and makes no call then; the seconds until rank 1 has the second one."""
+    for step in (1, 2):
+        before = transport.clock()
+        if rank == 0:
+            send(queues, [1], step, payload(0, step, LONG))
+        else:
+            send(queues, [], step, payload(1, step))
+            queues.receive(lambda: [0], newest=False)
+            queues.acknowledge()
     if rank == 0:
-        send(queues, [1], 1, payload(0, 1))
         transport._group.switch(0, 1.0)
-        return 0.0
-    while not gathered(queues, [0], 1) and transport.clock() - before < 0.9:
-        transport.pause(9)
     return transport.clock() - before
 
 
-def test_what_is_left_leaves_though_its_rank_makes_no_call():
-    assert run(last_message, sync="notify-ack", kind=LateWindow)[1] < 2 * DELAY_S + 1.5 * ROUND_TRIP_S
+def last_acknowledgement(rank, queues, transport):
+    """Rank 1 gathers once, and makes no call then; the seconds until rank 0 has sent twice."""
+    before = transport.clock()
+    if rank == 0:
+        send(queues, [1], 1, payload(0, 1))
+        send(queues, [1], 2, payload(0, 2))
+        return transport.clock() - before
+    while not gathered(queues, [0], 1):
+        transport.pause(9)
+    transport._group.switch(1, 1.0)
+    return 0.0
 
 
-def test_that_takes_the_carrier(monkeypatch):
-    monkeypatch.setattr(Deferred, "start", lambda self: False)
-    assert run(last_message, sync="notify-ack", kind=LateWindow)[1] > 0.9 * 1.0
+LAST = [(last_header, "bsp", 1), (last_acknowledgement, "notify-ack", 0)]
 
 
-def test_a_gather_looks_when_its_own_messages_are_there(monkeypatch):
-    """Else two ranks might wait for each other in their next scatter."""
+@pytest.mark.parametrize(("live", "sync", "waits"), LAST)
+def test_what_is_left_leaves_though_its_rank_makes_no_call(live, sync, waits, monkeypatch):
+    assert run(live, sync=sync, kind=LateWindow)[waits] < 3 * DELAY_S + 3.5 * ROUND_TRIP_S
+    monkeypatch.setattr(Unflushed, "start", lambda self: False)
+    with pytest.raises(DeadlinePassed):
+        run(live, sync=sync, kind=LateWindow)
+
+
+@pytest.mark.parametrize("nbytes", [SHORT, LONG])
+def test_two_ranks_that_look_for_the_others_message_find_it(nbytes, monkeypatch):
+    """Else both might wait in their next scatter until the other one takes it."""
 
     def live(rank, queues, transport):
         for step in range(1, 9):
-            send(queues, [1 - rank], step, payload(rank, step))
+            send(queues, [1 - rank], step, payload(rank, step, nbytes))
             gathered(queues, [1 - rank], step)
 
     for seed in range(5):
         run(live, "ab", seed, "notify-ack", kind=LateWindow)
-    monkeypatch.setattr(Deferred, "before_look", lambda self: None)
-    with pytest.raises(DeadlinePassed):
-        for seed in range(5):
-            run(live, "ab", seed, "notify-ack", kind=LateWindow)
-
-
-def test_acknowledgements_that_wait_leave_though_no_scatter_follows():
-    def live(rank, queues, transport):
-        before = transport.clock()
-        for step in range(1, 4):
-            if step < 3 or rank == 0:
-                send(queues, [1 - rank], step, payload(rank, step))
-            if step == 3 and rank == 1:
-                transport._group.switch(1, 1.0)
-            elif step < 3:
-                gathered(queues, [1 - rank], step)
-        if rank == 0:
-            while queues.outbox.edges[1].ring.taken < 2:
-                transport.pause(9)
-                queues.outbox._may_send(queues.outbox.edges[1])
-        return transport.clock() - before
-
-    assert run(live)[0] < 5 * ROUND_TRIP_S
+    if nbytes == LONG:
+        plant(monkeypatch, FarEdges, "finish", ("self._lockstep and", ""))
+        with pytest.raises(DeadlinePassed):
+            for seed in range(5):
+                run(live, "ab", seed, "notify-ack", kind=LateWindow)
 
 
 def overtaken(seed):
@@ -169,7 +172,7 @@ def overtaken(seed):
         peers = queues.layout.out(rank)
         for step in range(1, 9):
             to = peers if (rank + step) % 3 else []
-            send(queues, to, step, payload(rank, step))
+            send(queues, to, step, payload(rank, step, (SHORT, LONG)[step % 2]))
             expected = [(peer, step) for peer in peers if (peer + step) % 3]
             assert gathered(queues, peers, step) == expected
         transport.barrier()
@@ -178,9 +181,9 @@ def overtaken(seed):
 
 
 MUTANTS = [
-    (Crossing, "start", "if deferred is not None and", "if False and"),
-    (Deferred, "settle", "self._window.flush(sorted(self._left))", "0"),
-    (Deferred, "started", "self._left |= frozenset(peers)", "0"),
+    (FarEdges, "start", "if self._unflushed.has_messages and", "if False and"),
+    (Unflushed, "complete", "self._window.flush(sorted(peers))", "0"),
+    (Unflushed, "leave", "self.has_messages |= messages", "0"),
 ]
 
 
@@ -223,8 +226,9 @@ def test_an_old_acknowledgement_does_not_hide_that_its_rank_has_closed(seed):
     closing(seed)
 
 
-def acknowledging(postpones):
-    """What defers, without a carrier; what it puts and flushes; what makes an edge of which messages were taken."""
+@pytest.fixture
+def acknowledging():
+    """What leaves Puts, without a carrier's thread; what it puts and flushes; what makes an edge with messages taken."""
     log = []
     window = SimpleNamespace(flush=lambda peers: log.append(list(peers)))
     carrier = SimpleNamespace(add=lambda load: None, wake=lambda: None, check=lambda: None)
@@ -233,36 +237,38 @@ def acknowledging(postpones):
         ring = SimpleNamespace(taken=taken)
         return SimpleNamespace(peer=peer, ring=ring, acknowledge=lambda number, *_: log.append((peer, number)))
 
-    return Deferred(window, SimulatedTransport(Group(1), 0), carrier, [1, 2], postpones), log, edge
+    return Unflushed(window, SimulatedTransport(Group(1), 0), carrier), log, edge
 
 
-def test_a_second_acknowledgement_waits_until_the_first_is_there():
-    deferred, log, edge = acknowledging(postpones=False)
-    near = edge(3, 1)
-    assert deferred.acknowledge([edge(1, 1), near], 1) == [near]
-    deferred.acknowledge([edge(1, 2)], 2)
-    assert log == [(1, 1), [1], (1, 2)]
-    deferred.close()
-    assert log[3:] == [[1]]
+def test_a_second_acknowledgement_waits_until_the_first_is_there(acknowledging):
+    unflushed, log, edge = acknowledging
+    unflushed.acknowledge([edge(1, 1)], 1)
+    unflushed.acknowledge([edge(1, 2), edge(2, 1)], 2)
+    assert log == [(1, 1), [1], (1, 2), (2, 1)]
+    unflushed.complete([3])
+    unflushed.acknowledge([edge(1, 3)], 3)
+    assert log[4:] == [[1, 2, 3], (1, 3)]
+    unflushed.close()
+    assert log[6:] == [[1]]
 
 
-def test_the_newest_acknowledgement_goes_with_the_next_messages_and_none_after_a_close():
-    deferred, log, edge = acknowledging(postpones=True)
-    deferred.acknowledge([edge(1, 1)], 1)
-    deferred.acknowledge([edge(1, 2)], 2)
-    assert log == []
-    deferred.put_postponed()
-    assert log == [(1, 2)]
-    deferred.acknowledge([edge(1, 3)], 3)
-    deferred.close()
-    deferred.put_postponed()
-    assert log == [(1, 2), [1]]
+def test_what_is_left_while_the_carrier_flushes_is_not_forgotten(acknowledging):
+    unflushed, log, edge = acknowledging
+    unflushed.acknowledge([edge(1, 1)], 1)
+    assert not unflushed.start()
+    unflushed.due_at = 0.0
+    assert unflushed.start()
+    unflushed.leave([2])
+    unflushed.finish()
+    assert unflushed.has_messages
+    unflushed.complete()
+    assert log == [(1, 1), [1, 2]] and not unflushed.has_messages
 
 
 def test_ranks_begin_with_the_rank_after_their_own():
     def order(rank, queues, transport):
         outgoing = queues.outbox.outgoing
-        return list(queues.outbox.crossing.edges if outgoing is None else outgoing.tracks)
+        return list(queues.outbox.far.edges if outgoing is None else outgoing.tracks)
 
     for sync in ("bsp", "asp"):
         assert run(order, "abcd", sync=sync) == [[1, 2, 3], [2, 3, 0], [3, 0, 1], [0, 1, 2]]

@@ -1,4 +1,4 @@
-"""Messages that cross to another host while their scatter waits, in as few round trips as the window allows.
+"""Messages that leave for other hosts while their scatter waits, in as few round trips as the window allows.
 
 Where receivers acknowledge (bsp, notify-ack), nobody reads the slot of the next message, and it needs no mark. A short
 message is compact (dstorm/header.py): one Put and one flush. A longer one takes a flush more, between its payload and
@@ -6,8 +6,10 @@ its header, as MPI promises no order of Puts. Where the window keeps order, all 
 the mark that asp and ssp need.
 
 A message starts when all that was put to its peer before is complete. Else a receiver might see its step first, take it
-that the peer has no message for an earlier step, and go on without it. The last flush of a scatter is left to the next
-one, where the transport has a carrier (dstorm/queues/deferred.py).
+that the peer has no message for an earlier step, and go on without it. The payload of a long message may start before:
+its flush comes before its header. So under bsp, over a link with a long round trip, the flush of a header is left to
+the next scatter (dstorm/queues/unflushed.py). Not under notify-ack: two ranks that look for the other's message would
+both find none, and both wait in their next scatter until the other one takes it.
 
 Ranks begin with the rank after their own. Else all would send to the lowest rank first.
 """
@@ -20,8 +22,9 @@ import numpy as np
 
 from dstorm import header
 from dstorm.header import COMPACT_NBYTES, WHOLE, WRITING, Header
-from dstorm.queues.deferred import Deferred
+from dstorm.queues.consistency import Consistency
 from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
+from dstorm.queues.unflushed import Unflushed
 from dstorm.transport import Put, Window
 
 
@@ -53,25 +56,26 @@ class CompactWriter:
         self._put()
 
 
-class Crossing:
+class FarEdges:
     """The edges from this rank to ranks of other hosts, without an outgoing buffer. Its constructor is Local.
 
-    `marks`: whether slots are marked before they are written to; only where the window keeps order. `put_payload`:
-    starts to write the payload of an edge's message. `deferred`: who makes the last flush of a scatter later; None:
-    nobody.
+    `put_payload`: starts to write the payload of an edge's message. `unflushed`: what is left to the next flush.
     """
 
     def __init__(
-        self, window: Window, edges: Collection[OutEdge], capacity: int, marks: bool,
-        put_payload: Callable[[OutEdge], None], deferred: Deferred | None = None,
+        self, window: Window, edges: Collection[OutEdge], capacity: int, consistency: Consistency,
+        put_payload: Callable[[OutEdge], None], unflushed: Unflushed,
     ) -> None:  # fmt: skip
         self.edges = {edge.peer: edge for edge in edges}
-        self._window, self._put_payload, self._deferred = window, put_payload, deferred
+        self._window, self._put_payload, self._unflushed = window, put_payload, unflushed
+        self._lockstep = consistency.lockstep
         places = [(edge.peer, slot, offset) for edge in edges for slot, offset in enumerate(edge.slots)]
         self._compact: dict[tuple[int, int], CompactWriter] = {}
         if not window.keeps_order:
             self._compact = {(peer, slot): CompactWriter(window, peer, at, capacity) for peer, slot, at in places}
-        self._marks = {(peer, slot): self._mark(peer, at) for peer, slot, at in places} if marks else {}
+        marked = [] if consistency.acknowledges else places
+        self._marks = {(peer, slot): self._mark(peer, at) for peer, slot, at in marked}
+        """What marks slots before they are written to, where their receiver may read them."""
         self._ahead: set[int] = set()
         """The peers in whose slots the payload is complete already."""
 
@@ -86,21 +90,17 @@ class Crossing:
     def send_ahead(self, edges: Sequence[OutEdge]) -> None:
         """Write payloads into slots that are free, while a scatter must not publish them yet. One-sided."""
         long = [edge for edge in edges if edge.peer in self.edges and not self._is_compact(edge)]
+        for edge in long:
+            self._put_payload(edge)
         if long:
-            self.take()
-            try:
-                for edge in long:
-                    self._put_payload(edge)
-                self._flush(long)
-            finally:
-                self.release()
+            self._unflushed.complete([edge.peer for edge in long])
         self._ahead = {edge.peer for edge in long}
 
     def start(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
-        """Start to write the messages of `edges`: their Puts up to the first flush. One-sided."""
-        deferred = self._deferred
-        if deferred is not None and deferred.has_sent and not (edges and all(map(self._may_overlap, edges))):
-            deferred.settle()
+        """Start to write the messages of `edges`: their Puts up to the first flush. One-sided. TransferFailed."""
+        self._unflushed.check()
+        if self._unflushed.has_messages and not (edges and all(map(self._may_overlap, edges))):
+            self._unflushed.complete()
         for edge in edges:
             if self._is_compact(edge):
                 writer = self._compact[edge.peer, edge.slot]
@@ -114,8 +114,8 @@ class Crossing:
     def finish(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
         """Publish the messages of `edges`, and the step to all others. One-sided."""
         long = [edge for edge in edges if not self._is_compact(edge)]
-        if not self._window.keeps_order:
-            self._flush([edge for edge in long if edge.peer not in self._ahead])
+        if not self._window.keeps_order and (late := [edge.peer for edge in long if edge.peer not in self._ahead]):
+            self._unflushed.complete(late)
         self._ahead = set()
         for edge in long:
             one = edge.message
@@ -127,21 +127,10 @@ class Crossing:
             for edge in self.edges.values():
                 if edge not in edges:
                     edge.progress(edge.ring.sent, step, WHOLE)
-        if self._deferred is None:
-            self._flush(list(self.edges.values()))
+        if self._lockstep and len(long) == len(edges) and self._unflushed.is_slow:
+            self._unflushed.leave(self.edges)
         else:
-            self._deferred.started(self.edges)
-            self._deferred.put_postponed()
-
-    def take(self) -> None:
-        """Keep others from the edges until `release`: `start` and `finish` are called in between. TransferFailed."""
-        if self._deferred is not None:
-            self._deferred.take()
-
-    def release(self) -> None:
-        """End what `take` began. Local."""
-        if self._deferred is not None:
-            self._deferred.give()
+            self._unflushed.complete(self.edges)
 
     def _may_overlap(self, edge: OutEdge) -> bool:
         """Whether the payload of an edge's message may be put while the message before is not complete.
@@ -152,13 +141,3 @@ class Crossing:
 
     def _is_compact(self, edge: OutEdge) -> bool:
         return bool(self._compact) and edge.message.nbytes <= COMPACT_NBYTES
-
-    def _flush(self, edges: Sequence[OutEdge]) -> None:
-        """Return when the Puts to the peers of `edges` are complete, and with `deferred` all that were left before."""
-        if not edges:
-            return
-        peers = [edge.peer for edge in edges]
-        if self._deferred is not None:
-            self._deferred.started(peers)
-            return self._deferred.settle()
-        self._window.flush(peers)

@@ -1,0 +1,155 @@
+"""Puts to other hosts that nobody has flushed yet, where receivers acknowledge.
+
+A flush to another host takes a round trip. So an acknowledgement is put and left: the flush of the next scatter
+completes it, too. Over a link with a long round trip the header of a long message is left as well.
+
+MPI promises that a Put arrives only when it is flushed (MPI-4.1, 12.7.3). So a collective call flushes what is left
+before it enters, and the carrier of the transport does so where this rank makes no call for a moment. Without a carrier
+nothing is left.
+
+A cell is written anew only when its last Put is complete: MPI promises no order.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from dstorm import interruption
+from dstorm.header import WHOLE
+from dstorm.queues.receiving.inedge import InEdge
+from dstorm.transport import Carrier, Transport, Window
+
+DELAY_S: Final = 2e-3
+"""How long nothing may be put before the carrier flushes what is left. A wake of its thread takes some 50 us. A flush
+that takes as long is not waited for where it may be left."""
+
+_KEPT: Final = 0.99
+"""What is left of the longest time of a flush after one more. On a slow link few flushes are waited for by mistake."""
+
+
+class Unflushed:
+    """What one rank has put for one vector to ranks of other hosts, and not flushed. Its constructor is Local.
+
+    `carrier`: who flushes where this rank makes no call. None: each Put is flushed at once.
+    """
+
+    def __init__(self, window: Window, transport: Transport, carrier: Carrier | None) -> None:
+        self._window, self._carrier, self._clock = window, carrier, transport.clock
+        self._peers: frozenset[int] = frozenset()
+        """The peers of these Puts."""
+        self.has_messages = False
+        """Whether headers of messages, or steps, are among them."""
+        self._has_acknowledgements = False
+        self._puts = 0
+        """How often something was left. A flush that began before the last time has not completed that."""
+        self._flushing = 0
+        """The same, when the carrier's flush began."""
+        self._changing = threading.Lock()
+        """Held while `_peers` changes, never in a call of MPI."""
+        self._has_changed = False
+        """Whether something was left since the carrier looked last."""
+        self._is_watched = False
+        """Whether the carrier will look again by itself."""
+        self._is_closed = False
+        self._took_s = 0.0
+        """How long a flush takes: the longest of the last ones."""
+        self.due_at = math.inf
+        """As `Load.due_at`."""
+        if carrier is not None:
+            carrier.add(self)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether a flush takes so long that it is better left to the carrier, where there is one."""
+        return self._carrier is not None and self._took_s >= DELAY_S
+
+    def check(self) -> None:
+        """As `Carrier.check`. Local. TransferFailed."""
+        if self._carrier is not None:
+            self._carrier.check()
+
+    def leave(self, peers: Iterable[int], messages: bool = True) -> None:
+        """Note that Puts to `peers` have started. `messages`: headers or steps; else acknowledgements. One-sided."""
+        if self._carrier is None:
+            return self._window.flush(sorted(peers))
+        with self._changing:
+            self._puts += 1
+            self._peers |= frozenset(peers)
+        self.has_messages |= messages
+        self._has_acknowledgements |= not messages
+        self._has_changed = True
+        if not self._is_watched:
+            self._is_watched = True
+            self._carrier.wake()
+
+    def complete(self, peers: Iterable[int] = ()) -> None:
+        """Return when all Puts to `peers`, and all that were left, are complete. One-sided."""
+        peers = self._peers.union(peers)
+        if not peers:
+            return
+        start = self._clock()
+        self._window.flush(sorted(peers))
+        self._took_s = max(self._clock() - start, _KEPT * self._took_s)
+        with self._changing:
+            self._forget()
+
+    def acknowledge(self, edges: Sequence[InEdge], step: int) -> None:
+        """Acknowledge to the peers of `edges`, on other hosts, what was taken from them. One-sided."""
+        if self._has_acknowledgements:
+            self.complete()  # a newer one could arrive first, and is in the same memory of this rank
+        for edge in edges:
+            edge.acknowledge(edge.ring.taken, step, WHOLE)
+            edge.acknowledged = edge.ring.taken
+        self.leave([edge.peer for edge in edges], messages=False)
+
+    def close(self) -> None:
+        """Return when all that was left is complete. One-sided.
+
+        For the carrier, once this rank neither scatters nor gathers.
+        """
+        self._is_closed = True
+        if self._peers:
+            self._window.flush(sorted(self._peers))
+
+    def _forget(self) -> None:
+        self._peers, self.has_messages, self._has_acknowledgements = frozenset(), False, False
+
+    # -- what the carrier does --------------------------------------------------------------------------------
+
+    def start(self) -> bool:
+        """As `Load.start`: where nothing was left for DELAY_S. One-sided."""
+        if not self._is_watched or self._is_closed:
+            self.due_at = math.inf
+            return False
+        now = self._clock()
+        if self._has_changed:
+            self._has_changed, self.due_at = False, now + DELAY_S
+            return False
+        if now < self.due_at:
+            return False
+        if not self._peers:
+            self.due_at, self._is_watched = math.inf, False
+            if self._has_changed:  # just now, by a thread that relied on the watch
+                self.due_at, self._is_watched = now + DELAY_S, True
+            return False
+        self._flushing = self._puts
+        return True
+
+    def flush(self) -> None:
+        """As `Load.flush`. One-sided."""
+        self._window.flush(sorted(self._peers))
+
+    def finish(self) -> None:
+        """As `Load.finish`. Local."""
+        with self._changing:
+            if self._flushing == self._puts:
+                self._forget()
+        self.due_at = self._clock()
+
+    @interruption.whole
+    def drain(self, what: str, timeout_s: float | None = None) -> None:
+        """As `Load.drain`. One-sided."""
+        self.complete()
