@@ -127,7 +127,7 @@ class DenseVector(Vector):
         return sent
 
     def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:
-        if isinstance(function, GatherFunction) and function.blend and not self._consistency.acknowledges:
+        if not self._consistency.acknowledges and isinstance(function, GatherFunction) and function.blend:
             if not self._averages_to_copy:
                 messages = self._average_in_place(function, function.blend, timeout_s)
                 if messages is not None:
@@ -158,16 +158,15 @@ class DenseVector(Vector):
         try:
             if blend is not None:
                 blend.store(self._flat, before)
-            is_whole = self._are_finite(contents if blend is None else [self._flat]) and self._queues.look_again()
+            is_finite = not self._check_finite or self._are_finite(contents if blend is None else [self._flat])
+            is_whole = is_finite and self._queues.look_again()
         finally:  # also where an operation raises
             if not is_whole:
                 before.restore(self._flat)
         return messages if is_whole else None
 
     def _are_finite(self, checked: Sequence[Array]) -> bool:
-        """Whether `checked` hold finite numbers alone, if that is to be checked."""
-        if not self._check_finite:
-            return True
+        """Whether `checked` hold finite numbers alone."""
         wide = wide_dtype(self._array.dtype)  # one element that is not finite is enough
         return all(np.isfinite(one.sum(dtype=wide)) for one in checked)
 
@@ -176,7 +175,9 @@ class DenseVector(Vector):
     ) -> None:  # fmt: skip
         if isinstance(function, GatherFunction):
             own, terms = self._terms(function, messages, contents)
-            function.merge(own._replace(counted=self._counted(function, messages)), terms)
+            if (counted := self._counted(function, messages)) is not None:
+                own = own._replace(counted=counted)
+            function.merge(own, terms)
         else:
             apply_user_function(function, self._array, list(contents))
 
@@ -184,8 +185,8 @@ class DenseVector(Vector):
         self, function: GatherFunction, messages: Sequence[Message], contents: Sequence[Array]
     ) -> tuple[Own, list[Term]]:  # fmt: skip
         """Return the terms of a merge: the own array, and the messages."""
-        own = Own(self._rank, self._weight, self._mass, self._flat)
         new = tuple.__new__  # in half the time of Term(...)
+        own = new(Own, (self._rank, self._weight, self._mass, self._flat, None))
         terms = [
             new(Term, (one.sender, one.step, one.weight, one.share, content))
             for one, content in zip(messages, contents, strict=True)

@@ -56,6 +56,10 @@ class Vector(ComesBack, Shared):
         self._gathered_at = 0
         self._function: GatherFunction | UserFunction | None = None
         """The function of the last gather, which needs no second check."""
+        self._merges_by: GatherFunction | UserFunction = AVG
+        """What merges in its place: AVG for one that counts examples, where all messages are of one step."""
+        self._counts = False
+        """Whether the weights of messages are counts of examples for that."""
         self._at_once: CompiledCalls | None = None
         """What does a usual scatter or gather in one call, until the neighbours change."""
         view = transport.view
@@ -154,7 +158,8 @@ class Vector(ComesBack, Shared):
                     self._step, self._weight = step, weight
                     return sent
             peers: Sequence[int] = self._topology.seen.out(step)
-            peers = self._without_newcomers(peers, step)
+            if self._returning is not None:
+                peers = self._without_newcomers(peers, step)
             if to is not None:
                 peers = self._topology.chosen(self.name, to, peers, step)
             while True:
@@ -210,6 +215,9 @@ class Vector(ComesBack, Shared):
             if function is not self._function:
                 self._check_function(function)
                 self._function = function
+                self._merges_by = AVG if self._consistency.acknowledges and counts_examples(function) else function
+                self._counts = counts_examples(self._merges_by)
+            function = self._merges_by
             if timeout_s is not None:
                 timeout_s = arguments.timeout(self.name, timeout_s)
             if self._queues.closed:  # by a callback
@@ -217,8 +225,6 @@ class Vector(ComesBack, Shared):
             lockstep = self._consistency.lockstep
             if lockstep and self._gathered_at == self._step:
                 return Gathered()
-            if self._consistency.acknowledges and counts_examples(function):
-                function = AVG
             is_mean = function is AVG or (lockstep and function is MEAN)  # which are one where all have sent
             is_simple = is_mean or (lockstep and function is SUM)
             if is_simple and timeout_s is None and self._at_once is not None:
@@ -333,7 +339,7 @@ class Vector(ComesBack, Shared):
         """As `gather`, after its checks."""
         step = self._step  # `function` may scatter
         messages = self._collect(function, timeout_s)
-        if counts_examples(function):
+        if self._counts:
             self._trained.merged([(self._rank, self._weight), *((one.sender, one.weight) for one in messages)])
         # Every message carries mass. It has a meaning only if PUSH_SUM merges all messages.
         self._mass = self._mass + sum(one.share for one in messages) if function is PUSH_SUM else 1.0
@@ -349,7 +355,8 @@ class Vector(ComesBack, Shared):
         A user's function is called last: it may scatter, gather and close.
         """
         is_built_in = isinstance(function, GatherFunction)
-        received = self._queues.receive(self._sources, newest=self._wants_newest(function), timeout_s=timeout_s)
+        newest = isinstance(function, GatherFunction) and self._wants_newest(function)
+        received = self._queues.receive(self._sources, newest=newest, timeout_s=timeout_s)
         self._gathered_at = self._step
         messages: list[Message] = []
         contents: list[Any] = []
@@ -383,9 +390,9 @@ class Vector(ComesBack, Shared):
     ) -> None:  # fmt: skip
         """Merge the messages, at least one but for MEAN. `contents`: what `_decode` or `_updates` returned for them."""
 
-    def _wants_newest(self, function: GatherFunction | UserFunction) -> bool:
+    def _wants_newest(self, function: GatherFunction) -> bool:
         """Whether to merge only the newest waiting message of each sender."""
-        return isinstance(function, GatherFunction) and function.newest
+        return function.newest
 
     def _check_function(self, function: Any) -> None:
         check_function(self.name, function, self._array.dtype)

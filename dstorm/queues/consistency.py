@@ -10,6 +10,7 @@ notify-ack  a scatter waits until its receivers have taken the previous message
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 VALID = '"asp", "ssp:S" with S = 0, 1, 2..., "bsp", "notify-ack"'
 
@@ -26,12 +27,12 @@ class Consistency:
     in_flight: int | None = None
     """The most messages of an edge that are sent and not taken; None: no limit; 0: as many as there are slots."""
 
-    @property
+    @cached_property
     def acknowledges(self) -> bool:
         """Whether receivers acknowledge the messages that they have taken, so that no slot in use is overwritten."""
         return self.in_flight is not None
 
-    @property
+    @cached_property
     def waits(self) -> bool:
         """Whether gathers or scatters ever wait."""
         return self.acknowledges or self.staleness is not None

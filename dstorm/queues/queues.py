@@ -59,8 +59,10 @@ class Queues(Closing):
 
     def _make_unflushed(self) -> Unflushed:
         """What leaves flushes to other hosts to a later call, where receivers acknowledge and Puts may be overtaken."""
-        leaves = self.consistency.acknowledges and self._far and not self._window.keeps_order
-        return Unflushed(self._window, self.transport, self.transport.carrier if leaves else None)
+        layout, here, mode = self.layout, self.transport.rank, self.consistency
+        leaves = mode.acknowledges and self._far and not self._window.keeps_order
+        owing = {*layout.out(here)} & {*layout.into(here)} if mode.lockstep and layout.depth > 1 else ()
+        return Unflushed(self._window, self.transport, self.transport.carrier if leaves else None, owing)
 
     @property
     def window(self) -> Window:
@@ -92,7 +94,8 @@ class Queues(Closing):
         Peers that have closed are skipped. It waits only where the consistency requires acknowledgements.
         DeadlinePassed; PeerLost: an awaited rank has failed; ClosedError. Nothing was sent then.
         """
-        self.check_open(what)
+        if self.closed:
+            self.check_open(what)
         sent = self.outbox.send(outgoing, step, weight, mass, what, join)
         self.step = step
         return sent
@@ -115,7 +118,8 @@ class Queues(Closing):
 
         DeadlinePassed, ClosedError: nothing was taken.
         """
-        self.check_open("gather")
+        if self.closed:
+            self.check_open("gather")
         self.inbox.wait(sources, self.step, timeout_s)
         return self.inbox.take(newest)
 
@@ -126,7 +130,8 @@ class Queues(Closing):
         `look_again` returns True. None: a message has a wrong length, or a check; `receive` takes it. It waits as
         `receive`. Not for lockstep. DeadlinePassed, ClosedError.
         """
-        self.check_open("gather")
+        if self.closed:
+            self.check_open("gather")
         self.inbox.wait(sources, self.step, timeout_s)
         return self.inbox.look()
 

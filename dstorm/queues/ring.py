@@ -44,10 +44,6 @@ class SendRing:
         """The slot of the next message."""
         return self.sent % self.depth
 
-    def is_former(self, seen: Header) -> bool:
-        """Whether an acknowledgement is of a former incarnation of one of the two ranks."""
-        return seen.number < self.base
-
     def acknowledged(self, number: int) -> None:
         """Note that the receiver has taken all messages up to `number`. An older or impossible number is ignored."""
         if self.taken < number <= self.sent:
@@ -161,10 +157,6 @@ class ReceiveRing:
         unsettled = max(published - self.taken, 0)
         pending = sum(one is not None and one.state == WHOLE and one.number > self.taken for one in seen)
         return pending, self.overwritten + unsettled - pending
-
-    def is_former(self, seen: Header) -> bool:
-        """Whether a header is of a former incarnation of one of the two ranks."""
-        return seen.number < self.base
 
     def _lose_up_to(self, number: int) -> None:
         if number > self.taken:

@@ -1,11 +1,13 @@
 """Puts to other hosts that nobody has flushed yet, where receivers acknowledge.
 
-A flush to another host takes a round trip. So an acknowledgement is put and left: the flush of the next scatter
-completes it, too. Over a link with a long round trip the header of a long message is left as well.
+A flush to another host takes a round trip. But what a scatter under bsp has put has mostly arrived by the next scatter
+of the vector: this rank has waited for its peers meanwhile. So the next scatter flushes it, before it puts anything.
+An acknowledgement is owed until then: it goes behind the messages of the next scatter. Its receiver sends to this rank,
+too, and waits for that message before it needs the acknowledgement.
 
-MPI promises that a Put arrives only when it is flushed (MPI-4.1, 12.7.3). So a collective call flushes what is left
-before it enters, and the carrier of the transport does so where this rank makes no call for a moment. Without a carrier
-nothing is left.
+MPI promises that a Put arrives only when it is flushed (MPI-4.1, 12.7.3). So a collective call puts what is owed and
+flushes before it enters, and the carrier of the transport flushes where this rank makes no call for a moment. Without a
+carrier nothing is left, and nothing owed.
 
 A cell is written anew only when its last Put is complete: MPI promises no order.
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from dstorm import interruption
@@ -24,7 +26,7 @@ from dstorm.transport import Carrier, Transport, Window
 
 DELAY_S: Final = 2e-3
 """How long nothing may be put before the carrier flushes what is left. A wake of its thread takes some 50 us. A flush
-that takes as long is not waited for where it may be left."""
+that takes as long is not waited for where the carrier may make it."""
 
 _KEPT: Final = 0.99
 """What is left of the longest time of a flush after one more. On a slow link few flushes are waited for by mistake."""
@@ -33,16 +35,22 @@ _KEPT: Final = 0.99
 class Unflushed:
     """What one rank has put for one vector to ranks of other hosts, and not flushed. Its constructor is Local.
 
-    `carrier`: who flushes where this rank makes no call. None: each Put is flushed at once.
+    `carrier`: who flushes where this rank makes no call. None: each Put is flushed at once. `owing`: the peers to which
+    acknowledgements may wait for the next scatter.
     """
 
-    def __init__(self, window: Window, transport: Transport, carrier: Carrier | None) -> None:
+    def __init__(
+        self, window: Window, transport: Transport, carrier: Carrier | None, owing: Collection[int] = ()
+    ) -> None:  # fmt: skip
         self._window, self._carrier, self._clock = window, carrier, transport.clock
         self._peers: frozenset[int] = frozenset()
         """The peers of these Puts."""
         self.has_messages = False
         """Whether headers of messages, or steps, are among them."""
         self._has_acknowledgements = False
+        self._owing = frozenset(owing if carrier is not None else ())
+        self._owed: dict[int, tuple[InEdge, int]] = {}
+        """The edges to whose peers an acknowledgement is owed, and the step of its gather."""
         self._puts = 0
         """How often something was left. A flush that began before the last time has not completed that."""
         self._flushing = 0
@@ -60,11 +68,6 @@ class Unflushed:
         """As `Load.due_at`."""
         if carrier is not None:
             carrier.add(self)
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether a flush takes so long that it is better left to the carrier, where there is one."""
-        return self._carrier is not None and self._took_s >= DELAY_S
 
     def check(self) -> None:
         """As `Carrier.check`. Local. TransferFailed."""
@@ -96,14 +99,32 @@ class Unflushed:
         with self._changing:
             self._forget()
 
+    def before_wait(self) -> None:
+        """Complete what was left, where that is quick: some MPI libraries begin a round trip in the flush. One-sided.
+
+        Where it takes long the wait may end before, and the carrier flushes.
+        """
+        if self._peers and self._took_s < DELAY_S:
+            self.complete()
+
     def acknowledge(self, edges: Sequence[InEdge], step: int) -> None:
-        """Acknowledge to the peers of `edges`, on other hosts, what was taken from them. One-sided."""
+        """Acknowledge to the peers of `edges`, on other hosts, what was taken from them, or owe it. One-sided."""
+        for edge in edges:
+            self._owed[edge.peer] = edge, step
+            edge.acknowledged = edge.ring.taken
+        if not self._owing.issuperset(self._owed):
+            self.put_owed()
+
+    def put_owed(self) -> None:
+        """Start to put the acknowledgements that are owed. One-sided."""
+        if not self._owed:
+            return
         if self._has_acknowledgements:
             self.complete()  # a newer one could arrive first, and is in the same memory of this rank
-        for edge in edges:
-            edge.acknowledge(edge.ring.taken, step, WHOLE)
-            edge.acknowledged = edge.ring.taken
-        self.leave([edge.peer for edge in edges], messages=False)
+        owed, self._owed = self._owed, {}
+        for edge, step in owed.values():
+            edge.acknowledge(edge.acknowledged, step, WHOLE)
+        self.leave(owed, messages=False)
 
     def close(self) -> None:
         """Return when all that was left is complete. One-sided.
@@ -152,4 +173,5 @@ class Unflushed:
     @interruption.whole
     def drain(self, what: str, timeout_s: float | None = None) -> None:
         """As `Load.drain`. One-sided."""
+        self.put_owed()
         self.complete()

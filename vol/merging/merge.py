@@ -82,7 +82,7 @@ class Blend(NamedTuple):
     def _store(self, target: Array, before: Before | None) -> None:
         # Into the first of two lone elements NumPy adds the other way round, which shows where both are NaN.
         is_plain = not self.weighted and target.dtype.char != _HALF and target.size > 1
-        is_in_place = is_plain and self._may_begin_in(target)
+        is_in_place = is_plain and (len(self.terms) == 2 or self._may_begin_in(target))
         total = None if is_in_place else np.empty(min(_BLOCK, target.size), wide_dtype(target.dtype))
         for start in range(0, target.size, _BLOCK):
             block = slice(start, start + _BLOCK) if target.size > _BLOCK else _ALL
@@ -98,8 +98,7 @@ class Blend(NamedTuple):
 
         Two views of one array are two objects, so their memory is compared.
         """
-        others = self.terms[2:]
-        return not others or not any(np.may_share_memory(values, target) for _, values in others)
+        return not any(np.may_share_memory(values, target) for _, values in self.terms[2:])
 
     def _add(self, block: slice, into: Array) -> None:
         if self.weighted:

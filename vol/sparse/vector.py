@@ -189,7 +189,7 @@ class SparseVector(Vector):
 
     # -- receiving --------------------------------------------------------------------------------------------
 
-    def _wants_newest(self, function: GatherFunction | UserFunction) -> bool:
+    def _wants_newest(self, function: GatherFunction) -> bool:
         return False  # an older message may hold rows that the newest one does not: rows are superseded one by one
 
     def _check_function(self, function: Any) -> None:

@@ -26,6 +26,8 @@ class InEdge(Awaited):
     """Views of the slots behind their headers."""
     cells: list[Watched]
     """The headers of the slots, and the progress header."""
+    order: list[list[int]]
+    """The order in which the cells are looked at, by the slot of the awaited message."""
     acknowledge: header.Write
     """What writes the acknowledgement in the peer's memory."""
     acknowledged: int = 0
@@ -45,21 +47,22 @@ class InEdge(Awaited):
         """Whether the peer has published `step` or closed, as far as it has come here. After a sync."""
         if self.step >= step or self.done:
             return True
-        for slot, cell in enumerate(self.cells):
-            seen = cell.read()
-            if seen is not None and (seen.step > self.step or seen.state == DONE) and self._has_come(slot, seen):
+        for slot in self.order[self.ring.taken % self.ring.depth]:
+            seen = self.cells[slot].read()
+            is_news = seen is not None and (seen.step > self.step or seen.state == DONE)
+            if is_news and (seen.check is None or self._has_come(slot, seen)):
                 self.note(seen, clock)
-        return self.step >= step or self.done
+                if self.step >= step:
+                    return True
+        return self.done
 
     def _has_come(self, slot: int, seen: Header) -> bool:
-        """Whether the payload that a header speaks of is there, too. One of a wrong length is refused as it is."""
-        if seen.check is None or not self.ring.is_sound(seen):
-            return True
-        return header.payload_check(self.payload(slot, seen)) == seen.check
+        """Whether the payload of a checked message is there, too. One of a wrong length is refused as it is."""
+        return not self.ring.is_sound(seen) or header.payload_check(self.payload(slot, seen)) == seen.check
 
     def note(self, seen: Header | None, clock: Callable[[], float]) -> None:
         """Note what a header says of the peer's step."""
-        if seen is None or seen.state == WRITING or self.ring.is_former(seen):
+        if seen is None or seen.state == WRITING or seen.number < self.ring.base:
             return
         self.done = self.done or seen.state == DONE
         if seen.step > self.step:

@@ -39,7 +39,7 @@ class Inbox:
         self._consistency = consistency
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.into(rank)}
-        self._sync = window.sync
+        self._sync, self._clock = window.sync, transport.clock
         hosts = transport.hosts
         self._far = frozenset(peer for peer in self.edges if consistency.acknowledges and hosts[peer] != hosts[rank])
         """The in-neighbours on other hosts that this rank acknowledges messages to."""
@@ -66,6 +66,7 @@ class Inbox:
             headers,
             [memory[slot + header.NBYTES :][: layout.capacity] for slot in slots],
             [*headers, Watched(memory.data, layout.progress(peer, rank))],
+            [[*range(first, layout.depth), *range(first), layout.depth] for first in range(layout.depth)],
             header.writer(lambda cell: self._window.prepared(cell, peer, layout.acknowledgement(peer, rank))),
             heard_at=self._transport.clock(),
             incarnation=self._transport.view.incarnation(peer),
@@ -91,19 +92,25 @@ class Inbox:
     def wait(self, sources: Callable[[], Iterable[int]], step: int, timeout_s: float | None) -> None:
         """Wait for `sources()` as the consistency requires it at `step` of this rank. DeadlinePassed."""
         self._step = step
-        awaited = self._consistency.awaited_step(step)
         self._sync()
         if self._head_start is not None:
             self._head_start.limit(step)
-        if awaited:
+        awaited = self._consistency.awaited_step(step)
+        if awaited and not self._have_reached(awaited):
+            if self._far and timeout_s is None:
+                self._unflushed.before_wait()
 
             def missing() -> list[InEdge]:
                 """The edges whose peers are behind."""
                 self._sync()
                 edges = [self.edges[peer] for peer in sources()]
-                return [edge for edge in edges if not edge.is_seen_at(awaited, self._transport.clock)]
+                return [edge for edge in edges if not edge.is_seen_at(awaited, self._clock)]
 
             self._waiting.until_none("gather", missing, timeout_s)
+
+    def _have_reached(self, step: int) -> bool:
+        """Whether all peers have published `step` or closed, those of other steps, too. After a sync."""
+        return all(edge.step >= step or edge.is_seen_at(step, self._clock) for edge in self.edges.values())
 
     def has_arrived(self) -> bool:
         """As `Queues.has_arrived`."""
@@ -113,18 +120,22 @@ class Inbox:
 
     def take(self, newest: bool) -> list[Message]:
         """As `Queues.receive`, after `wait`."""
+        taken: list[Message] = []
         if self._consistency.lockstep:
             # Only edges of this step can hold a message of this step. But a message of another step that was not
             # gathered then blocks its sender, so all queues are read. None is taken before all have been read: a read
             # may wait, and fail.
-            edges = self.edges.values() if self._step else ()
-            found = [(edge, seen) for edge in edges if (seen := self._find_step(edge)) is not None]
+            found: list[tuple[InEdge, Header]] = []
+            for edge in self.edges.values() if self._step else ():
+                if (seen := self._find_step(edge)) is not None:
+                    found.append((edge, seen))
             self.over = -1
             # Payloads are used in place: their senders do not write to the slots before they are acknowledged.
-            held = [(edge, seen, edge.payload(edge.ring.next_slot, seen)) for edge, seen in found]
-            taken = [message for one in held if (message := self._taken(*one)) is not None]
+            for edge, seen in found:
+                payload = edge.payload(edge.ring.taken % edge.ring.depth, seen)
+                if (message := self._taken(edge, seen, payload)) is not None:
+                    taken.append(message)
         else:
-            taken = []
             for edge in self.edges.values():
                 taken += self._take_newest(edge) if newest else self._take_all(edge)
             if not taken and self._far:
@@ -154,12 +165,6 @@ class Inbox:
         self._handed = [other for other in self._handed if other is not message]
         self.edges[message.sender].ring.refuse_taken()
 
-    def merged(self) -> None:
-        """Count the lags of the messages of `take`."""
-        for message in self._handed:
-            self.edges[message.sender].lag.note(self._step - message.step)
-        self._handed = []
-
     def look(self) -> list[Message] | None:
         """As `Queues.look`, after `wait`."""
         self._seen.clear()
@@ -184,10 +189,16 @@ class Inbox:
                 return False
         for edge, _, seen in self._seen:
             if seen.step > edge.step:
-                edge.note(seen, self._transport.clock)
+                edge.note(seen, self._clock)
             edge.ring.take(seen.number)
             edge.lag.note(self._step - seen.step)
         return True
+
+    def merged(self) -> None:
+        """Count the lags of the messages of `take`."""
+        for message in self._handed:
+            self.edges[message.sender].lag.note(self._step - message.step)
+        self._handed = []
 
     def acknowledge(self) -> None:
         """As `Queues.acknowledge`. One-sided."""
@@ -212,7 +223,7 @@ class Inbox:
         self._sync()
         for edge in self.edges.values():
             if (seen := edge.ring.newest([cell.read() for cell in edge.headers])) is not None:
-                edge.note(seen, self._transport.clock)
+                edge.note(seen, self._clock)
                 edge.ring.skip(seen.number)
         if self._consistency.acknowledges:
             self.acknowledge()
@@ -247,7 +258,7 @@ class Inbox:
         if edge.step >= step or edge.done:
             return True
         self._sync()
-        return edge.is_seen_at(step, self._transport.clock)
+        return edge.is_seen_at(step, self._clock)
 
     def _skip(self, edge: InEdge) -> int:
         """Settle the peer's messages of steps that are over; return the number of the newest, or 0."""
@@ -256,26 +267,27 @@ class Inbox:
             seen = edge.headers[edge.ring.next_slot].read()
             if edge.ring.look(seen) is not SlotState.READY or seen is None or seen.step > self.over:
                 return number
-            edge.note(seen, self._transport.clock)
+            edge.note(seen, self._clock)
             number = seen.number
             edge.ring.skip(number)
 
     def _find_step(self, edge: InEdge) -> Header | None:
         """The header of the peer's message of this rank's step; None where it sent none. Older messages are skipped."""
+        ring, step = edge.ring, self._step
         while True:
-            slot = edge.ring.next_slot
+            slot = ring.taken % ring.depth
             seen = edge.headers[slot].read()
-            state = edge.ring.look(seen)
+            if seen is not None and seen.number == ring.taken + 1 and seen.state == WHOLE:
+                if seen.step >= step:
+                    return seen if seen.step == step else None
+                ring.skip(seen.number)
+                continue
+            state = ring.look(seen)
             if state is SlotState.NOTHING:
                 return None
-            if state is not SlotState.READY or seen is None:
-                self._sync()
-                if state is SlotState.TORN and not self._becomes_whole(edge, slot):
-                    return None
-                continue
-            if seen.step >= self._step:
-                return seen if seen.step == self._step else None
-            edge.ring.skip(seen.number)
+            self._sync()
+            if state is SlotState.TORN and not self._becomes_whole(edge, slot):
+                return None
 
     def _becomes_whole(self, edge: InEdge, slot: int) -> bool:
         """Wait for what is being written; return whether all has come. DeadlinePassed.
@@ -287,7 +299,7 @@ class Inbox:
         def torn() -> list[InEdge]:
             """The edge, while what it holds may become whole. Local."""
             self._sync()
-            if edge.headers[slot].read() is not None or edge.is_seen_at(self._step, self._transport.clock):
+            if edge.headers[slot].read() is not None or edge.is_seen_at(self._step, self._clock):
                 return []
             return [edge]
 
@@ -337,7 +349,7 @@ class Inbox:
     def _taken(self, edge: InEdge, seen: Header, payload: Bytes) -> Message | None:
         """Settle a whole message and return it; None where its length is wrong, and it is refused."""
         if seen.step > edge.step:
-            edge.note(seen, self._transport.clock)
+            edge.note(seen, self._clock)
         if not edge.ring.is_sound(seen):
             edge.ring.refuse(seen.number)
             return None

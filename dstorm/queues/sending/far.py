@@ -7,9 +7,9 @@ the mark that asp and ssp need.
 
 A message starts when all that was put to its peer before is complete. Else a receiver might see its step first, take it
 that the peer has no message for an earlier step, and go on without it. The payload of a long message may start before:
-its flush comes before its header. So under bsp, over a link with a long round trip, the flush of a header is left to
-the next scatter (dstorm/queues/unflushed.py). Not under notify-ack: two ranks that look for the other's message would
-both find none, and both wait in their next scatter until the other one takes it.
+its flush comes before its header. Under bsp the last flush of a scatter is left to the next one
+(dstorm/queues/unflushed.py). Not under notify-ack: two ranks that look for the other's message would both find none,
+and both wait in their next scatter until the other one takes it.
 
 Ranks begin with the rank after their own. Else all would send to the lowest rank first.
 """
@@ -84,7 +84,7 @@ class FarEdges:
         return header.writer(lambda cell: self._window.prepared(cell, peer, offset))
 
     def forget(self) -> None:
-        """Begin a scatter: what one that has failed in its wait has written ahead does not count. Local."""
+        """End a scatter that has failed in its wait: what it has written ahead does not count. Local."""
         self._ahead = set()
 
     def send_ahead(self, edges: Sequence[OutEdge]) -> None:
@@ -127,8 +127,9 @@ class FarEdges:
             for edge in self.edges.values():
                 if edge not in edges:
                     edge.progress(edge.ring.sent, step, WHOLE)
-        if self._lockstep and len(long) == len(edges) and self._unflushed.is_slow:
+        if self._lockstep:
             self._unflushed.leave(self.edges)
+            self._unflushed.put_owed()
         else:
             self._unflushed.complete(self.edges)
 

@@ -9,6 +9,7 @@ one (dstorm/queues/sending/outgoing.py), or cross in fewer flushes while the sca
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -36,7 +37,7 @@ class Outbox:
     ) -> None:  # fmt: skip
         self._transport, self._window, self._waiting = transport, window, waiting
         self._consistency, self._acknowledged = consistency, consistency.acknowledges
-        self._in_flight = consistency.unacknowledged(layout.depth)
+        self._in_flight = consistency.unacknowledged(layout.depth) if consistency.acknowledges else sys.maxsize
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.out(rank)}
         self.outgoing = self._buffer()
@@ -120,7 +121,8 @@ class Outbox:
             far, edges = [edge for edge in edges if edge.is_far], [edge for edge in edges if not edge.is_far]
             nbytes = sum(self.outgoing.nbytes(edge.message.nbytes) for edge in far)
             self._post(self.outgoing, far, step, weight, share, join)
-        nbytes += sum(edge.message.nbytes for edge in edges)
+        for edge in edges:
+            nbytes += edge.message.nbytes
         if self.far.edges:
             self._send_across(edges, step, weight, share)
         elif self._near:
@@ -138,24 +140,27 @@ class Outbox:
 
     def _send_near(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
         """Send to peers that share the stages, and the step to all of them."""
-        nbytes = 0
-        is_to_all = len(edges) == len(self._near)
-        flush = self._flush_all if is_to_all else partial(self._flush, edges)
+        flush = self._flush_all if len(edges) == len(self._near) else partial(self._flush, edges)
         if not self._acknowledged:
             for edge in edges:
                 edge.headers[edge.slot](edge.ring.sent + 1, step, WRITING)
             flush()
+        is_empty = True
         for edge in edges:
-            nbytes += edge.message.nbytes
-            self._put_payload(edge)
-        if nbytes:
+            message = edge.message
+            if message is edge.lasting:
+                edge.put_lasting[edge.slot]()
+            else:
+                self._put_payload(edge)
+            is_empty = is_empty and not message.nbytes
+        if not is_empty:
             flush()
         for edge in edges:
             message = edge.message
             edge.ring.sent += 1
             edge.bytes_sent += message.nbytes
             edge.headers[edge.slot](edge.ring.sent, step, WHOLE, message.encoding, message.nbytes, weight, share)
-        if not is_to_all:
+        if len(edges) < len(self._near):
             self._put_step(step, without=edges)
         self._flush_all()
 
@@ -191,29 +196,35 @@ class Outbox:
 
     def _ready(self, messages: Iterable[OutgoingMessage], what: str) -> list[OutEdge]:
         """The edges of a scatter, each with its message, once the consistency allows them to send."""
-        edges = []
+        edges, is_behind = [], False
         for message in messages:
             edge = self.edges[message.peer]
-            if edge.acknowledgement.read() is not edge.heard:
-                self.note_acknowledgement(edge)
+            if (seen := edge.acknowledgement.read()) is not edge.heard:
+                self._hear(edge, seen)
             if not edge.done:
-                edge.message, edge.slot = message, edge.ring.next_slot
+                ring = edge.ring
+                edge.message, edge.slot = message, ring.sent % ring.depth
+                is_behind = is_behind or ring.sent >= ring.taken + self._in_flight
                 edges.append(edge)
-        if self._acknowledged:
-            if self.far.edges:
-                self.far.forget()
+        return self._once_acknowledged(edges, what) if is_behind else edges
 
-            def missing() -> list[OutEdge]:
-                """The edges whose peers must acknowledge more before this rank may send. Local."""
-                return [edge for edge in edges if not self._may_send(edge)]
+    def _once_acknowledged(self, edges: list[OutEdge], what: str) -> list[OutEdge]:
+        """`edges`, but those whose peers have closed, once the peers have acknowledged enough. DeadlinePassed."""
 
-            if self.far.edges and (behind := missing()):
-                self.far.send_ahead([edge for edge in behind if edge.ring.may_send(edge.ring.depth)])
+        def missing() -> list[OutEdge]:
+            """The edges whose peers must acknowledge more before this rank may send. Local."""
+            return [edge for edge in edges if not self._may_send(edge)]
+
+        if self.far.edges and (behind := missing()):
+            self.far.send_ahead([edge for edge in behind if edge.ring.may_send(edge.ring.depth)])
+        try:
             if self._waiting.until_none(what, missing):
                 self._waiting.check_alive(edges)
                 self._check_slots(edges)
-            edges = [edge for edge in edges if not edge.done]
-        return edges
+        except BaseException:
+            self.far.forget()
+            raise
+        return [edge for edge in edges if not edge.done]
 
     def _check_slots(self, edges: Iterable[OutEdge]) -> None:
         """PeerLost: the slot that a message had got is one of a former incarnation of its receiver."""
@@ -244,14 +255,15 @@ class Outbox:
 
     def note_acknowledgement(self, edge: OutEdge) -> None:
         """Note what the peer has acknowledged by now. Local."""
-        seen = edge.acknowledgement.read()
-        if seen is not None and seen is not edge.heard and not edge.ring.is_former(seen):
-            edge.done = edge.done or seen.state == DONE
-            self._note(edge, seen)
-            edge.heard = seen  # last: what is not noted is looked at again
+        self._hear(edge, edge.acknowledgement.read())
 
-    def _note(self, edge: OutEdge, seen: Header) -> None:
+    def _hear(self, edge: OutEdge, seen: Header | None) -> None:
+        """Note the acknowledgement `seen`; nothing where it is torn, or of a former incarnation. Local."""
+        if seen is None or seen is edge.heard or seen.number < edge.ring.base:
+            return
+        edge.done = edge.done or seen.state == DONE
         edge.ring.acknowledged(seen.number)
         if seen.step > edge.step or edge.done:
             edge.heard_at = self._transport.clock()
             edge.step = seen.step
+        edge.heard = seen  # last: what is not noted is looked at again

@@ -15,6 +15,7 @@ from dstorm.queues.receiving import receiver
 from dstorm.queues.sending import far
 from dstorm.queues.sending.edge import OutgoingMessage
 from dstorm.queues.sending.far import FarEdges
+from dstorm.queues.unflushed import Unflushed
 
 pytestmark = pytest.mark.serial
 
@@ -164,7 +165,7 @@ def test_modes_keep_their_promises_across_hosts(sync, depth, seed, length, reque
 
 
 def test_a_message_that_overtakes_another_is_caught(monkeypatch):
-    plant(monkeypatch, FarEdges, "finish", ("self._unflushed.complete(self.edges)", "pass"))
+    plant(monkeypatch, Unflushed, "leave", ("return self._window.flush(sorted(peers))", "return"))
     with pytest.raises((AssertionError, RuntimeError)):
         for seed in range(100):
             run(exchange(8), "abc", seed, shape=ring)
