@@ -49,8 +49,9 @@ class InEdge(Awaited):
             return True
         for slot in self.order[self.ring.taken % self.ring.depth]:
             seen = self.cells[slot].read()
-            is_news = seen is not None and (seen.step > self.step or seen.state == DONE)
-            if is_news and (seen.check is None or self._has_come(slot, seen)):
+            if seen is None or (seen.step <= self.step and seen.state != DONE):
+                continue
+            if seen.check is None or self._has_come(slot, seen):
                 self.note(seen, clock)
                 if self.step >= step:
                     return True
