@@ -74,15 +74,20 @@ class Unflushed:
         if self._carrier is not None:
             self._carrier.check()
 
-    def leave(self, peers: Iterable[int], messages: bool = True) -> None:
-        """Note that Puts to `peers` have started. `messages`: headers or steps; else acknowledgements. One-sided."""
+    def leave(self, peers: Iterable[int]) -> None:
+        """Leave the Puts of a scatter to `peers`, which have started; behind them goes what is owed. One-sided."""
+        owed = self._put_owed()
+        self._note({*peers, *owed}, messages=True, acknowledgements=bool(owed))
+
+    def _note(self, peers: Collection[int], messages: bool, acknowledgements: bool) -> None:
+        """Note that Puts to `peers` have started, and of what. One-sided: without a carrier they are flushed."""
         if self._carrier is None:
             return self._window.flush(sorted(peers))
-        with self._changing:
+        with self._changing:  # the carrier forgets what it has flushed: these are not among it
             self._puts += 1
-            self._peers |= frozenset(peers)
-        self.has_messages |= messages
-        self._has_acknowledgements |= not messages
+            self._peers = self._peers.union(peers)
+            self.has_messages |= messages
+            self._has_acknowledgements |= acknowledgements
         self._has_changed = True
         if not self._is_watched:
             self._is_watched = True
@@ -117,14 +122,16 @@ class Unflushed:
 
     def put_owed(self) -> None:
         """Start to put the acknowledgements that are owed. One-sided."""
-        if not self._owed:
-            return
-        if self._has_acknowledgements:
+        if owed := self._put_owed():
+            self._note(owed, messages=False, acknowledgements=True)
+
+    def _put_owed(self) -> Collection[int]:
+        if self._owed and self._has_acknowledgements:
             self.complete()  # a newer one could arrive first, and is in the same memory of this rank
         owed, self._owed = self._owed, {}
         for edge, step in owed.values():
             edge.acknowledge(edge.acknowledged, step, WHOLE)
-        self.leave(owed, messages=False)
+        return owed
 
     def close(self) -> None:
         """Return when all that was left is complete. One-sided.

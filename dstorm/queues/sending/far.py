@@ -129,7 +129,6 @@ class FarEdges:
                     edge.progress(edge.ring.sent, step, WHOLE)
         if self._lockstep:
             self._unflushed.leave(self.edges)
-            self._unflushed.put_owed()
         else:
             self._unflushed.complete(self.edges)
 

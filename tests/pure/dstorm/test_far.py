@@ -165,7 +165,7 @@ def test_modes_keep_their_promises_across_hosts(sync, depth, seed, length, reque
 
 
 def test_a_message_that_overtakes_another_is_caught(monkeypatch):
-    plant(monkeypatch, Unflushed, "leave", ("return self._window.flush(sorted(peers))", "return"))
+    plant(monkeypatch, Unflushed, "_note", ("return self._window.flush(sorted(peers))", "return"))
     with pytest.raises((AssertionError, RuntimeError)):
         for seed in range(100):
             run(exchange(8), "abc", seed, shape=ring)

@@ -182,7 +182,7 @@ def overtaken(seed):
 MUTANTS = [
     (FarEdges, "start", "if self._unflushed.has_messages and", "if False and"),
     (Unflushed, "complete", "self._window.flush(sorted(peers))", "0"),
-    (Unflushed, "leave", "self.has_messages |= messages", "0"),
+    (Unflushed, "_note", "self.has_messages |= messages", "0"),
 ]
 
 
@@ -236,7 +236,7 @@ def acknowledging():
         ring = SimpleNamespace(taken=taken)
         return SimpleNamespace(peer=peer, ring=ring, acknowledge=lambda number, *_: log.append((peer, number)))
 
-    return Unflushed(window, SimulatedTransport(Group(1), 0), carrier), log, edge
+    return Unflushed(window, SimulatedTransport(Group(1), 0), carrier, [9]), log, edge
 
 
 def test_a_second_acknowledgement_waits_until_the_first_is_there(acknowledging):
@@ -249,6 +249,21 @@ def test_a_second_acknowledgement_waits_until_the_first_is_there(acknowledging):
     assert log[4:] == [[1, 2, 3], (1, 3)]
     unflushed.close()
     assert log[6:] == [[1]]
+
+
+def test_the_newest_acknowledgement_goes_behind_the_next_messages_and_none_after_a_close(acknowledging):
+    unflushed, log, edge = acknowledging
+    unflushed.acknowledge([edge(9, 1)], 1)
+    unflushed.acknowledge([edge(9, 2)], 2)
+    assert log == []
+    unflushed.leave([3])
+    assert log == [(9, 2)]
+    unflushed.acknowledge([edge(9, 3)], 3)
+    unflushed.drain("barrier")
+    assert log[1:] == [[3, 9], (9, 3), [9]]
+    unflushed.acknowledge([edge(9, 4)], 4)
+    unflushed.close()
+    assert log[4:] == []
 
 
 def test_what_is_left_while_the_carrier_flushes_is_not_forgotten(acknowledging):
