@@ -6,7 +6,8 @@ and is the same in every process of one build of Python.
 
 A compact message is a header and a payload in one Put. Its pieces may arrive in any order. So the check of its header
 covers the payload, too, and it is whole when the check fits. That check is BLAKE2b, of 64 bits: Python's hash of
-numbers takes -1 for -2, and CRC-32 is too short for something that is looked at while it arrives.
+numbers takes -1 for -2, and CRC-32 is too short for something that is looked at while it arrives. The upper bytes of
+its state are an acknowledgement that goes with it.
 
 The header of a checked message holds a check of its payload, in the upper bytes of its state. It comes in a Put of its
 own, and can be read before its payload has come. Who has copied the payload knows by the check whether it is whole.
@@ -32,7 +33,7 @@ EMPTY, WRITING, WHOLE, DONE = range(4)
 """States of a cell: never written; payload being written; payload complete, but for one with a check, of which only
 the header is; its writer has closed."""
 COMPACT = 4
-"""State of the header of a compact message. It reads as WHOLE once all of the message is there, and as torn before."""
+"""The lowest byte of the state of a compact message. It reads as WHOLE once all of it is there, and as torn before."""
 COMPACT_NBYTES = 4096
 """The longest payload of a compact message. Its check takes 6 us, less than a flush saves."""
 _CHECKED = 5
@@ -64,6 +65,8 @@ class Header(NamedTuple):
     """The part of the sender's mass that goes with the message (push-sum)."""
     check: int | None = None
     """The check of the payload of a checked message, which is whole where `payload_check` is the same."""
+    taken: int = 0
+    """The newest message of its receiver that the sender of a compact message acknowledges with it; 0: none."""
 
 
 BLANK = Header(0, 0, EMPTY, 0, 0, 0.0, 0.0)
@@ -83,15 +86,15 @@ def write(
 
 def write_compact(buffer: memoryview, message: Header) -> None:
     """Write the header of a compact message at the start of `buffer`, which holds its payload behind. Local."""
-    number, step, _, encoding, nbytes, weight, share, _ = message
-    fields = tuple.__new__(Header, (number, step, COMPACT, encoding, nbytes, weight, share, None))
-    _WORDS.pack_into(buffer, 0, *fields[:-1], _compact_check(fields, buffer, 0))
+    number, step, _, encoding, nbytes, weight, share, _, taken = message
+    fields = (number, step, taken << 8 | COMPACT, encoding, nbytes, weight, share)
+    _WORDS.pack_into(buffer, 0, *fields, _compact_check(fields, nbytes, buffer, 0))
 
 
-def _compact_check(fields: Header, buffer: memoryview, offset: int) -> int:
+def _compact_check(fields: tuple[float, ...], nbytes: int, buffer: memoryview, offset: int) -> int:
     """The check of the compact message at `offset`. The header in the buffer may be another one by now."""
-    check = blake2b(_FIELDS.pack(*fields[:-1]), digest_size=NBYTES - _CHECK_AT)
-    check.update(buffer[offset + NBYTES : offset + NBYTES + fields.nbytes])
+    check = blake2b(_FIELDS.pack(*fields), digest_size=NBYTES - _CHECK_AT)
+    check.update(buffer[offset + NBYTES : offset + NBYTES + nbytes])
     return int.from_bytes(check.digest(), sys.byteorder, signed=True)
 
 
@@ -138,14 +141,14 @@ def _checked(buffer: memoryview, offset: int) -> tuple[int, Header | None]:
     """The hash at the end of a header, and the header, or None where they do not fit."""
     words = _WORDS.unpack_from(buffer, offset)
     fields, check = words[:-1], words[-1]
-    found = tuple.__new__(Header, (*fields, None))  # in half the time of Header(...)
-    if found.state == COMPACT:
-        is_whole = 0 <= found.nbytes <= COMPACT_NBYTES and check == _compact_check(found, buffer, offset)
-        return check, tuple.__new__(Header, (*fields[:2], WHOLE, *fields[3:], None)) if is_whole else None
+    found = tuple.__new__(Header, (*fields, None, 0))  # in half the time of Header(...)
+    kind, rest = found.state & 0xFF, found.state >> 8
+    if kind == COMPACT:
+        nbytes = found.nbytes
+        is_whole = 0 <= nbytes <= COMPACT_NBYTES and check == _compact_check(fields, nbytes, buffer, offset)
+        return check, found._replace(state=WHOLE, taken=rest) if is_whole else None
     if check == hash(fields):
-        if found.state & 0xFF == _CHECKED:
-            return check, found._replace(state=WHOLE, check=found.state >> 8)
-        return check, found
+        return check, found._replace(state=WHOLE, check=rest) if kind == _CHECKED else found
     # Memory starts as zeros, so a header that was never written has no hash.
     return check, BLANK if check == 0 and found == BLANK else None
 

@@ -71,9 +71,9 @@ def scheduled_checks(window):
     """As `scheduled_reads`, each load of a header one by one, and the payload of a compact message is an access too."""
     check = header._compact_check
 
-    def checked(fields, buffer, offset):
+    def checked(*arguments):
         window.access()
-        return check(fields, buffer, offset)
+        return check(*arguments)
 
     header._compact_check = checked
     try:

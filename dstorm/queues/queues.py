@@ -50,6 +50,8 @@ class Queues(Closing):
         self.has_buffer = self.outbox.outgoing is not None
         """Whether some messages wait in an outgoing buffer before they leave."""
         self.inbox = Inbox(transport, self._window, layout, consistency, self.waiting, self._unflushed)
+        for peer in self._unflushed.owing:
+            self.outbox.edges[peer].back = self.inbox.edges[peer].headers
         self.step = 0
         """The step of the last send."""
         self._former: list[EdgeStatistics] = []
@@ -61,7 +63,8 @@ class Queues(Closing):
         """What leaves flushes to other hosts to a later call, where receivers acknowledge and Puts may be overtaken."""
         layout, here, mode = self.layout, self.transport.rank, self.consistency
         leaves = mode.acknowledges and self._far and not self._window.keeps_order
-        owing = {*layout.out(here)} & {*layout.into(here)} if mode.lockstep and layout.depth > 1 else ()
+        owes = mode.lockstep and layout.depth > 1
+        owing = self._far.intersection(layout.out(here), layout.into(here)) if owes else ()
         return Unflushed(self._window, self.transport, self.transport.carrier if leaves else None, owing)
 
     @property

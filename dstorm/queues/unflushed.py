@@ -2,8 +2,8 @@
 
 A flush to another host takes a round trip. But what a scatter under bsp has put has mostly arrived by the next scatter
 of the vector: this rank has waited for its peers meanwhile. So the next scatter flushes it, before it puts anything.
-An acknowledgement is owed until then: it goes behind the messages of the next scatter. Its receiver sends to this rank,
-too, and waits for that message before it needs the acknowledgement.
+An acknowledgement is owed until then: it goes with the next message to its receiver, where that is compact, else behind
+it. The receiver sends to this rank, too, and waits for that message before it needs the acknowledgement.
 
 MPI promises that a Put arrives only when it is flushed (MPI-4.1, 12.7.3). So a collective call puts what is owed and
 flushes before it enters, and the carrier of the transport flushes where this rank makes no call for a moment. Without a
@@ -48,7 +48,7 @@ class Unflushed:
         self.has_messages = False
         """Whether headers of messages, or steps, are among them."""
         self._has_acknowledgements = False
-        self._owing = frozenset(owing if carrier is not None else ())
+        self.owing = frozenset(owing if carrier is not None else ())
         self._owed: dict[int, tuple[InEdge, int]] = {}
         """The edges to whose peers an acknowledgement is owed, and the step of its gather."""
         self._puts = 0
@@ -117,8 +117,13 @@ class Unflushed:
         for edge in edges:
             self._owed[edge.peer] = edge, step
             edge.acknowledged = edge.ring.taken
-        if not self._owing.issuperset(self._owed):
+        if not self.owing.issuperset(self._owed):
             self.put_owed()
+
+    def take_owed(self, peer: int) -> int:
+        """The message of `peer` whose acknowledgement is owed, and goes with a message to it; 0: none. Local."""
+        edge, _ = self._owed.pop(peer, (None, 0))
+        return 0 if edge is None else edge.acknowledged
 
     def put_owed(self) -> None:
         """Start to put the acknowledgements that are owed. One-sided."""

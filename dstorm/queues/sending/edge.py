@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -44,6 +45,8 @@ class OutEdge(Awaited):
     """What writes the header of each slot."""
     progress: header.Write
     """What writes the progress header."""
+    back: Sequence[Watched] = ()
+    """The headers of the peer's messages to this rank that may acknowledge messages, too."""
     message: OutgoingMessage = _NONE
     """The message of the scatter under way."""
     slot: int = NO_SLOT

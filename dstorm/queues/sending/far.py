@@ -43,14 +43,14 @@ class CompactWriter:
     def _prepared(self, nbytes: int) -> Put:
         return self._window.prepared(self._cell[: header.NBYTES + nbytes], self._peer, self._offset)
 
-    def write(self, message: OutgoingMessage, number: int, step: int, weight: float, share: float) -> None:
-        """Start to write a message, as a copy. One-sided."""
+    def write(self, message: OutgoingMessage, number: int, step: int, weight: float, share: float, taken: int) -> None:
+        """Start to write a message, as a copy. It acknowledges `taken`, a message of the peer, too. One-sided."""
         buffer, nbytes, first = self._buffer, message.nbytes, header.NBYTES + message.body.nbytes
         if message.body.nbytes:
             buffer[header.NBYTES : first] = message.body.reshape(-1).data
         if message.tail is not None and message.tail.nbytes:
             buffer[first : header.NBYTES + nbytes] = message.tail.reshape(-1).data
-        header.write_compact(buffer, Header(number, step, WHOLE, message.encoding, nbytes, weight, share))
+        header.write_compact(buffer, Header(number, step, WHOLE, message.encoding, nbytes, weight, share, None, taken))
         if nbytes != self._nbytes:
             self._put, self._nbytes = self._prepared(nbytes), nbytes
         self._put()
@@ -103,8 +103,8 @@ class FarEdges:
             self._unflushed.complete()
         for edge in edges:
             if self._is_compact(edge):
-                writer = self._compact[edge.peer, edge.slot]
-                writer.write(edge.message, edge.ring.sent + 1, step, weight, share)
+                writer, taken = self._compact[edge.peer, edge.slot], self._unflushed.take_owed(edge.peer)
+                writer.write(edge.message, edge.ring.sent + 1, step, weight, share, taken)
                 continue
             if self._marks:
                 self._marks[edge.peer, edge.slot](edge.ring.sent + 1, step, WRITING)

@@ -204,7 +204,7 @@ class Outbox:
             if not edge.done:
                 ring = edge.ring
                 edge.message, edge.slot = message, ring.sent % ring.depth
-                is_behind = is_behind or ring.sent >= ring.taken + self._in_flight
+                is_behind = is_behind or (ring.sent >= ring.taken + self._in_flight and not self._may_send(edge))
                 edges.append(edge)
         return self._once_acknowledged(edges, what) if is_behind else edges
 
@@ -255,6 +255,9 @@ class Outbox:
 
     def note_acknowledgement(self, edge: OutEdge) -> None:
         """Note what the peer has acknowledged by now. Local."""
+        for cell in edge.back:
+            if (seen := cell.read()) is not None:
+                edge.ring.acknowledged(seen.taken)
         self._hear(edge, edge.acknowledgement.read())
 
     def _hear(self, edge: OutEdge, seen: Header | None) -> None:

@@ -149,6 +149,22 @@ def test_what_is_left_leaves_though_its_rank_makes_no_call(live, sync, waits, mo
         run(live, sync=sync, kind=LateWindow)
 
 
+def test_short_messages_acknowledge_those_that_came_before(monkeypatch):
+    def live(rank, queues, transport):
+        for edge in queues.inbox.edges.values():
+            monkeypatch.setattr(edge, "acknowledge", lambda *_: pytest.fail("it has a Put of its own"))
+        for step in range(1, 9):
+            send(queues, [1 - rank], step, payload(rank, step))
+            if rank == 0 or step < 7:
+                assert gathered(queues, [1 - rank], step) == [(1 - rank, step)]
+        return queues.outbox.edges[1 - rank].ring.taken
+
+    assert run(live) == [6, 6]
+    plant(monkeypatch, Unflushed, "take_owed", ("else edge.acknowledged", "else 0"))
+    with pytest.raises(DeadlinePassed):
+        run(live)
+
+
 @pytest.mark.parametrize("nbytes", [SHORT, LONG])
 def test_two_ranks_that_look_for_the_others_message_find_it(nbytes, monkeypatch):
     """Else both might wait in their next scatter until the other one takes it."""
