@@ -47,9 +47,10 @@ class HeadStart(Generic[Edge]):
         version = self._view.version
         if version != self._version:
             self._version, self._present = version, self._view.to_living(self._local_peers)
-        behind = [edge for edge in self._present if not self._has_reached(edge, step - STEPS)]
-        if behind:
-            self._yield_core(behind, step - STEPS, version)
+        for edge in self._present:
+            if not self._has_reached(edge, step - STEPS):
+                behind = [one for one in self._present if not self._has_reached(one, step - STEPS)]
+                return self._yield_core(behind, step - STEPS, version)
 
     def _yield_core(self, behind: list[Edge], step: int, version: int) -> None:
         patience, clock, is_first = self._patience[version], self._transport.clock, True

@@ -23,6 +23,9 @@ _BLOCK = 65_536
 """Elements merged at once. A block of a message, of the sum and of the own array stay in the cache of a core, and a
 call of NumPy takes less time than its work."""
 
+_SHORT = 8_192
+"""So many elements are merged at once, into a new array: the allocator keeps the memory of so few."""
+
 UserFunction = Callable[[Array, "list[Update]"], "Array | None"]
 
 
@@ -69,6 +72,12 @@ class Blend(NamedTuple):
 
         `before`: keeps the values of each block before it changes. Where an operation raises, `target` is unchanged.
         """
+        if self._is_short(target):
+            result = self._short(target.dtype)  # once it is whole: each operation may raise
+            if before is not None:
+                before.keep(target)
+            target[:] = result
+            return
         kept = target.copy() if before is None and is_kept(target.size) else None
         try:
             self._store(target, before)
@@ -78,6 +87,20 @@ class Blend(NamedTuple):
             elif kept is not None:
                 target[:] = kept
             raise
+
+    def _is_short(self, target: Array) -> bool:
+        return 1 < target.size <= _SHORT and not self.weighted and target.dtype.char != _HALF
+
+    def _short(self, dtype: np.dtype[Any]) -> Array:
+        """The result, of a few plain terms, as a new array."""
+        first, second, *others = [values for _, values in self.terms]
+        total: Array = np.add(first, second, dtype=dtype)
+        for values in others:
+            np.add(total, values, total)
+        if self.divisor is not None:
+            divide, operand = _division(self.divisor, total.dtype)
+            divide(total, operand, total)
+        return total
 
     def _store(self, target: Array, before: Before | None) -> None:
         # Into the first of two lone elements NumPy adds the other way round, which shows where both are NaN.
@@ -251,8 +274,9 @@ def _replace(own: Own, updates: Updates) -> None:
 
 def _terms(own: Own, updates: Updates) -> list[tuple[float, Array]]:
     """Return (weight, flat values) of all terms, in the order of ranks, then steps."""
-    terms = [(update.sender, update.step, update.weight, update.values) for update in updates]
-    terms.append((own.rank, 0, own.weight, own.values))
+    terms = [(own.rank, 0, own.weight, own.values)]
+    for update in updates:
+        terms.append((update.sender, update.step, update.weight, update.values))
     terms.sort(key=_by_rank)
     return [(weight, values if values.ndim == 1 else values.reshape(-1)) for _, _, weight, values in terms]
 
