@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from contracts import check_transport, check_window
+from contracts import check_edge, check_transport, check_window
 
 from dstorm import Group, SimulatedTransport, SoloTransport
 from dstorm.membership.resilient import SurvivingTransport
@@ -144,6 +144,11 @@ def test_a_transport_keeps_its_promises(make, tmp_path: Path):
     # In a simulation nobody is late: a barrier of ranks that do not all come is an error of the schedule.
     has_deadlines = make in (surviving_simulated, one_host, several_hosts)
     check_transport(make(tmp_path), has_deadlines)
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: getattr(make, "__name__", "simulated anew"))
+def test_an_edge_keeps_its_promises(make, tmp_path: Path):
+    check_edge(make(tmp_path), has_threads=make in (one_host, several_hosts))
 
 
 def test_a_process_is_not_ended_for_the_failure_of_the_former_one(tmp_path: Path):
