@@ -50,7 +50,8 @@ def check_edge(run, renews=True, has_threads=False):
         (parse("ssp:0"), parse("ssp:3")): [_bounded],
         (parse("ssp:0"), BSP): [_steps_alone, _in_vain],
         (BSP, NOTIFY_ACK): [_in_a_cycle],
-        (BSP, NOTIFY_ACK, FLOW): [_fast, _not_sent],
+        (BSP, NOTIFY_ACK, FLOW): [_fast, _not_sent, _let_go],
+        (BSP,): [_skipped],
     }
     bodies = [(body, some) for some, bodies in modes.items() for body in bodies]
     bodies += [(_renewed, MODES)] if renews else []
@@ -504,7 +505,8 @@ def _overwritten(transport, mode):
             gathered += len(found)
             transport.barrier()
         counts = _check_account(queues)
-        assert (counts.gathered, counts.pending, counts.lag.count) == (gathered, 0, gathered)
+        assert (counts.sent, counts.gathered, counts.pending) == (10 * len(_others(transport)), gathered, 0)
+        assert counts.lag.count == gathered
 
 
 def _looked(transport, mode):
@@ -552,7 +554,8 @@ def _joined(transport, mode):
                     assert (total == 3).all(), f"of 3 messages of rank {peer} came {total}"
                 queues.acknowledge()
                 transport.barrier()
-        assert _check_account(queues).overwritten == 0
+        counts = _check_account(queues)
+        assert (counts.sent, counts.overwritten) == (9 * len(others), 0)
 
 
 def _at_their_own_pace(transport, mode):
@@ -673,7 +676,7 @@ def _not_sent(transport, mode):
         if len(polls) == 5:
             raise ArithmeticError
 
-    with _queues(transport, mode, 1, LONG, _to_the_first) as queues:
+    with _queues(transport, mode, 2 if mode is NOTIFY_ACK else 1, LONG, _to_the_first) as queues:
         for step, nbytes in ((1, NBYTES), (3, LONG)):
             if transport.rank:
                 _send(queues, step, nbytes=nbytes)
@@ -686,6 +689,29 @@ def _not_sent(transport, mode):
             assert _meet(queues, step, sends=transport.rank == 0) == _from_all(queues, step)
             assert _meet(queues, step + 1, nbytes=nbytes) == _from_all(queues, step + 1)
         assert _check_account(queues, (NBYTES + LONG) / 2).overwritten == 0
+
+
+def _let_go(transport, mode):
+    """A scatter that waits for a peer goes on when that closes, and has sent it nothing."""
+    with _queues(transport, mode, 1, graph=_to_the_first) as queues:
+        if transport.rank:
+            _send(queues, 1)
+            assert _send(queues, 2) == (0, 1.0)
+        else:
+            _until(transport, lambda: queues.statistics().pending == transport.size - 1)
+            for _ in range(10):
+                transport.pause(_SLOW)
+            queues.close()
+        assert _check_account(queues).gathered == 0
+
+
+def _skipped(transport, mode):
+    """In lockstep a gather merges the messages of its own step; those of a step without a gather are overwritten."""
+    with _queues(transport, mode) as queues:
+        _send(queues, 1)
+        transport.barrier()
+        assert _meet(queues, 2) == _from_all(queues, 2)
+        assert _check_account(queues).overwritten == len(_others(transport))
 
 
 def _unmerged(transport, mode):
@@ -702,7 +728,7 @@ def _unmerged(transport, mode):
         _send(queues, 2)
         transport.barrier()
         queues.discard()
-        assert not queues.has_arrived() and _receive(queues) == []
+        assert not queues.has_arrived() and queues.receive(lambda: others, newest=False) == []
         transport.barrier()
         assert _meet(queues, 3) == _from_all(queues, 3)
         counts = _check_account(queues)
@@ -718,9 +744,13 @@ def _closed(transport, mode):
     with _queues(transport, mode, depth=1) as queues:
         _send(queues, 1)
         if transport.rank == last:
-            assert mode is not BSP or _receive(queues) == _from_all(queues, 1)
+            came = {peer: [] for peer in others}
+            if mode is BSP:
+                assert _steps(queues.receive(lambda: others, newest=False)) == _from_all(queues, 1)
+            elif mode.acknowledges:
+                _until(transport, lambda: all(came.values()) or _receive_into(came, queues) is None)
             queues.close()
-            queues.acknowledge()
+            queues.acknowledge()  # it takes the place of nothing that says so
             queues.close()
             for call in (partial(_send, queues, 2), partial(_receive, queues), queues.discard):
                 with pytest.raises(ClosedError, match="closed"):
@@ -746,7 +776,7 @@ def _renewed(transport, mode):
         assert _meet(queues, 1) == _from_all(queues, 1)
         _send(queues, 2)
         transport.barrier()
-        for peer in (*anew, *anew):  # the second time nothing changes
+        for peer in anew:  # it may be called again, and nothing changes
             queues.renew(peer, base)
         transport.barrier()
         if transport.rank == 0:
@@ -757,6 +787,8 @@ def _renewed(transport, mode):
             assert _receive(queues) == [(peer, 2) for peer in others if peer]
         transport.barrier()
         assert _meet(queues, 3) == _from_all(queues, 3)
+        for peer in anew:
+            queues.renew(peer, base)
         counts = queues.statistics()
         assert (counts.sent, counts.pending) == (3 * len(others), 0)
         assert (counts.gathered, counts.overwritten) == (3 * len(others) - len(anew), len(anew))
