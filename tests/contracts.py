@@ -659,8 +659,10 @@ def _in_vain(transport, mode):
         if transport.rank == 0:
             _send(queues, 1)
             if others:
+                before = transport.clock()
                 with pytest.raises(DeadlinePassed, match="gather: the deadline passed") as raised:
                     queues.receive(lambda: others, newest=False, timeout_s=0.01)
+                assert transport.clock() - before < 15, "it has waited for the deadline of the session"
                 assert raised.value.missing == dict.fromkeys(others, 0) and queues.statistics().waited_s > 0
         transport.barrier()
         if transport.rank:
