@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from contracts import check_transport, check_window
+from contracts import check_edge, check_transport, check_window
 
 pytestmark = pytest.mark.parallel
 MPI = pytest.importorskip("mpi4py.MPI")
@@ -58,3 +58,8 @@ def test_what_lies_between_rows_of_another_host_is_moved_with_them():
 
 def test_a_transport_over_mpi_keeps_its_contract():
     check_transport(on(MpiTransport))
+
+
+@pytest.mark.parametrize("kind", [MpiTransport, Halves])
+def test_an_edge_over_mpi_keeps_its_contract(kind):
+    check_edge(on(kind), renews=kind is MpiTransport, has_threads=MPI.Query_thread() == MPI.THREAD_MULTIPLE)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from functools import partial
 from pathlib import Path
 
 import pytest
-from contracts import check_transport, check_window
+from carried import LateWindow, run_carried
+from contracts import check_edge, check_transport, check_window
 
-from dstorm import Group, SimulatedTransport, SoloTransport
+from dstorm import Group, Network, SimulatedTransport, SoloTransport, TimedGroup
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.endpoints import Exchange
@@ -49,6 +51,11 @@ def surviving_simulated(_folder):
 
 def solo(_folder):
     return lambda body: [body(SoloTransport())]
+
+
+def pause(polls):
+    """As `yield_core`, which would keep Python's lock: here the other ranks are threads."""
+    time.sleep(1e-6)
 
 
 def in_threads(make, body):
@@ -97,7 +104,9 @@ def one_host(folder):
 
         def make(rank):
             arena = SharedMemory(path, rank, range(SIZE), NBYTES, lambda: None)
-            return SurvivingTransport(OneHost(rank, SIZE, "none"), arena, list, 30.0, discard=arena.discard)
+            place = OneHost(rank, SIZE, "none")
+            place.pause = pause
+            return SurvivingTransport(place, arena, list, 30.0, discard=arena.discard)
 
         return in_threads(make, body)
 
@@ -115,6 +124,7 @@ def several_hosts(folder, end=lambda ranks: None):
 
         def make(rank):
             place = SeveralHosts(rank, hosts, "none")
+            place.pause = pause
             far = {other: endpoint for other, endpoint in endpoints.items() if other not in place.local_ranks}
             out, into = exchanges[rank].connect(far, 30.0)
             local_ranks = place.local_ranks
@@ -144,6 +154,45 @@ def test_a_transport_keeps_its_promises(make, tmp_path: Path):
     # In a simulation nobody is late: a barrier of ranks that do not all come is an error of the schedule.
     has_deadlines = make in (surviving_simulated, one_host, several_hosts)
     check_transport(make(tmp_path), has_deadlines)
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: getattr(make, "__name__", "simulated anew"))
+def test_an_edge_keeps_its_promises(make, tmp_path: Path):
+    check_edge(make(tmp_path), has_threads=make in (one_host, several_hosts))
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_an_edge_keeps_its_promises_in_other_orders(seed):
+    check_edge(simulated(None, seed))
+    check_edge(partial(run_carried, hosts="aab", seed=seed, kind=LateWindow), renews=False)
+
+
+def timed(hosts, latency_s, jitter_s=0.0):
+    """On a network. With jitter messages may overtake each other; then each waits for its flush."""
+
+    def run(body):
+        network = Network(latency_s, 1e9, list(hosts), jitter_s)
+        network.buffers = not jitter_s
+        group = TimedGroup(len(hosts), 0, network)
+        return group.run(lambda rank: body(SimulatedTransport(group, rank)))
+
+    return run
+
+
+# Where Puts arrive in pieces, in any order; with `LateWindow` when they are flushed and no sooner.
+ACROSS = {
+    "no latency": timed("aab", 0.0),
+    "latency": timed("aab", 0.04),
+    "jitter": timed("abc", 0.01, jitter_s=0.02),
+    "pieces": partial(run_carried, hosts="aab", seed=1),
+    "nobody carries": partial(run_carried, hosts="ab", seed=2, carried=False),
+    "late": partial(run_carried, hosts="ab", seed=3, kind=LateWindow),
+}
+
+
+@pytest.mark.parametrize("name", ACROSS)
+def test_an_edge_between_hosts_keeps_its_promises(name):
+    check_edge(ACROSS[name], renews=name in ("jitter", "nobody carries"))  # no rank comes back where there are buffers
 
 
 def test_a_process_is_not_ended_for_the_failure_of_the_former_one(tmp_path: Path):

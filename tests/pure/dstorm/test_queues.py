@@ -62,22 +62,6 @@ def test_asp_never_mixes_and_always_adds_up(seed, depth, newest):
 
 
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("depth", [1, 2])
-def test_bsp_merges_exactly_its_own_step(seed, depth):
-    def live(rank, queues, transport):
-        peers = [peer for peer in range(4) if peer != rank]
-        for step in range(1, 8):
-            send(queues, peers, step, payload(rank, step))
-            messages = queues.receive(lambda: peers, newest=False)
-            assert [(one.sender, one.step) for one in messages] == [(peer, step) for peer in peers]
-            check(messages)
-            queues.acknowledge()
-        assert queues.statistics().overwritten == 0
-
-    run(4, seed, live, "bsp", depth)
-
-
-@pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("bound", [0, 1, 3])
 def test_ssp_returns_only_within_its_bound(seed, bound):
     begun = [0, 0, 0]
@@ -94,22 +78,6 @@ def test_ssp_returns_only_within_its_bound(seed, bound):
 
     ends = run(3, seed, live, f"ssp:{bound}")
     assert ends[0].waited_s < min(ends[1].waited_s, ends[2].waited_s)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_notify_ack_overwrites_nothing(seed):
-    def live(rank, queues, transport):
-        peers = [peer for peer in range(3) if peer != rank]
-        for step in range(1, 9):
-            send(queues, peers, step, payload(rank, step))
-            check(queues.receive(lambda: peers, newest=False))
-            queues.acknowledge()
-        transport.barrier()
-        return queues.statistics()
-
-    for end in run(3, seed, live, "notify-ack"):
-        assert end.overwritten == 0
-        assert end.gathered + end.pending == 16
 
 
 @pytest.mark.parametrize("sync", ["asp", "ssp:1", "bsp", "notify-ack"])
@@ -167,18 +135,6 @@ def test_time_in_which_the_job_was_suspended_does_not_count(sync, act):
     run(3, 0, live, sync, deadline_s=0.5)
 
 
-def test_timeout_of_the_call_wins():
-    def live(rank, queues, transport):
-        if rank == 0:
-            send(queues, [1], 1, payload(0, 1))
-            before = transport.clock()
-            with pytest.raises(DeadlinePassed):
-                queues.receive(lambda: [1], newest=False, timeout_s=0.05)
-            assert transport.clock() - before < 0.2
-
-    run(2, 0, live, "bsp", deadline_s=100.0)
-
-
 def test_what_is_refused_is_counted_as_that_and_not_as_gathered():
     def live(rank, queues, transport):
         if rank == 0:
@@ -209,16 +165,6 @@ def test_an_impossible_length_is_refused():
             assert queues.statistics().refused == 1
 
     run(2, 0, live)
-
-
-def test_after_a_receiver_has_left_nothing_is_sent_to_it():
-    def live(rank, queues, transport):
-        if rank == 1:
-            queues.close()
-        transport.barrier()
-        return send(queues, [1], 1, payload(0, 1)) if rank == 0 else None
-
-    assert run(2, 0, live)[0] == (0, 1.0)
 
 
 @pytest.mark.parametrize("opens", [False, True])
