@@ -178,7 +178,8 @@ class ParameterGroups:
         under_way = self._under_way
         while under_way:
             under_way[0].merge()
-            self._end_exchange(under_way[0])
+            if self._may_return:
+                self._end_exchange(under_way[0])
             del under_way[0]
 
     def _given(self, mode: ExchangeMode) -> Values:
@@ -198,7 +199,7 @@ class ParameterGroups:
 
     def _end_exchange(self, mode: ExchangeMode) -> None:
         """Let ranks that come back get what there is now; give it to those that wait. One-sided."""
-        if self._may_return and (returning := mode.vector.returning) is not None:
+        if (returning := mode.vector.returning) is not None:
             returning.is_steady = True
             if returning.is_awaited:
                 returning.merged(mode.vector.step)
