@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dstorm import parse
+from dstorm import Consistency, parse
 from malt.replica.modes.change_sums import ChangeSums, SteppedChangeSums
 from malt.replica.modes.changes import BlockChanges, Changes, Gossip
 from malt.replica.modes.exchange_mode import ExchangeMode, ModeOptions
@@ -52,12 +52,10 @@ class Plan:
     bounds: tuple[int, int | None]
     """As the function `bounds` returns them."""
     fragments: int
+    consistency: Consistency
     mode: type[ExchangeMode]
     """How each group of parameters is exchanged."""
     mode_options: ModeOptions
-    is_lockstep: bool
-    acknowledges: bool
-    """Whether a message is kept until it has been merged."""
 
 
 def checked(
@@ -92,15 +90,12 @@ def checked(
     same["every"] = AUTO if agrees else None
     mean = ROOT_TRAINED if by_host else AVG  # few edges between hosts: models weigh by what is new in them
     options = ModeOptions(rank, mean, overlaps=fragments > 1 and consistency.acknowledges, **changed)
-    if average == "model":
-        mode: type[ExchangeMode] = Models
-    elif gossips:
-        mode = Gossip
-    elif consistency.acknowledges:
-        mode = BlockChanges if is_narrow else Changes
-    else:
-        mode = ChangeSums if options.outer is None else SteppedChangeSums
-    return Plan((least, most), fragments, mode, options, consistency.lockstep, consistency.acknowledges), same
+    modes: list[tuple[bool, type[ExchangeMode]]] = [
+        (average == "model", Models), (gossips, Gossip), (is_narrow, BlockChanges), (consistency.acknowledges, Changes),
+        (options.outer is not None, SteppedChangeSums), (True, ChangeSums),
+    ]  # fmt: skip
+    mode = next(mode for applies, mode in modes if applies)
+    return Plan((least, most), fragments, consistency, mode, options), same
 
 
 def is_by_host(graph: Any, hosts: Sequence[str]) -> bool:

@@ -20,8 +20,6 @@ from malt.world.world import World
 from vol.returns.packing import Values
 from vol.update import Array
 
-_COUNT = "count"
-
 
 class ParameterGroups:
     """The groups in which `parameters` are exchanged, with a mode and a vector each. Collective.
@@ -33,13 +31,13 @@ class ParameterGroups:
         self._world, self._transport, self.parameters = world, world.transport, parameters
         self._meter = world.meter
         self._may_return = world.transport.returns is not None
-        self._acknowledges, self._is_lockstep = plan.acknowledges, plan.is_lockstep
-        self._overlaps = plan.mode_options.overlaps
+        self._plan, self._overlaps = plan, plan.mode_options.overlaps
+        self._is_lockstep, self._acknowledges = plan.consistency.lockstep, plan.consistency.acknowledges
         self._turns = 0
         """The exchanges so far: one fragment each."""
         self.count_now: Callable[[], int] = lambda: 0
         """What the loop has counted."""
-        self._modes: list[ExchangeMode] = []
+        self.modes: list[ExchangeMode] = []
         self._places: list[list[int]] = []
         """The places of the arrays of each group among all."""
         self._by_turn: list[list[ExchangeMode]] = [[] for _ in range(plan.fragments)]
@@ -53,7 +51,7 @@ class ParameterGroups:
                 kind = LoneModel if is_lone else plan.mode
                 options = {**of_vector, **kind.of_vector(arrays, plan.mode_options), "name": title}
                 mode = kind(vector(**options), arrays, plan.mode_options)
-                self._modes.append(mode)
+                self.modes.append(mode)
                 self._places.append(places)
                 self._by_turn[fragment].append(mode)
                 if mode.vector.returning is not None:
@@ -61,60 +59,37 @@ class ParameterGroups:
         except MemoryError:
             self.close()
             raise
-        self.vectors = [mode.vector for mode in self._modes]
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all messages to one peer."""
-        return sum(one.array.nbytes for one in self.vectors)
+        self.vectors = [mode.vector for mode in self.modes]
 
     @property
     def turns_to_compare(self) -> int | None:
         """The exchanges so far, where ranks go on step by step; else None."""
         return self._turns if self._is_lockstep else None
 
-    @property
-    def outer_state(self) -> list[Array]:
-        """The arrays that outer steps keep, flat, not copies."""
-        return [array for mode in self._modes for array in mode.outer_state]
-
     def close(self) -> None:
         """Close the vectors. One-sided."""
-        for mode in self._modes:
+        for mode in self.modes:
             mode.vector.close()
 
-    def start(self) -> None:
-        """Begin with the parameters of the lowest rank. Collective."""
+    def start(self, comes_back: bool) -> int:
+        """Begin with the parameters of the lowest rank; return the counts so far: none. Collective.
+
+        Where this rank `comes_back` to what the others have, it begins where they are, with the state of one of them:
+        after as many exchanges, and its counts. One-sided.
+        """
+        if comes_back:
+            return self._start_with_others()
         for array in self.parameters.arrays:
             self._transport.broadcast(array)
-        for mode in self._modes:
+        for mode in self.modes:
             mode.start()
-
-    def start_with_others(self) -> int:
-        """Begin as a rank that has come back: where the others are, with the state of one of them. One-sided.
-
-        Return the counts of that rank; 0 where all others have closed the vectors.
-        """
-        assert self._world.newcomer is not None
-        self._world.newcomer.is_gathering = False
-        come_in(self._world)
-        for mode in self._modes:
-            if (given := _received(mode)) is None:
-                mode.start()
-            else:
-                mode.take(given)
-        self._turns = self.vectors[0].step * len(self._by_turn)
-        if (given := _received(self._modes[0])) is None:
-            return 0
-        for place in self.parameters.integers:
-            self.parameters.arrays[place][...] = given[f"integers {place}"]
-        return int(given[_COUNT])
+        return 0
 
     @interruption.whole
     def start_again(self) -> None:
         """Begin at the parameters that all ranks have now. Local. What is under way is merged no more."""
         self._under_way.clear()
-        for mode in self._modes:
+        for mode in self.modes:
             mode.start()
             self._end_exchange(mode)
 
@@ -123,7 +98,7 @@ class ParameterGroups:
         """Look the arrays up again. Local. ValueError, TypeError: as `Parameters.look_up`."""
         if self.parameters.look_up():
             arrays = self.parameters.arrays
-            for mode, places in zip(self._modes, self._places, strict=True):
+            for mode, places in zip(self.modes, self._places, strict=True):
                 mode.bind([arrays[place] for place in places])
 
     def exchange(self, count: int) -> None:
@@ -174,6 +149,23 @@ class ParameterGroups:
 
     # -- private ----------------------------------------------------------------------------------------------
 
+    def _start_with_others(self) -> int:
+        assert self._world.newcomer is not None
+        self._world.newcomer.is_gathering = False
+        come_in(self._world)
+        for mode in self.modes:
+            if (given := _received(mode)) is None:
+                mode.start()
+            else:
+                mode.take(given)
+        exchanges = self.vectors[0].step
+        self._turns, count = exchanges * self._plan.fragments, exchanges * self._plan.bounds[0]
+        if (given := _received(self.modes[0])) is None:
+            return count
+        for place in self.parameters.integers:
+            self.parameters.arrays[place][...] = given[f"integers {place}"]
+        return max(count, int(given["count"]))
+
     def _merge_under_way(self) -> None:
         under_way = self._under_way
         while under_way:
@@ -185,10 +177,10 @@ class ParameterGroups:
     def _given(self, mode: ExchangeMode) -> Values:
         """What a rank gets that comes back: of the group, and with the first one what is not exchanged."""
         given = mode.state()
-        if mode is self._modes[0]:
+        if mode is self.modes[0]:
             arrays = self.parameters.arrays
             given |= {f"integers {place}": arrays[place] for place in self.parameters.integers}
-            given[_COUNT] = np.array(self.count_now())
+            given["count"] = np.array(self.count_now())
         return [mode.vector.array, *given.values()], {"names": list(given)}
 
     def _begin_exchange(self, mode: ExchangeMode) -> None:

@@ -90,8 +90,6 @@ class Parameters:
         ValueError, TypeError: structure, shapes or dtypes differ from those of the first lookup. `arrays` is left
         unchanged.
         """
-        if self.is_fixed:
-            return False
         got = self._get()
         if self._set is None and self._is_as_found(got):
             return False

@@ -18,7 +18,7 @@ from malt.replica.pacing import TRIED, Fixed, Led, Pacing, pacing
 from malt.replica.parameter_groups import ParameterGroups
 from malt.replica.parameters import Parameters
 from malt.replica.totals import ReplicaStatistics, replica_statistics
-from malt.replica.unchanged import Unchanged, warning
+from malt.replica.unchanged import Unchanged
 from malt.session import session
 from malt.session.creation import agree_on_replica, check_name
 from malt.session.graphs import session_graph
@@ -122,20 +122,21 @@ class Replica(FinishOnExit):
             of_vector = dict(graph=graph, sync=sync, check_finite=check_finite)
             self._groups = ParameterGroups(world, self._parameters, self._plan, self.name, **of_vector)
             self._vector, self._count = self._groups.vectors[0], 0
-            self._start(comes_back)
+            self._groups.count_now = lambda: self._count
+            self._count = self._groups.start(comes_back)
             self._followers: list[Replica] = []
             self._pacing = self._paced(epoch)
             self._due_at = self._pacing.begin(self._count)
         self._turn, self._is_exchanging = Turn(), False
         self._heartbeats, self._steps_to_heartbeat = HeartbeatInterval(transport.clock()), 1
         self._finished = False
-        self._unchanged = Unchanged(self._parameters, lambda names: world.report(warning(self.name, names)))
+        self._unchanged = Unchanged(self._parameters, self.name, world.report)
         self._model = CommonModel(world, self.name, self._groups, self._unchanged, check_finite)
         self.deliver()
         self._began_at, self._began_with = transport.clock(), self._count
         world.replicas.append(self)
         if world.meter is not None:
-            world.meter.made(self._groups.nbytes, self._plan.bounds[0])
+            world.meter.made(sum(vector.array.nbytes for vector in self.vectors), self._plan.bounds[0])
 
     def step(self, n: int = 1) -> bool:
         """Count `n` examples or batches, and exchange once another `every` are counted. One-sided.
@@ -267,7 +268,7 @@ class Replica(FinishOnExit):
     @property
     def outer_state(self) -> list[Array]:
         """The arrays that the step `outer` keeps, flat, not copies: for a checkpoint. Local."""
-        return self._groups.outer_state
+        return [array for mode in self._groups.modes for array in mode.outer_state]
 
     def deliver(self) -> None:
         """Give new values to `set`, after `take_mean`. Local."""
@@ -277,26 +278,13 @@ class Replica(FinishOnExit):
 
     # -- private ----------------------------------------------------------------------------------------------
 
-    def _start(self, comes_back: bool) -> None:
-        """Take the parameters of the lowest rank. Collective.
-
-        Where this rank `comes_back` to what the others have, it takes the parameters of one of them. It begins where
-        they are: after as many exchanges.
-        """
-        self._groups.count_now = lambda: self._count
-        if comes_back:
-            count = self._groups.start_with_others()
-            self._count = max(self._vector.step * self._plan.bounds[0], count)
-        else:
-            self._groups.start()
-
     def _paced(self, epoch: int | None) -> Pacing:
         """The fixed interval, or one that follows what exchanges cost, on which ranks agree in lockstep. Local."""
         transport, plan = self._transport, self._plan
         is_timed = self._world.meter is None and not session.in_simulation()
         return pacing(
             transport, self.vectors, plan.bounds, is_timed, epoch=epoch, fragments=plan.fragments,
-            times=TIMES if transport.size > 1 else TIMES_ALONE, agrees=plan.is_lockstep, count=self._count,
+            times=TIMES if transport.size > 1 else TIMES_ALONE, agrees=plan.consistency.lockstep, count=self._count,
         )  # fmt: skip
 
     @interruption.undivided

@@ -20,12 +20,12 @@ CHECKS = 3
 class Unchanged:
     """The arrays of `parameters` that have not been seen to change between two exchanges yet. Local.
 
-    Each array is watched until it has changed once, or was checked often enough. Those left then are given to
-    warn(names), which returns whether this rank has printed the warning.
+    Each array is watched until it has changed once, or was checked often enough. A warning names those left then.
+    `replica`: the name of the Replica. report(line) prints a line on one rank, and returns whether it is this one.
     """
 
-    def __init__(self, parameters: Parameters, warn: Callable[[Sequence[str]], bool]) -> None:
-        self._parameters, self._warn = parameters, warn
+    def __init__(self, parameters: Parameters, replica: str, report: Callable[[str], bool]) -> None:
+        self._parameters, self._replica, self._print = parameters, replica, report
         arrays = parameters.arrays
         self._left = {place: 0 for place in parameters.floats if arrays[place].size}
         """The last checksums of the arrays that have not changed yet, by place."""
@@ -33,7 +33,7 @@ class Unchanged:
         self.is_watching = True
         """Whether arrays are still watched."""
         self._has_warned = False
-        self._record()
+        self.go_on()
 
     def trust(self) -> None:
         """Watch no longer: the arrays are known to be those that are trained."""
@@ -48,9 +48,10 @@ class Unchanged:
     def go_on(self) -> None:
         """Record the arrays as they are now, before the loop goes on; or warn, after enough checks."""
         if self._left and self._checks < CHECKS:
-            return self._record()
+            self._left = {place: checksum(self._parameters.arrays[place]) for place in self._left}
+            return
         self.is_watching = False
-        self._warn_of(self._names)
+        self._warn(self._names)
 
     def report(self) -> Mapping[str, Any]:
         """Check, and say to the other ranks what is left."""
@@ -65,31 +66,22 @@ class Unchanged:
         """
         stepped = [one["_unchanged"] for one in reports if one["_stepped"]]
         if stepped and not any(one["_warned"] for one in reports):
-            self._warn_of([name for name in stepped[0] if all(name in names for names in stepped)])
+            self._warn([name for name in stepped[0] if all(name in names for names in stepped)])
 
     # -- private ----------------------------------------------------------------------------------------------
-
-    def _record(self) -> None:
-        for place in self._left:
-            self._left[place] = checksum(self._parameters.arrays[place])
 
     @property
     def _names(self) -> list[str]:
         return [self._parameters.names[place] for place in self._left]
 
-    def _warn_of(self, names: Sequence[str]) -> None:
+    def _warn(self, names: Sequence[str]) -> None:
         if names:
-            self._has_warned = self._warn(names)
-
-
-def warning(replica: str, names: Sequence[str]) -> str:
-    """The warning about arrays that have not changed. Pure."""
-    return (
-        f"malt: {replica}: {', '.join(names)} did not change between exchanges: does the loop make a new array, as in "
-        "w = w + g, which the Replica does not know of? Change it in place (w += g), or give malt.Replica the dict or "
-        "list that holds it, or a function that returns it (lambda: model.coef_), with set= where that cannot be "
-        "written into. An array that is frozen may be left out."
-    )
+            self._has_warned = self._print(
+                f"malt: {self._replica}: {', '.join(names)} did not change between exchanges: does the loop make a new "
+                "array, as in w = w + g, which the Replica does not know of? Change it in place (w += g), or give "
+                "malt.Replica the dict or list that holds it, or a function that returns it (lambda: model.coef_), "
+                "with set= where that cannot be written into. An array that is frozen may be left out."
+            )
 
 
 def checksum(array: Array) -> int:

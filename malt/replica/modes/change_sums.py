@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from malt.replica.modes.exchange_mode import ExchangeMode, ModeOptions
+from malt.replica.modes.exchange_mode import ExchangeMode, ModeOptions, flattened
 from malt.replica.modes.outer import Outer
 from vol import GatherFunction, Vector
 from vol.merging.merge import Blend, Own, Updates, wide_dtype
@@ -150,9 +150,7 @@ class SteppedChangeSums(ChangeSums):
     # -- private ----------------------------------------------------------------------------------------------
 
     def _add_changes(self) -> None:
-        for values, block in _blocks(self.arrays):
-            change = self._params[block]
-            np.subtract(values, change, out=change)
+        np.subtract(flattened(self.arrays), self._params, out=self._params)
         self._outer.apply(self._own, self._params)
         self._copy_into(self._params)
 
