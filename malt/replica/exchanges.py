@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from dstorm.transport import Transport
-from malt.replica.interval import Interval
 from malt.replica.options import bounds
-from malt.replica.pacing import Auto, Fixed, Pacing
+from malt.replica.pacing import pacing
 from malt.session import session
 from vol import Vector, arguments
 
@@ -47,15 +45,13 @@ class Exchanges:
                 arguments.whole(name, value, 1)
         world, self._count, self._held_s = session.world(), arguments.whole("done", done, 0), 0.0
         self._clock = world.transport.clock
-        low, high = bounds(every, _SYNC)
-        self._pacing: Pacing = Fixed(low if first is None or low == high else first)
-        self.most: float = self._pacing.every
+        is_timed = world.meter is None and not session.in_simulation()
+        self._pacing = pacing(
+            world.transport, vectors, bounds(every, _SYNC), is_timed, epoch=epoch, first=first, count=self._count
+        )
+        self.most = self._pacing.most
         """The most counts between two exchanges: for the capacity of messages. Infinity: no bound is known."""
-        if low != high and world.meter is None and not session.in_simulation():
-            interval = Interval(low, high, epoch, first)
-            self.most = interval.high
-            self._pacing = Auto(interval, self._clock, traffic(world.transport, vectors), count=self._count)
-        self._due_at: float = self._pacing.due_after(self._count)
+        self._due_at: float = self._pacing.begin(self._count)
         world.exchanges = self
 
     @property
@@ -68,7 +64,7 @@ class Exchanges:
         self._count += n
         if self._count < self._due_at:
             return False
-        self._due_at = self._pacing.due_after(self._count)  # also where nothing says what the exchange costs
+        self._due_at = self._pacing.begin(self._count)  # also where nothing says what the exchange costs
         return True
 
     def parts(self, order: Any) -> Iterator[tuple[Any, bool]]:
@@ -100,17 +96,3 @@ class Exchanges:
         """End an exchange: from here on the next one is due. Local."""
         self._pacing.begin(self._count)
         self._due_at, self._held_s = self._pacing.end(self._held_s), 0.0
-
-
-def traffic(transport: Transport, vectors: Sequence[Vector]) -> Callable[[], tuple[int, int]] | None:
-    """What counts the messages handed over to other hosts, and those superseded. None: there are no such hosts."""
-    hosts = transport.hosts
-    if len(set(hosts)) == 1:
-        return None
-    own = hosts[transport.rank]
-
-    def counted() -> tuple[int, int]:
-        edges = [edge for one in vectors for peer, edge in one.statistics().peers.items() if hosts[peer] != own]
-        return sum(edge.sent for edge in edges), sum(edge.superseded for edge in edges)
-
-    return counted

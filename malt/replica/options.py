@@ -1,27 +1,26 @@
-"""The arguments of a Replica, checked; those that must be the same on all ranks, described. Pure."""
+"""The arguments of a Replica: what it does by them, checked, and which must be the same on all ranks. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from dstorm import parse
-from malt.replica.outer import counts_steps, described, n_states
+from dstorm import Consistency, parse
+from malt.replica.modes.change_sums import ChangeSums, SteppedChangeSums
+from malt.replica.modes.changes import BlockChanges, Changes, Gossip
+from malt.replica.modes.exchange_mode import ExchangeMode, ModeOptions
+from malt.replica.modes.models import Models
+from malt.replica.modes.outer import counts_steps, described, n_states
 from malt.replica.parameters import Parameters
 from malt.session.vectors import check_wire
-from vol import Graph, arguments
+from vol import AVG, Graph, arguments
 from vol.graphs.builtin import BY_HOST
+from vol.merging.merge import ROOT_TRAINED
 
 _AVERAGES = ("model", "delta")
 AUTO: Final = "auto"
 """The interval that follows what exchanges cost."""
-
-
-def same_of(parameters: Parameters, average: str, mesh: Graph, sync: str) -> dict[str, Any]:
-    """The arguments that must be the same on all ranks."""
-    if average not in _AVERAGES:
-        raise ValueError(f"average {average!r} is not valid: use {', '.join(map(repr, _AVERAGES))}")
-    return {"params": parameters.described, "average": average, "graph": mesh.name, "sync": parse(sync).name}
 
 
 def bounds(every: Any, sync: str, **changed: Any) -> tuple[int, int | None]:
@@ -46,54 +45,63 @@ def bounds(every: Any, sync: str, **changed: Any) -> tuple[int, int | None]:
     return number, number
 
 
-def agreement_on(least: int, most: int | None, sync: str, returns: bool) -> str | None:
-    """What must be the same on all ranks of `bounds`: whether they are to agree on an interval.
+@dataclass(frozen=True)
+class Plan:
+    """What a Replica does by its arguments."""
 
-    ValueError: ranks that come back would not know of it. `returns`: whether ranks may come back.
-    """
-    if least == most or not parse(sync).lockstep:
-        return None
-    if returns:
-        raise ValueError(f'every="auto" under sync={sync!r} is not for ranks that come back: give a number')
-    return AUTO
+    bounds: tuple[int, int | None]
+    """As the function `bounds` returns them."""
+    fragments: int
+    consistency: Consistency
+    mode: type[ExchangeMode]
+    """How each group of parameters is exchanged."""
+    mode_options: ModeOptions
 
 
 def checked(
     parameters: Parameters, mesh: Graph, average: str, sync: str, every: Any, epoch: Any, returns: bool, *,
-    fragments: Any, **changed: Any,
-) -> tuple[tuple[int, int | None], bool, dict[str, Any]]:  # fmt: skip
-    """The bounds of the interval, whether ranks gossip, and what must be the same on all of them.
+    rank: int, by_host: bool, fragments: Any, **changed: Any,
+) -> tuple[Plan, dict[str, Any]]:  # fmt: skip
+    """The plan, and what must be the same on all ranks.
 
-    `changed`: the arguments `outer`, `wire` and `top`. `returns`: as for `agreement_on`. TypeError, ValueError: an
-    argument is wrong.
+    `rank`: of this process. `by_host`: as of `is_by_host`. `returns`: whether ranks may come back. `changed`: the
+    arguments `outer`, `wire` and `top`. TypeError, ValueError: an argument is wrong.
     """
-    same = same_of(parameters, average, mesh, sync)
-    same["fragments"] = arguments.whole("fragments", fragments, 1)
+    if average not in _AVERAGES:
+        raise ValueError(f"average {average!r} is not valid: use {', '.join(map(repr, _AVERAGES))}")
+    consistency = parse(sync)
+    same: dict[str, Any] = {"params": parameters.described, "average": average, "graph": mesh.name}
+    same |= {"sync": consistency.name, "fragments": arguments.whole("fragments", fragments, 1)}
     same |= changed_of(parameters, average, sync, fragments=fragments, **changed)
+    is_narrow = average == "delta" and (changed["wire"] is not None or changed["top"] is not None)
     gossips = changed["outer"] is not None and not mesh.is_complete()
-    if average == "delta" and (changed["wire"] is not None or changed["top"] is not None):
-        check_graph(mesh, gossips, sync)
+    if is_narrow and gossips:
+        raise ValueError(f"outer along the graph {mesh.name!r} sends models, and wire and top are for changes")
+    if is_narrow and mesh.shares is not None and consistency.lockstep:
+        raise ValueError(f"the graph {mesh.name!r} weighs changes, which wire and top do not allow")
     least, most = bounds(every, sync, fragments=fragments, **changed)
     if least < fragments:
         raise ValueError(f"fragments must be at most every, {least}, got {fragments}")
     if epoch is not None:
         arguments.whole("epoch", epoch, 1)
-    same["every"] = agreement_on(least, most, sync, returns)
-    return (least, most), gossips, same
+    agrees = least != most and consistency.lockstep  # on an interval, of which ranks that come back would not know
+    if agrees and returns:
+        raise ValueError(f'every="auto" under sync={sync!r} is not for ranks that come back: give a number')
+    same["every"] = AUTO if agrees else None
+    mean = ROOT_TRAINED if by_host else AVG  # few edges between hosts: models weigh by what is new in them
+    options = ModeOptions(rank, mean, overlaps=fragments > 1 and consistency.acknowledges, **changed)
+    modes: list[tuple[bool, type[ExchangeMode]]] = [
+        (average == "model", Models), (gossips, Gossip), (is_narrow, BlockChanges), (consistency.acknowledges, Changes),
+        (options.outer is not None, SteppedChangeSums), (True, ChangeSums),
+    ]  # fmt: skip
+    mode = next(mode for applies, mode in modes if applies)
+    return Plan((least, most), fragments, consistency, mode, options), same
 
 
 def is_by_host(graph: Any, hosts: Sequence[str]) -> bool:
     """Whether ranks are on several hosts, and `graph` has fewer edges between these than inside them."""
     name = graph.name if isinstance(graph, Graph) else graph
     return isinstance(name, str) and name in BY_HOST and len(set(hosts)) > 1
-
-
-def check_graph(mesh: Graph, gossips: bool, sync: str) -> None:
-    """ValueError: parts of changes, or rounded ones, are not for this graph."""
-    if gossips:
-        raise ValueError(f"outer along the graph {mesh.name!r} sends models, and wire and top are for changes")
-    if mesh.shares is not None and parse(sync).lockstep:
-        raise ValueError(f"the graph {mesh.name!r} weighs changes, which wire and top do not allow")
 
 
 def changed_of(

@@ -7,62 +7,69 @@ at an exchange.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from malt.replica.interval import Interval
+from dstorm.transport import Transport
+from malt.replica.interval import TIMES, Interval
+from vol import Vector
 
 TRIED: Final = 8
 """The exchanges after which ranks agree on one interval, where all must have the same."""
 
 
-class Pacing(Protocol):
-    """When exchanges are due."""
+class Pacing:
+    """When exchanges are due. By itself never."""
 
-    every: int
-    """The counts between two exchanges, now."""
-    is_open: bool
+    is_open = False
     """Whether ranks are yet to agree on one interval."""
-    wish: int
-    """What this rank would choose by what it knows."""
 
-    def due_after(self, count: int) -> float:
-        """The count at which the exchange is due that follows the one at `count`."""
+    def __init__(self, every: int) -> None:
+        self.every = every
+        """The counts between two exchanges, now."""
+        self.wish = every
+        """What this rank would choose by what it knows."""
 
-    def begin(self, count: int) -> None:
-        """An exchange begins, at `count`."""
+    def begin(self, count: int) -> float:
+        """An exchange begins at `count`, or the loop does.
+
+        Return the count at which the next exchange is due, whatever becomes of this one.
+        """
+        return math.inf
 
     def end(self, held_s: float | None = None) -> float:
         """It has ended. Return the count at which the next one is due.
 
         `held_s`: the seconds for which it has held the loop; None: all since it began.
         """
+        return math.inf
 
 
-class Fixed:
+class Led(Pacing):
+    """When another Replica exchanges, which calls this one then."""
+
+
+class Fixed(Pacing):
     """Every `every` counts, in so many fragments, one after the other."""
 
-    is_open = False
-
     def __init__(self, every: int, fragments: int = 1) -> None:
-        self.every = self.wish = every
+        super().__init__(every)
+        self.most: float = every
+        """The most counts between two exchanges."""
         self._fragments = fragments
-        self._count = 0
+        self._due_at = 0
 
-    def due_after(self, count: int) -> int:
-        """As `Pacing.due_after`: at multiples, however far the loop counts at once."""
-        return -(-(count * self._fragments // self.every + 1) * self.every // self._fragments)
-
-    def begin(self, count: int) -> None:
-        """As `Pacing.begin`."""
-        self._count = count
+    def begin(self, count: int) -> int:
+        """As `Pacing.begin`: at multiples, however far the loop counts at once."""
+        self._due_at = -(-(count * self._fragments // self.every + 1) * self.every // self._fragments)
+        return self._due_at
 
     def end(self, held_s: float | None = None) -> int:
         """As `Pacing.end`."""
-        return self.due_after(self._count)
+        return self._due_at
 
 
-class Auto:
+class Auto(Pacing):
     """By `interval`, which hears what each exchange costs.
 
     `traffic`: the messages that this rank has handed over to other hosts so far, and those of them that were
@@ -75,18 +82,18 @@ class Auto:
         agrees: bool = False, count: int = 0,
     ) -> None:  # fmt: skip
         self._interval, self._clock, self._traffic = interval, clock, traffic
-        self.every, self.wish, self.is_open = interval.counts, interval.wish, agrees
+        super().__init__(interval.counts)
+        self.wish, self.is_open = interval.wish, agrees
+        self.most = interval.high
+        """As `Fixed.most`, perhaps infinity."""
         self._count = self._ended_count = count
         self._began_at = self._ended_at = clock()
         self._sent, self._superseded = (0, 0) if traffic is None else traffic()
 
-    def due_after(self, count: int) -> int:
-        """As `Pacing.due_after`."""
-        return count + self.every
-
-    def begin(self, count: int) -> None:
+    def begin(self, count: int) -> int:
         """As `Pacing.begin`."""
         self._count, self._began_at = count, self._clock()
+        return count + self.every
 
     def end(self, held_s: float | None = None) -> int:
         """As `Pacing.end`: note what it has cost."""
@@ -102,21 +109,32 @@ class Auto:
         return self._count + self.every
 
 
-class Led:
-    """When another Replica exchanges, which calls this one then."""
+def pacing(
+    transport: Transport, vectors: Sequence[Vector], bounds: tuple[int, int | None], is_timed: bool, *,
+    epoch: int | None = None, first: int | None = None, times: int = TIMES, fragments: int = 1, agrees: bool = False,
+    count: int = 0,
+) -> Fixed | Auto:  # fmt: skip
+    """The interval within `bounds` that follows what exchanges of `vectors` cost; one number where these are one.
 
-    is_open = False
+    So it is, too, where time says nothing: unless it `is_timed`. `epoch`, `first`, `times`: as for `Interval`. The rest
+    is as for `Fixed` and `Auto`.
+    """
+    low, high = bounds
+    if low == high or not is_timed:
+        return Fixed(low if first is None or low == high else first, fragments)
+    interval = Interval(low, high, epoch, first, times)
+    return Auto(interval, transport.clock, traffic(transport, vectors), agrees, count)
 
-    def __init__(self, every: int) -> None:
-        self.every = self.wish = every
 
-    def due_after(self, count: int) -> float:
-        """As `Pacing.due_after`: no count."""
-        return math.inf
+def traffic(transport: Transport, vectors: Sequence[Vector]) -> Callable[[], tuple[int, int]] | None:
+    """What counts the messages handed over to other hosts, and those superseded. None: there are no such hosts."""
+    hosts = transport.hosts
+    if len(set(hosts)) == 1:
+        return None
+    own = hosts[transport.rank]
 
-    def begin(self, count: int) -> None:
-        """As `Pacing.begin`: nothing."""
+    def counted() -> tuple[int, int]:
+        edges = [edge for one in vectors for peer, edge in one.statistics().peers.items() if hosts[peer] != own]
+        return sum(edge.sent for edge in edges), sum(edge.superseded for edge in edges)
 
-    def end(self, held_s: float | None = None) -> float:
-        """As `Pacing.end`."""
-        return math.inf
+    return counted

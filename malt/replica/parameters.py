@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from operator import is_
+from itertools import accumulate, groupby
+from operator import is_, itemgetter
 from typing import Any
 
 import numpy as np
 
 from dstorm import interruption
-from malt.replica.changes import CHECKS, checksum
+from malt.replica.unchanged import CHECKS, checksum
 from vol.update import Array
 
 _TENSOR = (
@@ -52,6 +53,8 @@ class Parameters:
         """The names of the arrays in messages."""
         self.floats = [place for place, array in enumerate(self.arrays) if array.dtype.kind == "f"]
         """The places of the arrays that are exchanged."""
+        self.integers = [place for place in range(len(self.arrays)) if place not in self.floats]
+        """The places of the others."""
         if not self.floats:
             raise ValueError("params holds no arrays of floating-point numbers")
         if callable(params) and set is None:
@@ -67,17 +70,31 @@ class Parameters:
         kinds = dict.fromkeys(self.arrays[place].dtype for place in self.floats)
         return [[place for place in self.floats if self.arrays[place].dtype == kind] for kind in kinds]
 
-    def look_up(self) -> None:
-        """Look the arrays up again.
+    def groups(self, fragments: int) -> list[tuple[int, list[int]]]:
+        """The places of the arrays that are exchanged, of one dtype and one fragment at a time, with its number.
+
+        Fragments of a dtype are of about as many elements. One may be missing.
+        """
+        found: list[tuple[int, list[int]]] = []
+        for places in self.by_dtype():
+            sizes = [self.arrays[place].size for place in places]
+            middles = [end - size / 2 for size, end in zip(sizes, accumulate(sizes), strict=True)]
+            numbers = [min(int(fragments * middle / max(sum(sizes), 1)), fragments - 1) for middle in middles]
+            groups = groupby(zip(numbers, places, strict=True), itemgetter(0))
+            found += enumerate([place for _, place in some] for _, some in groups)
+        return found
+
+    def look_up(self) -> bool:
+        """Look the arrays up again. Return whether some are not those that were found last.
 
         ValueError, TypeError: structure, shapes or dtypes differ from those of the first lookup. `arrays` is left
         unchanged.
         """
-        if self.is_fixed:
-            return
         got = self._get()
-        if self._set is not None or not self._is_as_found(got):
-            self._take(got)
+        if self._set is None and self._is_as_found(got):
+            return False
+        self._take(got)
+        return True
 
     def deliver(self) -> bool:
         """Pass `arrays` to `set`, if there is one. They are the user's from then on.

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
-from dstorm import ClosedError, interruption, parse
+from dstorm import ClosedError, interruption
 from dstorm.membership import children
 from dstorm.turn import Turn
-from malt.replica import changes, consensus
-from malt.replica.cadence import Cadence
-from malt.replica.changes import Changes
-from malt.replica.exchanges import traffic
-from malt.replica.finishing import Finishing
-from malt.replica.interval import TIMES, TIMES_ALONE, Interval
-from malt.replica.options import AUTO, checked, is_by_host
-from malt.replica.outer import Step
-from malt.replica.pacing import TRIED, Auto, Fixed, Led, Pacing
+from malt.replica.consensus import CommonModel, call_of
+from malt.replica.context_manager import FinishOnExit
+from malt.replica.heartbeat_interval import HeartbeatInterval
+from malt.replica.interval import TIMES, TIMES_ALONE
+from malt.replica.modes.outer import Step
+from malt.replica.options import AUTO, Plan, checked, is_by_host
+from malt.replica.pacing import TRIED, Fixed, Led, Pacing, pacing
+from malt.replica.parameter_groups import ParameterGroups
 from malt.replica.parameters import Parameters
-from malt.replica.part import Part, Way, divided
-from malt.replica.partners import call_of, partners
 from malt.replica.totals import ReplicaStatistics, replica_statistics
+from malt.replica.unchanged import Unchanged
 from malt.session import session
-from malt.session.creation import agree_on_replica, check_name, come_in
+from malt.session.creation import agree_on_replica, check_name
 from malt.session.graphs import session_graph
 from malt.watch.metrics import note_counts
 from malt.world.agreement import exchange
@@ -34,7 +28,7 @@ from vol import Vector, arguments
 from vol.update import Array
 
 
-class Replica(Finishing):
+class Replica(FinishOnExit):
     """This rank's replica of the parameters of a model, which it exchanges with its peers every so many steps.
 
         replica = malt.Replica(w, every=1000)
@@ -110,49 +104,39 @@ class Replica(Finishing):
         epoch: int | None = None,
     ) -> None:  # fmt: skip
         self._world = world = session.world()
-        self._transport = world.transport
+        self._transport = transport = world.transport
         self.name = f"Replica {world.replicas_made + 1}" if name is None else name
         """The name in messages."""
 
-        def check() -> tuple[tuple[Parameters, tuple[int, int | None], bool], Mapping[str, Any]]:
+        def check() -> tuple[tuple[Parameters, Plan], Mapping[str, Any]]:
             check_name(name)
             parameters, mesh = Parameters(params, set), session_graph(world, graph)
-            bounds, gossips, same = checked(
-                parameters, mesh, average, sync, every, epoch, world.transport.returns is not None,
-                fragments=fragments, outer=outer, wire=wire, top=top,
+            plan, same = checked(
+                parameters, mesh, average, sync, every, epoch, transport.returns is not None, rank=transport.rank,
+                by_host=is_by_host(graph, transport.hosts), fragments=fragments, outer=outer, wire=wire, top=top,
             )  # fmt: skip
-            return (parameters, bounds, gossips), {"name": self.name, **same}
+            return (parameters, plan), {"name": self.name, **same}
 
-        with world.transport.calling("malt.Replica"):
-            (self._parameters, (low, high), gossips), comes_back = agree_on_replica(world, check)
-            mode = parse(sync)
-            overlaps = fragments > 1 and mode.acknowledges
-            self._lockstep, self._acknowledges = mode.lockstep, mode.acknowledges and not mode.lockstep
-            by_host = is_by_host(graph, world.transport.hosts)
-            self._way = Way(world.transport.rank, average == "delta", by_host, outer, wire, top, overlaps, gossips)
-            self._fragments, self._turns, self._count = fragments, 0, 0
-            self._turn, self._is_exchanging = Turn(), False
-            self._cadence, self._steps_to_reading = Cadence(self._transport.clock()), 1
-            self._finished = False
-            self._agreed_at: int | None = None
-            """The count at which all ranks had one model last. None: they have not agreed on one since the start."""
-            self._check_finite = check_finite
-            self._parts: list[Part] = []
-            self._under_way: list[Part] = []
-            """The parts that were sent and are to be merged at the next turn."""
+        with transport.calling("malt.Replica"):
+            (self._parameters, self._plan), comes_back = agree_on_replica(world, check)
+            of_vector = dict(graph=graph, sync=sync, check_finite=check_finite)
+            self._groups = ParameterGroups(world, self._parameters, self._plan, self.name, **of_vector)
+            self._vector, self._count = self._groups.vectors[0], 0
+            self._groups.count_now = lambda: self._count
+            self._count = self._groups.start(comes_back)
             self._followers: list[Replica] = []
-            self._pacing: Pacing = Fixed(low, fragments)
-            self._begin(comes_back, graph=graph, sync=sync, check_finite=check_finite)
-            self._pacing = self._paced(low, high, epoch)
-            self._due_at: float = self._pacing.due_after(self._count)
-        self._changes: Changes | None = self._watched()
-        self._unchanged: list[str] = []
-        self._warned = False
+            self._pacing = self._paced(epoch)
+            self._due_at = self._pacing.begin(self._count)
+        self._turn, self._is_exchanging = Turn(), False
+        self._heartbeats, self._steps_to_heartbeat = HeartbeatInterval(transport.clock()), 1
+        self._finished = False
+        self._unchanged = Unchanged(self._parameters, self.name, world.report)
+        self._model = CommonModel(world, self.name, self._groups, self._unchanged, check_finite)
         self.deliver()
-        self._began_at, self._began_with = self._transport.clock(), self._count
+        self._began_at, self._began_with = transport.clock(), self._count
         world.replicas.append(self)
         if world.meter is not None:
-            world.meter.made(sum(part.vector.array.nbytes for part in self._parts), low)
+            world.meter.made(sum(vector.array.nbytes for vector in self.vectors), self._plan.bounds[0])
 
     def step(self, n: int = 1) -> bool:
         """Count `n` examples or batches, and exchange once another `every` are counted. One-sided.
@@ -166,18 +150,22 @@ class Replica(Finishing):
         """
         if type(n) is not int or n < 0:
             n = arguments.whole("n", n, 0)
-        if self._parts[0].vector.closed:
+        if self._vector.closed:
             raise self._closed_error("step", "this replica has left, by finish, close or malt.finalize")
-        self._steps_to_reading -= 1
-        if self._steps_to_reading <= 0:
+        self._steps_to_heartbeat -= 1
+        if self._steps_to_heartbeat <= 0:
             now = self._transport.clock()
             self._transport.begin_training(now)  # the first step reads the clock
-            self._steps_to_reading = self._cadence.steps(now)
+            self._steps_to_heartbeat = self._heartbeats.steps(now)
             self._transport.heartbeat()
         self._count += n
         if self._count < self._due_at:
             return False
-        self._exchange()
+        try:
+            self._exchange()
+        finally:
+            if interruption.pending is not None:
+                interruption.raise_pending()
         return True
 
     def finish(self) -> None:
@@ -217,7 +205,7 @@ class Replica(Finishing):
         ClosedError: the call follows finish, close or malt.finalize. ValueError, the same on all ranks that agree: they
         agree on different Replicas; under "bsp", some have made more exchanges. Other errors: as of `finish`.
         """
-        if self._parts[0].vector.closed:
+        if self._vector.closed:
             raise self._closed_error("agree", "this replica has left, by finish, close or malt.finalize")
         self.take_mean(ends=False)
         self.deliver()
@@ -233,12 +221,11 @@ class Replica(Finishing):
             if self._pacing.is_open:  # first: ranks that train come to it before they are here
                 self._agree_on_interval(None if ends else self._pacing.wish)
             with self._transport.calling(call_of("Replica")):
-                return self._take_mean(ends)
+                return self._model.take(ends, self._count)
 
     def close(self) -> None:
         """Close the vectors without a common model: peers no longer wait for this rank. One-sided."""
-        for part in self._parts:
-            part.vector.close()
+        self._groups.close()
         try:
             self._world.replicas.remove(self)
         except ValueError:  # a second call, perhaps of another thread
@@ -248,20 +235,15 @@ class Replica(Finishing):
 
     def trust(self) -> None:
         """Watch no longer whether arrays change: they are known to be those that are trained. Local."""
-        self._changes = None
-
-    @property
-    def has_stepped(self) -> bool:
-        """Whether this rank has counted a step. Local."""
-        return self._count > 0
+        self._unchanged.trust()
 
     @property
     def is_apart(self) -> bool:
         """Whether this rank has counted a step since all ranks had one model. Local."""
-        return self._count > (self._agreed_at or 0)
+        return self._count > (self._model.agreed_at or 0)
 
     def _closed_error(self, call: str, why: str) -> ClosedError:
-        return ClosedError(f"Replica.{call}: {children.refusal() if self._parts[0].vector.disowned else why}")
+        return ClosedError(f"Replica.{call}: {children.refusal() if self._vector.disowned else why}")
 
     @property
     def every(self) -> int:
@@ -271,7 +253,7 @@ class Replica(Finishing):
     @property
     def vectors(self) -> list[Vector]:
         """The vectors that exchange the parameters, one for each dtype: for their statistics. Local."""
-        return [part.vector for part in self._parts]
+        return list(self._groups.vectors)
 
     def statistics(self) -> ReplicaStatistics:
         """The totals of all vectors, and the interval in use. Local; any thread may call it at any time."""
@@ -280,165 +262,60 @@ class Replica(Finishing):
     def follow(self, leader: Replica) -> None:
         """Exchange when `leader` does, and only then: what this costs is part of what that costs. Local."""
         self._pacing = Led(leader._pacing.every)
-        self._due_at = self._pacing.due_after(self._count)
+        self._due_at = self._pacing.begin(self._count)
         leader._followers.append(self)
 
     @property
     def outer_state(self) -> list[Array]:
         """The arrays that the step `outer` keeps, flat, not copies: for a checkpoint. Local."""
-        return [array for part in self._parts for array in part.outer_state]
+        return [array for mode in self._groups.modes for array in mode.outer_state]
+
+    def deliver(self) -> None:
+        """Give new values to `set`, after `take_mean`. Local."""
+        if self._parameters.deliver():
+            why = "set= was given new values, and the function returns the old ones still: is there a nonlocal missing?"
+            self._world.report(f"malt: {self.name}: {why}")
 
     # -- private ----------------------------------------------------------------------------------------------
 
-    def _paced(self, low: int, high: int | None, epoch: int | None) -> Pacing:
+    def _paced(self, epoch: int | None) -> Pacing:
         """The fixed interval, or one that follows what exchanges cost, on which ranks agree in lockstep. Local."""
-        transport = self._transport
-        if low == high or self._world.meter is not None or session.in_simulation():
-            return self._pacing
-        times = TIMES if transport.size > 1 else TIMES_ALONE
-        interval = Interval(low, high, epoch, times=times)
-        return Auto(interval, transport.clock, traffic(transport, self.vectors), self._lockstep, self._count)
+        transport, plan = self._transport, self._plan
+        is_timed = self._world.meter is None and not session.in_simulation()
+        return pacing(
+            transport, self.vectors, plan.bounds, is_timed, epoch=epoch, fragments=plan.fragments,
+            times=TIMES if transport.size > 1 else TIMES_ALONE, agrees=plan.consistency.lockstep, count=self._count,
+        )  # fmt: skip
 
-    def _begin(self, comes_back: bool, **options: Any) -> None:
-        """Make the vectors, and take the parameters of the lowest rank. Collective. MemoryError: on all ranks.
-
-        Where this rank `comes_back` to what the others have, it takes the parameters of one of them. It begins where
-        they are: after as many exchanges.
-        """
-        arrays = self._parameters.arrays
-        try:
-            for places in self._parameters.by_dtype():
-                for fragment, some in enumerate(divided(places, arrays, self._fragments)):
-                    title = f"{self.name}, {arrays[places[0]].dtype}" + f", fragment {fragment}" * (self._fragments > 1)
-                    self._parts.append(Part(some, arrays, self._way, fragment, name=title, **options))
-        except MemoryError:
-            self.close()
-            raise
-        if comes_back:
-            return self._begin_with_others(arrays)
-        for array in arrays:
-            self._transport.broadcast(array)
-        for part in self._parts:
-            part.start(arrays)
-        self._share_integers()
-
-    def _begin_with_others(self, arrays: Sequence[Array]) -> None:
-        assert self._world.newcomer is not None
-        self._world.newcomer.is_gathering = False
-        come_in(self._world)
-        for part in self._parts:
-            part.start_from_others(arrays)
-        given = self._parts[0].vector.given
-        if given is not None:
-            places = self._integers
-            for place, values in zip(places, given[0][len(given[0]) - len(places) :], strict=True):
-                arrays[place][...] = values.reshape(arrays[place].shape)
-        exchanges = self._parts[0].vector.step
-        self._turns, self._count = exchanges * self._fragments, exchanges * self._pacing.every
-        if given is not None:
-            self._count = max(self._count, given[1]["count"])
-        self._share_integers()
-
-    def _share_integers(self) -> None:
-        """Have ranks that come back get the arrays of integers with the first part."""
-        if self._parts:
-            self._parts[0].further = lambda: [self._parameters.arrays[place] for place in self._integers]
-            self._parts[0].facts = lambda: {"count": self._count}
-
-    @property
-    def _integers(self) -> list[int]:
-        """The places of arrays that are not exchanged."""
-        return [place for place in range(len(self._parameters.arrays)) if place not in self._parameters.floats]
-
-    def _watched(self) -> Changes:
-        """The arrays, watched from here on."""
-        arrays, names = self._parameters.arrays, self._parameters.names
-        made = Changes({place: names[place] for place in self._parameters.floats if arrays[place].size})
-        made.record(arrays)
-        return made
-
-    @contextmanager
-    def _dropping(self, is_due: bool) -> Iterator[None]:
-        """Drop what comes while the block waits for other ranks. Local.
-
-        Under "notify-ack" one of them may wait in a scatter until this rank has taken its last message: it would never
-        agree.
-        """
-        is_due = is_due and self._acknowledges
-        if is_due:
-            self._transport.duties.append(self._drop)
-        try:
-            yield
-        finally:
-            if is_due:
-                self._transport.duties.remove(self._drop)
-
-    def _drop(self, counts: Mapping[int, float] | None = None) -> None:
-        """Drop the messages that have come. One-sided. `counts`: as for `Vector.discard`."""
-        for part in self._parts:
-            if not part.vector.closed:
-                part.vector.discard(counts or {})
-
-    def _take_mean(self, ends: bool) -> bool:
-        """As `take_mean`, where this rank knows its interval."""
-        with self._dropping(not ends):
-            is_over, reports = partners(self._world, "Replica", ends, partial(self._report, ends))
-        arrays, counts = [self._parameters.arrays[place] for place in self._parameters.floats], self.has_stepped
-        if is_over:
-            self._warn_of_unchanged(list(reports.values()))
-            self._average(arrays, counts)
-        elif ends:  # of another Replica, perhaps
-            kinds = next(iter(reports.values()))["_kinds"]
-            self._average([np.zeros(shape, dtype) for shape, dtype in kinds], None)
-        else:
-            self._agree_on_mean(arrays, {rank: one["_count"] for rank, one in reports.items()})
-        return is_over
-
-    def _average(self, arrays: Sequence[Array], counts: bool | None) -> None:
-        """Replace `arrays` by their means. Collective. `counts`: as for malt.replica.consensus.mean."""
-        consensus.mean(self._transport, arrays, counts=counts, check_finite=self._check_finite, else_all=True)
-
-    def _agree_on_mean(self, arrays: Sequence[Array], counts: Mapping[int, float]) -> None:
-        """Replace `arrays` by their means, and begin anew with them. Collective. `counts`: of the ranks that agree.
-
-        All ranks have entered the call, and what they had sent has come. None sends before all have dropped that: the
-        mean is made by all ranks together.
-        """
-        self._drop(counts)
-        self._under_way.clear()
-        try:
-            self._average(arrays, self.has_stepped)
-        finally:  # where a rank is missing the call may be repeated
-            for part in self._parts:
-                part.start_again(self._parameters.arrays)
-            if self._changes is not None:
-                self._watch_on(self._changes, self._parameters.arrays)
-        self._agreed_at = self._count
-
-    @interruption.whole
+    @interruption.undivided
     def _exchange(self) -> None:
-        self._due_at = self._pacing.due_after(self._count)
+        """Exchange, with those that follow; the next exchange is due by what it has cost."""
         if not self._turn.lock.acquire(False):
             self._turn.insist(f"{self.name}.step")
         is_within, self._is_exchanging = self._is_exchanging, True
         try:
             if is_within:  # it would send what is half done
                 raise RuntimeError(f"{self.name}.step: it is called within an exchange of this Replica, by a callback")
-            if self._pacing.is_open and self._parts[0].vector.step >= TRIED:
+            if self._pacing.is_open and self._vector.step >= TRIED:
                 self._agree_on_interval(self._pacing.wish)
-            self._exchange_in_time()
+            self._due_at = self._pacing.begin(self._count)
+            groups, unchanged, is_fixed = self._groups, self._unchanged, self._parameters.is_fixed
+            if not is_fixed:
+                groups.look_up()
+            if unchanged.is_watching:
+                unchanged.check()
+            groups.exchange(self._count)
+            if unchanged.is_watching:
+                unchanged.go_on()
+            if not is_fixed:
+                self.deliver()
+            for one in self._followers:
+                one._count = self._count
+                one._exchange()
+            self._due_at = self._pacing.end()
         finally:
             self._is_exchanging = is_within
             self._turn.lock.release()
-
-    def _exchange_in_time(self) -> None:
-        """Exchange, with those that follow; the next exchange is due by what it has cost."""
-        self._pacing.begin(self._count)
-        self._exchange_all()
-        for one in self._followers:
-            one._count = self._count
-            one._exchange()
-        self._due_at = self._pacing.end()
 
     def _agree_on_interval(self, wish: int | None) -> None:
         """Take the longest interval that a rank wishes for. None: this rank exchanges no more. Collective.
@@ -452,78 +329,3 @@ class Replica(Finishing):
         if wishes:
             line = f"every={every} from here on, by what {TRIED} exchanges have cost: give that to repeat this run"
             self._world.report(f"malt: {self.name}: {line}")
-
-    def _exchange_all(self) -> None:
-        parameters, changes = self._parameters, self._changes
-        if not parameters.is_fixed:
-            parameters.look_up()
-        arrays = parameters.arrays
-        if changes is not None:
-            changes.check(arrays)
-        self._exchange_parts(arrays)
-        if changes is not None:
-            self._watch_on(changes, arrays)
-        if not parameters.is_fixed:
-            self.deliver()
-
-    def _exchange_parts(self, arrays: Sequence[Array]) -> None:
-        """Merge the fragment that is under way, and send the next one; or do both with one."""
-        while self._under_way:
-            self._under_way[0].merge(arrays)
-            del self._under_way[0]  # only now: where its merge has failed, the next exchange makes it
-        due = [part for part in self._parts if part.fragment == self._turns % self._fragments]
-        self._turns += 1
-        if self._world.meter is not None:
-            self._world.meter.begin(sum(part.vector.array.nbytes for part in due))
-        for part in due:
-            part.send(arrays, self._count)
-            if self._way.overlaps:
-                self._under_way.append(part)
-            else:
-                part.merge(arrays)
-        if self._world.meter is not None:
-            self._world.meter.end()
-
-    def deliver(self) -> None:
-        """Give new values to `set`, after `take_mean`. Local."""
-        if self._parameters.deliver():
-            why = "set= was given new values, and the function returns the old ones still: is there a nonlocal missing?"
-            self._world.report(f"malt: {self.name}: {why}")
-
-    def _watch_on(self, changes: Changes, arrays: Sequence[Array]) -> None:
-        """Go on watching the arrays that have not changed yet; warn of them after enough checks."""
-        if not changes.is_over:
-            changes.record(arrays)
-            return
-        self._changes, self._unchanged = None, changes.unchanged
-        if self._unchanged:
-            self._warn(self._unchanged)
-
-    def _report(self, ends: bool) -> Mapping[str, Any]:
-        """This rank's report to the others in `finish`, or in `agree`."""
-        self._parameters.look_up()
-        if self._changes is not None:
-            self._changes.check(self._parameters.arrays)
-            self._unchanged = self._changes.unchanged
-        mine = {
-            "_stepped": self.has_stepped, "_unchanged": self._unchanged, "_warned": self._warned,
-            "_count": float(self._count), "_agreed": self._agreed_at is not None,
-        }  # fmt: skip
-        if ends:
-            return {"name": self.name, **mine}
-        found = [self._parameters.arrays[place] for place in self._parameters.floats]
-        kinds = [[list(array.shape), array.dtype.str] for array in found]
-        exchanges = self._turns if self._lockstep else None
-        return {"name": self.name, "exchanges": exchanges, **mine, "_kinds": kinds}
-
-    def _warn_of_unchanged(self, reports: Sequence[Mapping[str, Any]]) -> None:
-        """Warn of arrays that changed on no rank that counted a step, unless a rank has warned already. Local."""
-        stepped = [one for one in reports if one["_stepped"]]
-        if not stepped or any(one["_warned"] for one in reports):
-            return
-        names = [name for name in stepped[0]["_unchanged"] if all(name in one["_unchanged"] for one in stepped)]
-        if names:
-            self._warn(names)
-
-    def _warn(self, names: Sequence[str]) -> None:
-        self._warned = self._world.report(changes.warning(self.name, names))

@@ -12,8 +12,8 @@ import numpy as np
 
 from dstorm import ClosedError, parse
 from malt.files.values import joined, pack, parted
+from malt.replica.consensus import call_of, partners
 from malt.replica.options import bounds
-from malt.replica.partners import call_of, partners
 from malt.replica.replica import Replica
 from malt.replica.totals import ReplicaStatistics
 from malt.session import session

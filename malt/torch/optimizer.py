@@ -11,9 +11,9 @@ from torch import Tensor
 
 from dstorm import ClosedError
 from malt.replica import consensus
-from malt.replica.finishing import Finishing
+from malt.replica.consensus import call_of, partners
+from malt.replica.context_manager import FinishOnExit
 from malt.replica.options import bounds
-from malt.replica.partners import call_of, partners
 from malt.replica.replica import Replica
 from malt.replica.totals import ReplicaStatistics, replica_statistics
 from malt.session import session
@@ -28,7 +28,7 @@ _KEY = "malt"
 """The entry of a state dict that the optimizer of torch does not have."""
 
 
-class Optimizer(Finishing, torch.optim.Optimizer):
+class Optimizer(FinishOnExit, torch.optim.Optimizer):
     """`optimizer`, of torch, around which ranks exchange `model` every so many steps. Collective.
 
         optimizer = malt.torch.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, every=50)

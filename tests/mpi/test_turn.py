@@ -16,6 +16,7 @@ from dstorm.errors import OverlappingCalls
 from dstorm.queues.consistency import parse
 from dstorm.queues.waiting import Awaited
 from dstorm.turn import Turn
+from malt.replica import consensus
 from malt.session import session
 from malt.world.world import World
 from vol import DenseVector, as_graph
@@ -103,11 +104,11 @@ def test_an_exchange_over_another_is_refused(monkeypatch):
     entered, going_on = threading.Event(), threading.Event()
     replica = malt.Replica(np.zeros(3), every=2)
 
-    def slow(*_):
+    def slow(**_):
         entered.set()
         assert going_on.wait(5)
 
-    monkeypatch.setattr(replica._parts[0], "send", slow)
+    monkeypatch.setattr(replica.vectors[0], "scatter", slow)
     stepping = in_thread(lambda: replica.step(2))
     assert entered.wait(5)
     assert replica.step() is False
@@ -121,16 +122,21 @@ def test_an_exchange_over_another_is_refused(monkeypatch):
 def test_an_exchange_of_another_thread_ends_before_the_mean_is_taken(monkeypatch):
     entered, going_on, order = threading.Event(), threading.Event(), []
     replica = malt.Replica(np.zeros(3))
-    merge, mean = replica._parts[0].merge, replica._take_mean
+    gather, mean = replica.vectors[0].gather, consensus.mean
 
     def slow(*arguments):
         entered.set()
         going_on.wait(0.05)  # time to take the mean here
         order.append("merged")
-        return merge(*arguments)
+        return gather(*arguments)
 
-    monkeypatch.setattr(replica._parts[0], "merge", slow)
-    monkeypatch.setattr(replica, "_take_mean", lambda ends: (order.append("mean"), going_on.set(), mean(ends))[-1])
+    def taken(*arguments, **options):
+        order.append("mean")
+        going_on.set()
+        return mean(*arguments, **options)
+
+    monkeypatch.setattr(replica.vectors[0], "gather", slow)
+    monkeypatch.setattr(consensus, "mean", taken)
     stepping = in_thread(replica.step)
     assert entered.wait(5)
     replica.finish()

@@ -176,6 +176,8 @@ class Returning:
         if rank not in self._copied_at:  # the user's function has closed the vector
             return
         nbytes = packed_nbytes(values)
+        if rank in self._memory and self._memory[rank][1].nbytes < nbytes:  # what is beside them may have grown
+            self._returns.arena.take_back(self._memory.pop(rank)[0])
         if rank not in self._memory:
             found = self._returns.arena.lend(nbytes)
             if found is None:

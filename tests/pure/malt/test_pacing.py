@@ -21,15 +21,14 @@ class Loop:
         self.now, self.count = 0.0, 0
         self.pacing = pacing(lambda: self.now)
         self.count_s, self.held_s = count_s, held_s
-        self.due_at = self.pacing.due_after(0)
+        self.due_at = self.pacing.begin(0)
         self.exchanged = []
 
     def step(self, n=1):
         self.now += n * self.count_s
         self.count += n
         if self.count >= self.due_at:
-            self.due_at = self.pacing.due_after(self.count)
-            self.pacing.begin(self.count)
+            self.due_at = self.pacing.begin(self.count)
             self.now += self.held_s
             self.due_at = self.pacing.end()
             self.exchanged.append(self.count)

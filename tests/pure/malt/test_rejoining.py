@@ -256,6 +256,26 @@ def test_one_that_opens_not_all_holds_up_nobody(closes):
     assert [found[rank] for rank in (0, 2, 3)] == ["ended"] * 3, found
 
 
+@pytest.mark.parametrize("sync", ["asp", "ssp:1", "notify-ack"])
+def test_what_a_rank_gets_that_comes_back_may_grow_while_it_waits(sync):
+    """A copy of it is made when the rank asks, and another one of the step at which it begins."""
+
+    def live(transport):
+        v = malt.vector(np.zeros(4), sync=sync)
+        brought = v.accompany(lambda: {"steps": np.arange(v.step)})
+        began = v.step
+        while v.step < STEPS and not v.closed:
+            v.scatter()
+            v.gather()
+            transport.pause(14)
+        v.close()  # a rank that waits here takes no messages, which others would wait for
+        malt.barrier()
+        return brought is not None and (began, brought["steps"].tolist())
+
+    _, _, (began, steps) = Job(3, 20, {2: 20}, {2: [0]}).run(live)
+    assert 0 < began <= len(steps) and steps == list(range(len(steps)))
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("meets", [False, True])
 def test_two_ranks_come_back_to_several_vectors_at_once(meets, seed):

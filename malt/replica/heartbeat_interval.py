@@ -1,4 +1,4 @@
-"""How many steps a loop takes between two readings of the clock. Pure."""
+"""How many steps a loop takes between two heartbeats, at which it reads the clock. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ _MOST = 64
 """The most steps between two readings. A loop that slows down suddenly is noticed after so many."""
 
 
-class Cadence:
-    """The number of steps that a loop may take between two readings of the clock.
+class HeartbeatInterval:
+    """The number of steps that a loop may take between two heartbeats, at which it reads the clock.
 
     The loop reads the clock about once in `_SHORT_S`, so that short steps do not pay for it. `now`: the clock in
     seconds when the loop begins.
@@ -20,7 +20,7 @@ class Cadence:
         self._steps = 1
 
     def steps(self, now: float) -> int:
-        """Return the number of steps from this reading, at `now` seconds, to the next one: at least 1. Local."""
+        """Return the number of steps from this heartbeat, at `now` seconds, to the next one: at least 1. Local."""
         passed_s, self._read_at = now - self._read_at, now
         if passed_s < _SHORT_S:
             self._steps = min(2 * self._steps, _MOST)

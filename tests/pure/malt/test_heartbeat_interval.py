@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from malt.replica.cadence import Cadence
+from malt.replica.heartbeat_interval import HeartbeatInterval
 
 pytestmark = pytest.mark.serial
 
@@ -14,12 +14,12 @@ pytestmark = pytest.mark.serial
 def readings(pace, until):
     """The times at which a loop reads the clock, if its step at time t takes pace(t)."""
     now, left, found = 0.0, 1, [0.0]
-    cadence = Cadence(now)
+    interval = HeartbeatInterval(now)
     while now < until:
         now += pace(now)
         left -= 1
         if not left:
-            left = cadence.steps(now)
+            left = interval.steps(now)
             found.append(now)
     return found
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import malt
-from malt.replica import changesums
-from malt.replica.changesums import ChangeSums
+from malt.replica.modes import change_sums
+from malt.replica.modes.change_sums import ChangeSums
+from malt.replica.modes.exchange_mode import ModeOptions
 from vol.merging.merge import Term
 from vol.update import Gathered
 
@@ -83,7 +84,7 @@ def test_a_sum_that_is_overwritten_while_it_is_copied_does_not_count(monkeypatch
                     malt.init().transport.pause(2)
 
     monkeypatch.setattr("vol.dense._COPIES", 1)
-    monkeypatch.setattr(changesums, "np", types.SimpleNamespace(**{**vars(np), "copyto": slowly}))
+    monkeypatch.setattr(change_sums, "np", types.SimpleNamespace(**{**vars(np), "copyto": slowly}))
 
     def train(rank):
         w = np.zeros(4)
@@ -130,9 +131,11 @@ class OneNeighbour:
 
 
 def test_a_rank_that_becomes_a_neighbour_begins_with_its_first_sum():
-    vector = OneNeighbour()
-    sums = ChangeSums(vector, 0)
+    vector, parameters = OneNeighbour(), np.zeros(1)
+    sums = ChangeSums(vector, [parameters], ModeOptions(rank=0))
+    sums.start()
     for message, value in [((1, 3.0), 1.5), ((2, 50.0), 1.5), ((2, 52.0), 2.5), ((1, 5.0), 3.5)]:
         vector.message, vector.sources = message, message[:1]
-        sums.exchange([sums.params.copy()])
-        assert sums.params == value
+        sums.send(0.0)
+        sums.merge()
+        assert parameters == value

@@ -6,10 +6,10 @@ from abc import abstractmethod
 from types import TracebackType
 from typing import TypeVar
 
-_AnyFinishing = TypeVar("_AnyFinishing", bound="Finishing")
+_AnyFinishOnExit = TypeVar("_AnyFinishOnExit", bound="FinishOnExit")
 
 
-class Finishing:
+class FinishOnExit:
     """The base of what ends with a common model, by finish(), or without one, by close(); agree() goes on with one."""
 
     @abstractmethod
@@ -24,7 +24,7 @@ class Finishing:
     def close(self) -> None:
         """End without one. One-sided."""
 
-    def __enter__(self: _AnyFinishing) -> _AnyFinishing:
+    def __enter__(self: _AnyFinishOnExit) -> _AnyFinishOnExit:
         return self
 
     def __exit__(

@@ -1,0 +1,1 @@
+"""How groups of parameters are exchanged: a class for each mode."""

@@ -1,0 +1,205 @@
+"""The parameters of a Replica in groups, each of one dtype and one fragment, which are exchanged in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dstorm import interruption
+from malt.replica.modes.exchange_mode import ExchangeMode
+from malt.replica.modes.models import LoneModel, Models
+from malt.replica.options import Plan
+from malt.replica.parameters import Parameters
+from malt.session.creation import come_in
+from malt.session.vectors import vector
+from malt.world.world import World
+from vol.returns.packing import Values
+from vol.update import Array
+
+
+class ParameterGroups:
+    """The groups in which `parameters` are exchanged, with a mode and a vector each. Collective.
+
+    `of_vector`: the arguments of the vectors. MemoryError, on all ranks: they do not fit. None is open then.
+    """
+
+    def __init__(self, world: World, parameters: Parameters, plan: Plan, name: str, **of_vector: Any) -> None:
+        self._world, self._transport, self.parameters = world, world.transport, parameters
+        self._meter = world.meter
+        self._may_return = world.transport.returns is not None
+        self._plan, self._overlaps = plan, plan.mode_options.overlaps
+        self._is_lockstep, self._acknowledges = plan.consistency.lockstep, plan.consistency.acknowledges
+        self._turns = 0
+        """The exchanges so far: one fragment each."""
+        self.count_now: Callable[[], int] = lambda: 0
+        """What the loop has counted."""
+        self.modes: list[ExchangeMode] = []
+        self._places: list[list[int]] = []
+        """The places of the arrays of each group among all."""
+        self._by_turn: list[list[ExchangeMode]] = [[] for _ in range(plan.fragments)]
+        self._under_way: list[ExchangeMode] = []
+        """The groups that were sent and are to be merged: before the next ones are sent."""
+        try:
+            for fragment, places in parameters.groups(plan.fragments):
+                arrays = [parameters.arrays[place] for place in places]
+                is_lone = plan.mode is Models and len(places) == 1 and not self._overlaps
+                title = f"{name}, {arrays[0].dtype}" + f", fragment {fragment}" * (plan.fragments > 1)
+                kind = LoneModel if is_lone else plan.mode
+                options = {**of_vector, **kind.of_vector(arrays, plan.mode_options), "name": title}
+                mode = kind(vector(**options), arrays, plan.mode_options)
+                self.modes.append(mode)
+                self._places.append(places)
+                self._by_turn[fragment].append(mode)
+                if mode.vector.returning is not None:
+                    mode.vector.returning.values = partial(self._given, mode)
+        except MemoryError:
+            self.close()
+            raise
+        self.vectors = [mode.vector for mode in self.modes]
+
+    @property
+    def turns_to_compare(self) -> int | None:
+        """The exchanges so far, where ranks go on step by step; else None."""
+        return self._turns if self._is_lockstep else None
+
+    def close(self) -> None:
+        """Close the vectors. One-sided."""
+        for mode in self.modes:
+            mode.vector.close()
+
+    def start(self, comes_back: bool) -> int:
+        """Begin with the parameters of the lowest rank; return the counts so far: none. Collective.
+
+        Where this rank `comes_back` to what the others have, it begins where they are, with the state of one of them:
+        after as many exchanges, and its counts. One-sided.
+        """
+        if comes_back:
+            return self._start_with_others()
+        for array in self.parameters.arrays:
+            self._transport.broadcast(array)
+        for mode in self.modes:
+            mode.start()
+        return 0
+
+    @interruption.whole
+    def start_again(self) -> None:
+        """Begin at the parameters that all ranks have now. Local. What is under way is merged no more."""
+        self._under_way.clear()
+        for mode in self.modes:
+            mode.start()
+            self._end_exchange(mode)
+
+    @interruption.whole
+    def look_up(self) -> None:
+        """Look the arrays up again. Local. ValueError, TypeError: as `Parameters.look_up`."""
+        if self.parameters.look_up():
+            arrays = self.parameters.arrays
+            for mode, places in zip(self.modes, self._places, strict=True):
+                mode.bind([arrays[place] for place in places])
+
+    def exchange(self, count: int) -> None:
+        """Merge what is under way, and send the groups whose turn it is, which are merged at once or are under way.
+
+        One-sided. `count`: what the loop has counted. Where a merge has failed under "bsp" or "notify-ack" the group is
+        under way: peers have what was sent, or wait until it is merged.
+        """
+        if self._acknowledges:
+            self._merge_under_way()
+        else:
+            self._under_way.clear()
+        due = self._by_turn[self._turns % len(self._by_turn)]
+        self._turns += 1
+        if self._meter is not None:
+            self._meter.begin(sum(mode.vector.array.nbytes for mode in due))
+        for mode in due:
+            if self._may_return:
+                self._begin_exchange(mode)
+            mode.send(float(count))
+            self._under_way.append(mode)
+            if not self._overlaps:
+                self._merge_under_way()
+        if self._meter is not None:
+            self._meter.end()
+
+    def drop(self, counts: Mapping[int, float] | None = None) -> None:
+        """Drop the messages that have come. One-sided. `counts`: as for `Vector.discard`."""
+        for one in self.vectors:
+            if not one.closed:
+                one.discard(counts or {})
+
+    @contextmanager
+    def dropping(self, is_due: bool) -> Iterator[None]:
+        """Drop what comes while the block waits for other ranks, if it `is_due`. Local.
+
+        Under "notify-ack" one of them may wait in a scatter until this rank has taken its last message: it would never
+        come.
+        """
+        if not is_due or self._is_lockstep or not self._acknowledges:
+            yield
+            return
+        self._transport.duties.append(self.drop)
+        try:
+            yield
+        finally:
+            self._transport.duties.remove(self.drop)
+
+    # -- private ----------------------------------------------------------------------------------------------
+
+    def _start_with_others(self) -> int:
+        assert self._world.newcomer is not None
+        self._world.newcomer.is_gathering = False
+        come_in(self._world)
+        for mode in self.modes:
+            if (given := _received(mode)) is None:
+                mode.start()
+            else:
+                mode.take(given)
+        exchanges = self.vectors[0].step
+        self._turns, count = exchanges * self._plan.fragments, exchanges * self._plan.bounds[0]
+        if (given := _received(self.modes[0])) is None:
+            return count
+        for place in self.parameters.integers:
+            self.parameters.arrays[place][...] = given[f"integers {place}"]
+        return max(count, int(given["count"]))
+
+    def _merge_under_way(self) -> None:
+        under_way = self._under_way
+        while under_way:
+            under_way[0].merge()
+            if self._may_return:
+                self._end_exchange(under_way[0])
+            del under_way[0]
+
+    def _given(self, mode: ExchangeMode) -> Values:
+        """What a rank gets that comes back: of the group, and with the first one what is not exchanged."""
+        given = mode.state()
+        if mode is self.modes[0]:
+            arrays = self.parameters.arrays
+            given |= {f"integers {place}": arrays[place] for place in self.parameters.integers}
+            given["count"] = np.array(self.count_now())
+        return [mode.vector.array, *given.values()], {"names": list(given)}
+
+    def _begin_exchange(self, mode: ExchangeMode) -> None:
+        """Hold where ranks that come back are awaited. From here on they may get nothing of the group. One-sided."""
+        if (returning := mode.vector.returning) is not None:
+            returning.before_exchange()
+            returning.is_steady = False
+
+    def _end_exchange(self, mode: ExchangeMode) -> None:
+        """Let ranks that come back get what there is now; give it to those that wait. One-sided."""
+        if (returning := mode.vector.returning) is not None:
+            returning.is_steady = True
+            if returning.is_awaited:
+                returning.merged(mode.vector.step)
+
+
+def _received(mode: ExchangeMode) -> dict[str, Array] | None:
+    """What another rank has given by name, as this one has come back. None: all others have closed the vector."""
+    if mode.vector.given is None:
+        return None
+    (_, *values), facts = mode.vector.given
+    return dict(zip(facts["names"], values, strict=True))
