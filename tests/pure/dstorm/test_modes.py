@@ -133,14 +133,14 @@ MUTANTS = {
     "waits_for_the_done": (
         (*SSP, *BSP),
         (InEdge, "is_seen_at", ("self.step >= step or self.done:", "self.step >= step:"),
-         ("return self.step >= step or self.done", "return self.step >= step")),
+         ("return self.done", "return False")),
     ),
     "sends_to_the_done": (ACKNOWLEDGED, (Outbox, "_may_send", ("return edge.done or ", "return "))),
     "accepts_the_next_step": (
-        BSP, (Inbox, "_find_step", ("seen.step == self._step", "seen.step <= self._step + 1"))
+        BSP, (Inbox, "_find_step", ("seen.step == step", "seen.step <= step + 1"))
     ),
     "accepts_the_last_step": (
-        BSP, (Inbox, "_find_step", (">= self._step", ">= self._step - 1"), ("== self._step", "<= self._step"))
+        BSP, (Inbox, "_find_step", (">= step", ">= step - 1"), ("== step", "<= step"))
     ),
     "ssp_lets_one_more_behind": (
         SSP, (Consistency, "awaited_step", ("step - self.staleness", "step - self.staleness - 1"))
