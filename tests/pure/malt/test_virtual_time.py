@@ -45,9 +45,9 @@ def test_bsp_waits_for_the_slowest():
         return malt.clock() - at, v.array[0]
 
     (first, end), (second, other_end) = timed(work, 2, network)
-    # A message: the header of an acknowledgement that it may carry, its own and the payload in one Put, 4 s, with the
-    # latency there. It is merged where it is: its flush, and its acknowledgement, wait for the next scatter.
-    assert first == (10 + 5, 0.5) and end == 10 + 5
+    # A message: its header, which may hold an acknowledgement, too, and the payload in one Put, 3 s, with the latency
+    # there. It is merged where it is: its flush, and its acknowledgement, wait for the next scatter.
+    assert first == (10 + 4, 0.5) and end == 10 + 4
     assert second == (0.0, 0.5) and other_end == 10
     begun_s = network.totals.time_s - end
     assert network.totals.waited_s == (begun_s + end, begun_s + other_end - 10)
