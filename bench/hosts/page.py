@@ -55,8 +55,8 @@ Two ranks on two hosts. One run, medians:
 
 A rank, its threads and the network of its host share a core. So a gather that copies 4 MB keeps the network waiting: of
 eleven runs messages under notify-ack came at 0.85 to 1.16 of the rate of raw Puts with Open MPI, and at 0.65 to 0.98
-with MPICH. An exchange of 40 B took 4.5 to 5.8 times an Allreduce with Open MPI in six, and 2.9 to 3.5 times with
-MPICH.
+with MPICH. An exchange of 40 B took 9 to 11 times an Allreduce with Open MPI in six, and 5 to 7 times with MPICH: it is
+a hundred calls of Python.
 """
 _MESSAGES = (
     ("40 B under bsp, scatter and gather; a blocking Allreduce", "small", "bsp", "Allreduce"),
