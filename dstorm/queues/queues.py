@@ -265,6 +265,7 @@ class Queues(Closing):
         if self._make_way in self.transport.duties:
             self.transport.duties.remove(self._make_way)
         peers, far = self.outbox.edges.keys() | self.inbox.edges.keys(), self._far
+        self._unflushed.drop_owed()
         if far and (carrier := self.transport.carrier) is not None:
             carrier.later(lambda: self._leave_later(far), far)
         self.outbox.leave_later(self.step)

@@ -55,8 +55,10 @@ class Unflushed:
         """How often something was left. A flush that began before the last time has not completed that."""
         self._flushing = 0
         """The same, when the carrier's flush began."""
+        self._using = threading.RLock()
+        """Held by a thread of the program while it puts or flushes: another one may be in a collective call."""
         self._changing = threading.Lock()
-        """Held while `_peers` changes, never in a call of MPI."""
+        """Held while `_peers` changes, never in a call of MPI: the carrier need not wait for these threads."""
         self._has_changed = False
         """Whether something was left since the carrier looked last."""
         self._is_watched = False
@@ -76,8 +78,9 @@ class Unflushed:
 
     def leave(self, peers: Iterable[int]) -> None:
         """Leave the Puts of a scatter to `peers`, which have started; behind them goes what is owed. One-sided."""
-        owed = self._put_owed()
-        self._note({*peers, *owed}, messages=True, acknowledgements=bool(owed))
+        with self._using:
+            owed = self._put_owed()
+            self._note({*peers, *owed}, messages=True, acknowledgements=bool(owed))
 
     def _note(self, peers: Collection[int], messages: bool, acknowledgements: bool) -> None:
         """Note that Puts to `peers` have started, and of what. One-sided: without a carrier they are flushed."""
@@ -95,14 +98,14 @@ class Unflushed:
 
     def complete(self, peers: Iterable[int] = ()) -> None:
         """Return when all Puts to `peers`, and all that were left, are complete. One-sided."""
-        peers = self._peers.union(peers)
-        if not peers:
-            return
-        start = self._clock()
-        self._window.flush(sorted(peers))
-        self._took_s = max(self._clock() - start, _KEPT * self._took_s)
-        with self._changing:
-            self._forget()
+        with self._using:
+            peers = self._peers.union(peers)
+            if peers:
+                start = self._clock()
+                self._window.flush(sorted(peers))
+                self._took_s = max(self._clock() - start, _KEPT * self._took_s)
+                with self._changing:
+                    self._forget()
 
     def before_wait(self) -> None:
         """Complete what was left, where that is quick: some MPI libraries begin a round trip in the flush. One-sided.
@@ -114,21 +117,29 @@ class Unflushed:
 
     def acknowledge(self, edges: Sequence[InEdge], step: int) -> None:
         """Acknowledge to the peers of `edges`, on other hosts, what was taken from them, or owe it. One-sided."""
-        for edge in edges:
-            self._owed[edge.peer] = edge, step
-            edge.acknowledged = edge.ring.taken
-        if not self.owing.issuperset(self._owed):
-            self.put_owed()
+        with self._using:
+            for edge in edges:
+                self._owed[edge.peer] = edge, step
+                edge.acknowledged = edge.ring.taken
+            if not self.owing.issuperset(self._owed):
+                self.put_owed()
 
     def take_owed(self, peer: int) -> int:
         """The message of `peer` whose acknowledgement is owed, and goes with a message to it; 0: none. Local."""
-        edge, _ = self._owed.pop(peer, (None, 0))
+        with self._using:
+            edge, _ = self._owed.pop(peer, (None, 0))
         return 0 if edge is None else edge.acknowledged
 
     def put_owed(self) -> None:
         """Start to put the acknowledgements that are owed. One-sided."""
-        if owed := self._put_owed():
-            self._note(owed, messages=False, acknowledgements=True)
+        with self._using:
+            if owed := self._put_owed():
+                self._note(owed, messages=False, acknowledgements=True)
+
+    def drop_owed(self) -> None:
+        """Owe nothing any more: this rank closes, and says so in the same memory. Local."""
+        with self._using:
+            self._owed = {}
 
     def _put_owed(self) -> Collection[int]:
         if self._owed and self._has_acknowledgements:

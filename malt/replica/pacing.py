@@ -134,6 +134,7 @@ def traffic(transport: Transport, vectors: Sequence[Vector]) -> Callable[[], tup
     own = hosts[transport.rank]
 
     def counted() -> tuple[int, int]:
+        """Those handed over, and those superseded. Local."""
         edges = [edge for one in vectors for peer, edge in one.statistics().peers.items() if hosts[peer] != own]
         return sum(edge.sent for edge in edges), sum(edge.superseded for edge in edges)
 

@@ -109,6 +109,7 @@ class Replica(FinishOnExit):
         """The name in messages."""
 
         def check() -> tuple[tuple[Parameters, Plan], Mapping[str, Any]]:
+            """What this rank's arguments give, and those that are the same on all ranks. Local."""
             check_name(name)
             parameters, mesh = Parameters(params, set), session_graph(world, graph)
             plan, same = checked(

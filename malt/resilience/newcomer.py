@@ -38,15 +38,19 @@ class Awaited:
     def __init__(self, transport: SurvivingTransport, entry: dict[str, Any]) -> None:
         self._transport, self.entry = transport, entry
 
-    def leave(self) -> None: ...
+    def leave(self) -> None:
+        """Nothing. Local."""
 
-    def disown(self, disowned: bool) -> None: ...
+    def disown(self, disowned: bool) -> None:
+        """Nothing. Local."""
 
     def free(self) -> None:
+        """Give the memory of the vector back. Local."""
         self._transport.give_back(self.entry["place"], self.entry["nbytes"])
         self.entry["is_kept"] = False
 
     def statistics(self) -> Statistics:
+        """Zeros. Local."""
         return Statistics()
 
 

@@ -74,6 +74,7 @@ def leave_on_failure(depart: Callable[[], object]) -> None:
     global _abort
 
     def abort(status: int) -> None:
+        """Tell the other ranks, and end this process. Local."""
         depart()
         leave(status)
 
@@ -150,6 +151,7 @@ def end_job(why: str) -> None:
 
 def _after(hook: Callable[..., Any]) -> Callable[..., Any]:
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """Call the hook, then end. Local."""
         try:
             hook(kind, error, trace)
         finally:  # the job must end even if the hook is the program's own and fails, or stderr is closed

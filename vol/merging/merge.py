@@ -93,13 +93,9 @@ class Blend(NamedTuple):
 
     def _short(self, dtype: np.dtype[Any]) -> Array:
         """The result, of a few plain terms, as a new array."""
-        first, second, *others = [values for _, values in self.terms]
-        total: Array = np.add(first, second, dtype=dtype)
-        for values in others:
-            np.add(total, values, total)
-        if self.divisor is not None:
-            divide, operand = _division(self.divisor, total.dtype)
-            divide(total, operand, total)
+        total = np.empty(self.terms[0][1].size, dtype)
+        self._add(_ALL, total)
+        self._divide(total, total)
         return total
 
     def _store(self, target: Array, before: Before | None) -> None:

@@ -241,6 +241,24 @@ def test_an_old_acknowledgement_does_not_hide_that_its_rank_has_closed(seed):
     closing(seed)
 
 
+def test_an_acknowledgement_that_is_owed_does_not_hide_that_its_rank_has_closed(monkeypatch):
+    def live(rank, queues, transport):
+        send(queues, [1 - rank], 1, payload(rank, 1))
+        gathered(queues, [1 - rank], 1)
+        if rank == 1:
+            queues.close()
+            transport._group.switch(1, 1.0)  # the carrier says so
+        transport.barrier()
+        if rank == 0:
+            queues.outbox.note_acknowledgement(queues.outbox.edges[1])
+            return queues.outbox.edges[1].done
+        return True
+
+    assert all(run(live))
+    monkeypatch.setattr(Unflushed, "drop_owed", lambda self: None)
+    assert not all(run(live))
+
+
 @pytest.fixture
 def acknowledging():
     """What leaves Puts, with a carrier that never calls it; what it puts and flushes; what makes an edge."""
@@ -278,6 +296,8 @@ def test_the_newest_acknowledgement_goes_behind_the_next_messages_and_none_after
     unflushed.drain("barrier")
     assert log[1:] == [[3, 9], (9, 3), [9]]
     unflushed.acknowledge([edge(9, 4)], 4)
+    unflushed.drop_owed()
+    unflushed.drain("barrier")
     unflushed.close()
     assert log[4:] == []
 
@@ -293,6 +313,30 @@ def test_what_is_left_while_the_carrier_flushes_is_not_forgotten(acknowledging):
     assert unflushed.has_messages
     unflushed.complete()
     assert log == [(1, 1), [1, 2]] and not unflushed.has_messages
+
+
+def test_what_one_thread_leaves_while_another_one_flushes_is_not_forgotten(acknowledging):
+    """One is in a collective call, and the other one scatters."""
+    unflushed, log, edge = acknowledging
+    is_flushing, may_end = threading.Event(), threading.Event()
+
+    def flush(peers):
+        is_flushing.set()
+        assert may_end.wait(10)
+        log.append(list(peers))
+
+    unflushed.acknowledge([edge(1, 1)], 1)
+    unflushed._window.flush = flush
+    drains = threading.Thread(target=unflushed.drain, args=["barrier"])
+    leaves = threading.Thread(target=unflushed.leave, args=[[2]])
+    drains.start()
+    assert is_flushing.wait(10)
+    leaves.start()
+    leaves.join(0.2)
+    may_end.set()
+    drains.join()
+    leaves.join()
+    assert log == [(1, 1), [1]] and unflushed.has_messages
 
 
 def test_ranks_begin_with_the_rank_after_their_own():
