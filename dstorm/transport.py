@@ -103,6 +103,10 @@ class Carrier(Protocol):
     moved_at: float
     """When something that it carries arrived last, by the clock of the transport."""
 
+    @property
+    def calling(self) -> AbstractContextManager[Any]:
+        """What is held while it makes one-sided calls: who holds it keeps it from them."""
+
     def add(self, load: Load) -> None:
         """Carry `load` from now on, until `remove`. Local."""
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 import threading
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Protocol
 
 import numpy as np
@@ -171,10 +171,12 @@ class SurvivingTransport(BarrierTransport):
         with self._as_one("window"):
             return self._made(nbytes)
 
-    def _as_one(self, what: str) -> AbstractContextManager[None]:
-        """A collective call of several barriers, between two of which no rank is admitted. Local."""
+    @contextmanager
+    def _as_one(self, what: str) -> Iterator[None]:
+        """A collective call of several barriers, between two of which no rank is admitted. One-sided."""
         self._check_admitted(what)
-        return self._barrier.calling(what) if self.returns is not None else nullcontext()
+        with self._barrier.calling(what) if self.returns is not None else nullcontext(), self._entering(what):
+            yield
 
     def _check_admitted(self, what: str) -> None:
         """Refused: this rank has come back, and is not admitted yet. One-sided: else it opens no more for now."""
@@ -251,7 +253,8 @@ class SurvivingTransport(BarrierTransport):
     ) -> bool:  # fmt: skip
         """As `Transport.barrier`. Collective."""
         self._check_admitted(what)
-        lost = self._barrier.enter(what, patience_s, final)
+        with self._entering(what, patience_s) as patience_s:
+            lost = self._barrier.enter(what, patience_s, final)
         self._report(lost if final else None)
         return True
 

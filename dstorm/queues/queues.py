@@ -13,6 +13,7 @@ from dstorm.errors import ClosedError
 from dstorm.queues.closing import Closing
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
+from dstorm.queues.neighbours import of_other_hosts
 from dstorm.queues.receiving.message import Message
 from dstorm.queues.receiving.receiver import Inbox
 from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
@@ -54,6 +55,7 @@ class Queues(Closing):
             self.outbox.edges[peer].back = self.inbox.edges[peer].headers
         self.step = 0
         """The step of the last send."""
+        self._is_freed = False
         self._former: list[EdgeStatistics] = []
         """The totals of edges with former incarnations of ranks that have come back."""
         if consistency.lockstep and transport.view.can_change:
@@ -248,18 +250,13 @@ class Queues(Closing):
 
     def _sent(self, edge: OutEdge) -> EdgeStatistics:
         """What was sent along an edge. After close all that waits will leave, and counts as if it had."""
-        if not edge.is_far or self.outbox.outgoing is None:
-            return EdgeStatistics(sent=edge.ring.count, bytes_sent=edge.bytes_sent, waited_s=edge.waited_s)
-        sent, superseded, left, waits = self.outbox.outgoing.sent(edge.peer)
+        sent, superseded, left, waits = self.outbox.sent(edge.peer)
         nbytes = left + waits if self.closed else left
         return EdgeStatistics(sent=sent, bytes_sent=nbytes, waited_s=edge.waited_s, superseded=superseded)
 
     def left(self, peer: int) -> tuple[int, int]:
         """The messages to an out-neighbour that have left this rank, and their bytes. Local."""
-        edge, outgoing = self.outbox.edges[peer], self.outbox.outgoing
-        if outgoing is not None and edge.is_far:
-            return outgoing.left(peer)
-        return edge.ring.count, edge.bytes_sent
+        return self.outbox.left(peer)
 
     def _leave(self) -> None:
         if self._make_way in self.transport.duties:
@@ -273,7 +270,9 @@ class Queues(Closing):
         self.transport.closed()
 
     def _leave_later(self, far: Collection[int]) -> None:
-        """As `_leave_to`, by the carrier."""
+        """As `_leave_to`, by the carrier; nothing where all that wait for it have failed, and the window is freed."""
+        if self._is_freed:
+            return
         self._unflushed.close()  # a header that says less must not arrive later
         self._leave_to(far)
 
@@ -287,14 +286,16 @@ class Queues(Closing):
     @property
     def _far(self) -> set[int]:
         """The neighbours on other hosts, where a carrier sends to them."""
-        hosts, here = self.transport.hosts, self.transport.rank
-        peers = {*self.layout.out(here), *self.layout.into(here)} if self.transport.carrier is not None else ()
-        return {peer for peer in peers if hosts[peer] != hosts[here]}
+        if self.transport.carrier is None:
+            return set()
+        here = self.transport.rank
+        return set(of_other_hosts(self.transport, {*self.layout.out(here), *self.layout.into(here)}))
 
     def free(self) -> None:
         """As `Closing.free`. Collective. ClosedError: not all ranks have closed."""
         if not self.closed:
             raise ClosedError("queues are freed only after all ranks have closed them")
+        self._is_freed = True
         for load in (self.outbox.outgoing, self._unflushed):
             if load is not None and self.transport.carrier is not None:
                 self.transport.carrier.remove(load)

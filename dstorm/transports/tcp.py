@@ -12,7 +12,11 @@ from dstorm.transports.links.arbiter import Arbiter, nbytes
 from dstorm.transports.links.links import Links
 from dstorm.transports.mapped import SpanningWindow
 from dstorm.transports.shm import SharedMemory
+from dstorm.transports.transfer import TransferThread
 from dstorm.view import Change, Member
+
+_STOP_S = 1.0
+"""How long to wait for the end of the transfer thread. It may be in a flush to a rank that is stopped."""
 
 
 def host_name() -> str:
@@ -75,6 +79,7 @@ class LinkedTransport(SurvivingTransport):
         if self.rejoining is not None:
             self.rejoining.propose = arbiter.propose
         links.takes_part = self._takes_part
+        self.carrier = self._transfer = TransferThread(self, deadline_s)
         arbiter.share(self._slice(nbytes(self.size)), place.local_peers)
 
         def part(change: Change) -> None:
@@ -105,8 +110,14 @@ class LinkedTransport(SurvivingTransport):
         """As `Arbiter.was_cut_off`. Local."""
         return self._arbiter.was_cut_off(rank)
 
+    def set_deadline(self, deadline_s: float) -> None:
+        """As `Transport.set_deadline`. Local."""
+        super().set_deadline(deadline_s)
+        self._transfer.waiting.deadline_s = deadline_s
+
     def close(self) -> None:
         """As `Links.close`. Local."""
+        self._transfer.stop(_STOP_S)
         self._links.close()
 
 

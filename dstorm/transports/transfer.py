@@ -2,7 +2,7 @@
 
 It goes in rounds. In a round each outgoing buffer puts a message for each peer. Then come errands, and one flush for
 each window: the round trips of all vectors and peers overlap. MPI lets threads call it at the same time only at
-level MULTIPLE; below that there is no such thread, and scatters wait.
+level MULTIPLE; below that there is no such thread, and scatters wait. Links between hosts let any thread call them.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ class TransferThread(Rounds):
         due_at = min((load.due_at for load in self._loads), default=math.inf)
         return None if due_at == math.inf else max(0.0, due_at - self._clock())
 
-    def stop(self) -> None:
-        """Return once the thread makes no more calls. Local."""
+    def stop(self, longest_s: float | None = None) -> None:
+        """Return once the thread makes no more calls, or after `longest_s` seconds. Local."""
         self._is_stopping = True
         self._awake.set()
-        self._thread.join()
+        self._thread.join(longest_s)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from dstorm import interruption
@@ -27,6 +27,8 @@ class BarrierTransport(Training):
     duties: list[Callable[[], object]]
     carrier: Carrier | None = None
     returns: Any = None
+    clock: Callable[[], float]
+    _is_entering = 0
 
     def attend(self) -> None:
         """As `Transport.attend`. One-sided."""
@@ -45,7 +47,19 @@ class BarrierTransport(Training):
     @property
     def meetings(self) -> int:
         """As `Transport.meetings`. Local."""
-        return self._barrier.next_number - 1
+        return self._barrier.next_number - 1 + self._is_entering
+
+    @contextmanager
+    def _entering(self, what: str, patience_s: float | None = None) -> Iterator[float | None]:
+        """Wait until what this rank has scattered has arrived; yield what is left of its patience. One-sided."""
+        before, start = self._is_entering, self.clock()
+        self._is_entering = 1
+        try:
+            if self.carrier is not None:
+                self.carrier.drain(self._barrier.calls.name(what), patience_s)
+            yield None if patience_s is None else max(0.0, patience_s - (self.clock() - start))
+        finally:
+            self._is_entering = before
 
     def heartbeat(self) -> None:
         """As `Transport.heartbeat`. One-sided."""

@@ -11,6 +11,7 @@ from dstorm.header import DONE, WHOLE, Header, Watched
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.headstart import HeadStart
 from dstorm.queues.layout import Layout
+from dstorm.queues.neighbours import of_other_hosts
 from dstorm.queues.receiving.inedge import InEdge
 from dstorm.queues.receiving.message import Message, made
 from dstorm.queues.ring import ReceiveRing, SlotState
@@ -40,8 +41,7 @@ class Inbox:
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.into(rank)}
         self._sync, self._clock = window.sync, transport.clock
-        hosts = transport.hosts
-        self._far = frozenset(peer for peer in self.edges if consistency.acknowledges and hosts[peer] != hosts[rank])
+        self._far = frozenset(of_other_hosts(transport, self.edges) if consistency.acknowledges else ())
         """The in-neighbours on other hosts that this rank acknowledges messages to."""
         self._flush_near = window.prepared_flush([peer for peer in self.edges if peer not in self._far])
         local_peers = [edge for peer, edge in self.edges.items() if peer in transport.local_peers]

@@ -12,7 +12,7 @@ from dstorm import header
 from dstorm.header import BLANK, Header, Watched
 from dstorm.queues.ring import SendRing
 from dstorm.queues.waiting import Awaited
-from dstorm.transport import Bytes, Put
+from dstorm.transport import Bytes, Put, Window
 
 
 class OutgoingMessage(NamedTuple):
@@ -36,6 +36,7 @@ _NONE = OutgoingMessage(-1, np.empty(0, np.uint8), None, 0)
 class OutEdge(Awaited):
     """The edge to one peer, and the peer's queue for it. `step`: the peer's step when it last acknowledged."""
 
+    window: Window
     ring: SendRing
     slots: list[int]
     """Offsets of the headers of the slots in the peer's memory."""
@@ -58,5 +59,13 @@ class OutEdge(Awaited):
     heard: Header = BLANK
     """The acknowledgement that was noted last."""
     bytes_sent: int = 0
-    is_far: bool = False
-    """Whether its messages leave by way of the outgoing buffer, which then writes its headers and its counts."""
+
+    def put_payload(self) -> None:
+        """Start to write the payload of its message into its slot. One-sided."""
+        message, offset = self.message, self.slots[self.slot] + header.NBYTES
+        if message is self.lasting:
+            self.put_lasting[self.slot]()
+        elif message.nbytes:
+            self.window.put(message.body, self.peer, offset)
+            if message.tail is not None:
+                self.window.put(message.tail, self.peer, offset + message.body.nbytes)

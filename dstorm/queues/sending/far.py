@@ -1,9 +1,8 @@
-"""Messages that leave for other hosts while their scatter waits, in as few round trips as the window allows.
+"""Messages that cross to other hosts while their scatter waits, in as few round trips as the window allows.
 
-Where receivers acknowledge (bsp, notify-ack), nobody reads the slot of the next message, and it needs no mark. A short
+Receivers acknowledge (bsp, notify-ack), so nobody reads the slot of the next message, and it needs no mark. A short
 message is compact (dstorm/header.py): one Put and one flush. A longer one takes a flush more, between its payload and
-its header, as MPI promises no order of Puts. Where the window keeps order, all Puts of a message share one flush, also
-the mark that asp and ssp need.
+its header, as MPI promises no order of Puts. Where the window keeps order, all Puts of a message share one flush.
 
 A message starts when all that was put to its peer before is complete. Else a receiver might see its step first, take it
 that the peer has no message for an earlier step, and go on without it. The payload of a long message may start before:
@@ -16,14 +15,15 @@ Ranks begin with the rank after their own. Else all would send to the lowest ran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from dstorm import header
-from dstorm.header import COMPACT_NBYTES, WHOLE, WRITING, Header
+from dstorm.header import COMPACT_NBYTES, WHOLE, Header
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
+from dstorm.queues.sending.unsent import Join
 from dstorm.queues.unflushed import Unflushed
 from dstorm.transport import Put, Window
 
@@ -57,31 +57,27 @@ class CompactWriter:
 
 
 class FarEdges:
-    """The edges from this rank to ranks of other hosts, without an outgoing buffer. Its constructor is Local.
+    """The edges from this rank to ranks of other hosts, which acknowledge. Its constructor is Local.
 
-    `put_payload`: starts to write the payload of an edge's message. `unflushed`: what is left to the next flush.
+    `unflushed`: what is left to the next flush.
     """
 
     def __init__(
-        self, window: Window, edges: Collection[OutEdge], capacity: int, consistency: Consistency,
-        put_payload: Callable[[OutEdge], None], unflushed: Unflushed,
+        self, window: Window, edges: Collection[OutEdge], capacity: int, consistency: Consistency, unflushed: Unflushed
     ) -> None:  # fmt: skip
         self.edges = {edge.peer: edge for edge in edges}
-        self._window, self._put_payload, self._unflushed = window, put_payload, unflushed
+        self._window, self._unflushed = window, unflushed
         self._lockstep = consistency.lockstep
         places = [(edge.peer, slot, offset) for edge in edges for slot, offset in enumerate(edge.slots)]
         self._compact: dict[tuple[int, int], CompactWriter] = {}
         if not window.keeps_order:
             self._compact = {(peer, slot): CompactWriter(window, peer, at, capacity) for peer, slot, at in places}
-        marked = [] if consistency.acknowledges else places
-        self._marks = {(peer, slot): self._mark(peer, at) for peer, slot, at in marked}
-        """What marks slots before they are written to, where their receiver may read them."""
         self._ahead: set[int] = set()
         """The peers in whose slots the payload is complete already."""
 
-    def _mark(self, peer: int, offset: int) -> header.Write:
-        """What marks a slot. It has a cell of its own, as the header follows before a flush."""
-        return header.writer(lambda cell: self._window.prepared(cell, peer, offset))
+    def nbytes(self, whole: int) -> int:
+        """The bytes that leave of a payload of `whole` bytes. Local."""
+        return whole
 
     def forget(self) -> None:
         """End a scatter that has failed in its wait: what it has written ahead does not count. Local."""
@@ -91,13 +87,16 @@ class FarEdges:
         """Write payloads into slots that are free, while a scatter must not publish them yet. One-sided."""
         long = [edge for edge in edges if edge.peer in self.edges and not self._is_compact(edge)]
         for edge in long:
-            self._put_payload(edge)
+            edge.put_payload()
         if long:
             self._unflushed.complete([edge.peer for edge in long])
         self._ahead = {edge.peer for edge in long}
 
-    def start(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
-        """Start to write the messages of `edges`: their Puts up to the first flush. One-sided. TransferFailed."""
+    def post(self, edges: Sequence[OutEdge], step: int, weight: float, share: float, join: Join) -> None:
+        """Start to write the messages of `edges`: their Puts up to the first flush. One-sided. TransferFailed.
+
+        `join` is not used: none of them waits for another one.
+        """
         self._unflushed.check()
         if self._unflushed.has_messages and not (edges and all(map(self._may_overlap, edges))):
             self._unflushed.complete()
@@ -106,12 +105,10 @@ class FarEdges:
                 writer, taken = self._compact[edge.peer, edge.slot], self._unflushed.take_owed(edge.peer)
                 writer.write(edge.message, edge.ring.sent + 1, step, weight, share, taken)
                 continue
-            if self._marks:
-                self._marks[edge.peer, edge.slot](edge.ring.sent + 1, step, WRITING)
             if edge.peer not in self._ahead:
-                self._put_payload(edge)
+                edge.put_payload()
 
-    def finish(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
+    def publish(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
         """Publish the messages of `edges`, and the step to all others. One-sided."""
         long = [edge for edge in edges if not self._is_compact(edge)]
         if not self._window.keeps_order and (late := [edge.peer for edge in long if edge.peer not in self._ahead]):

@@ -2,8 +2,9 @@
 
 A flush takes a round trip there. So under asp and ssp a scatter copies its message into this buffer, and returns. The
 carrier of the transport (dstorm/transports/transfer.py) sends one message to each peer at a time, in one round trip:
-its payload, its header, and a flush for both. The slot is not marked before. The header holds a check of the payload
-instead (`dstorm.header`), by which a receiver knows whether what it has copied is whole.
+its payload, its header, and a flush for both. The header holds a check of the payload (`dstorm.header`), by which a
+receiver knows whether what it has copied is whole. Where the window keeps order, a mark of the slot comes first
+instead, as inside a host.
 
 A message that waits is the scatter's. Until its payload is put it may be joined with the next one. `leaving` is the
 carrier's. `waiting`, `sealed` and `tells` change under the lock, which is never held in a call of MPI, a copy or a
@@ -17,13 +18,14 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from dstorm import header
-from dstorm.header import WHOLE
+from dstorm.header import WHOLE, WRITING
 from dstorm.queues.sending.edge import OutEdge
 from dstorm.queues.sending.track import Track
 from dstorm.queues.sending.unsent import Join, Shortening, Unsent
@@ -35,28 +37,37 @@ from dstorm.transport import Bytes, Carrier, Put, Window
 class Outgoing:
     """The outgoing buffer of one vector on one rank. Its constructor is Local.
 
-    `edges`: those to ranks of other hosts. `waiting`: how `drain` waits.
+    `edges`: those to ranks of other hosts, by rank. `waiting`: how `drain` waits.
     """
 
     window: Window
-    edges: Iterable[OutEdge]
+    edges: Mapping[int, OutEdge]
     carrier: Carrier
     waiting: Waiting
     due_at: float = math.inf
     """As `Load.due_at`."""
     tracks: dict[int, Track] = field(init=False)
+    _marks: dict[tuple[int, int], header.Write] = field(init=False)
+    """What marks the slots, by peer and slot, each with a cell of its own; none where headers hold a check."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     shortening: Shortening | None = None
     """What all payloads become as they leave. What waits is whole, so that it can be joined, and is never shortened for
     nothing."""
     _prepared: tuple[Bytes, Bytes, int] | None = None
-    """A payload of the flush under way, as peers may share it; what it was shortened to, and the check of that."""
+    """A payload of the flush under way, as peers may share it; what it was shortened to; the state of its header."""
     _moving: list[int] = field(default_factory=list)
     """The peers of the flush under way."""
 
     def __post_init__(self) -> None:
-        self.tracks = {edge.peer: Track(edge) for edge in self.edges}
+        self.tracks = {peer: Track(edge) for peer, edge in self.edges.items()}
+        marked = self.edges.values() if self.window.keeps_order else ()
+        self._marks = {
+            (edge.peer, slot): self._mark(edge.peer, at) for edge in marked for slot, at in enumerate(edge.slots)
+        }
         self.carrier.add(self)
+
+    def _mark(self, peer: int, offset: int) -> header.Write:
+        return header.writer(lambda cell: self.window.prepared(cell, peer, offset))
 
     # -- what a scatter does ----------------------------------------------------------------------------------
 
@@ -78,6 +89,11 @@ class Outgoing:
                     pass
         finally:  # also where a signal handler raises within
             self.carrier.wake()
+
+    def publish(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
+        """Publish `step` alone to the peers but those of `edges`, whose messages say it. Local. TransferFailed."""
+        if len(edges) < len(self.edges):
+            self.tell(self.edges.keys() - {edge.peer for edge in edges}, step)
 
     def _add(self, track: Track, new: Unsent, join: Join) -> bool:
         """Let a message wait; return whether it does: not where one that it was joined with has begun to leave."""
@@ -124,7 +140,16 @@ class Outgoing:
         """The messages to a peer that have left, and their bytes. Local."""
         with self._lock:
             edge = self.tracks[peer].edge
-            return edge.ring.sent, edge.bytes_sent
+            return edge.ring.count, edge.bytes_sent
+
+    @contextmanager
+    def dropping(self, peer: int) -> Iterator[None]:
+        """Let the edge to `peer` begin anew in the block: what waits was for a former incarnation, and is dropped.
+        Local; it waits for the end of a round.
+        """
+        with self.carrier.calling, self._lock:
+            self.tracks[peer].drop()
+            yield
 
     def drain(self, what: str, timeout_s: float | None = None) -> None:
         """As `Load.drain`. One-sided. DeadlinePassed, TransferFailed."""
@@ -180,20 +205,23 @@ class Outgoing:
         """Put the message that leaves, shortened where it is to be. The caller does not hold the lock."""
         edge, whole = track.edge, track.leaving
         assert whole is not None
-        one, check = self._ready(whole)
+        one, state = self._ready(whole)
         track.leaving, slot = one, edge.ring.next_slot
+        if self._marks:
+            self._marks[edge.peer, slot](edge.ring.sent + 1, one.step, WRITING)
         self.window.put(one.payload, edge.peer, edge.slots[slot] + header.NBYTES)
-        state, nbytes = header.checked(check), one.payload.nbytes
+        nbytes = one.payload.nbytes
         edge.headers[slot](edge.ring.sent + 1, one.step, state, one.encoding, nbytes, one.weight, one.share)
 
     def _ready(self, one: Unsent) -> tuple[Unsent, int]:
-        """A message as it leaves, and the check of its payload."""
+        """A message as it leaves, and the state that its header has, with the check of its payload."""
         if self._prepared is None or self._prepared[0] is not one.payload:
             payload = one.payload if self.shortening is None else self.shortening.function(one.payload)
-            self._prepared = one.payload, payload, header.payload_check(payload)
-        _, payload, check = self._prepared
+            state = WHOLE if self.window.keeps_order else header.checked(header.payload_check(payload))
+            self._prepared = one.payload, payload, state
+        _, payload, state = self._prepared
         encoding = one.encoding if self.shortening is None else self.shortening.encoding
-        return one._replace(payload=payload, encoding=encoding), check
+        return one._replace(payload=payload, encoding=encoding), state
 
     def flush(self) -> None:
         """As `Load.flush`. One-sided."""

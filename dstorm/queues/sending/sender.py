@@ -1,26 +1,26 @@
 """The sending end: it writes into the queue of each out-neighbour.
 
-One scatter takes three flushes, which all its peers share: mark, payload, publish. Where receivers acknowledge, nobody
-reads the slot that is written, so it needs no mark. Messages to other hosts go into the outgoing buffer, where there is
-one (dstorm/queues/sending/outgoing.py), or cross in fewer flushes while the scatter waits
-(dstorm/queues/sending/far.py).
+A message to a rank of this host is there when the scatter returns (dstorm/queues/sending/near.py). To another host it
+goes in fewer flushes: where receivers acknowledge, while the scatter waits (dstorm/queues/sending/far.py), else by way
+of the outgoing buffer (dstorm/queues/sending/outgoing.py). Where no thread may carry that, all edges are near.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Mapping
 
 from dstorm import header
 from dstorm.errors import PeerLost, TransferFailed
-from dstorm.header import DONE, WHOLE, WRITING, Header, Watched
+from dstorm.header import DONE, WHOLE, Header, Watched
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
+from dstorm.queues.neighbours import of_other_hosts
 from dstorm.queues.ring import SendRing
 from dstorm.queues.sending.edge import NO_SLOT, OutEdge, OutgoingMessage
 from dstorm.queues.sending.far import FarEdges
+from dstorm.queues.sending.near import NearEdges
 from dstorm.queues.sending.outgoing import Outgoing
 from dstorm.queues.sending.unsent import Join
 from dstorm.queues.unflushed import Unflushed
@@ -36,23 +36,29 @@ class Outbox:
         unflushed: Unflushed,
     ) -> None:  # fmt: skip
         self._transport, self._window, self._waiting = transport, window, waiting
-        self._consistency, self._acknowledged = consistency, consistency.acknowledges
-        self._in_flight = consistency.unacknowledged(layout.depth) if consistency.acknowledges else sys.maxsize
+        acknowledged = consistency.acknowledges
+        self._in_flight = consistency.unacknowledged(layout.depth) if acknowledged else sys.maxsize
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.out(rank)}
-        self.outgoing = self._buffer()
-        self._at_once = {peer: edge for peer, edge in self.edges.items() if not edge.is_far}
-        """The edges that are written while a scatter waits."""
-        self.far = self._make_far(layout.capacity, unflushed)
-        """Those to other hosts among them that need fewer stages."""
-        self._near = {peer: edge for peer, edge in self._at_once.items() if peer not in self.far.edges}
-        """Those that are written in stages which all of them share."""
-        self._flush_all = window.prepared_flush(list(self._near))
+        far = self._in_turn(self.edges[peer] for peer in of_other_hosts(transport, self.edges))
+        self.outgoing: Outgoing | None = None
+        """The outgoing buffer; None where there is none."""
+        self.crossing: FarEdges | None = None
+        """The edges to other hosts whose messages cross while a scatter waits; None where there are none."""
+        if far and acknowledged:
+            self.crossing = FarEdges(window, far, layout.capacity, consistency, unflushed)
+        elif far and transport.carrier is not None:
+            self.outgoing = Outgoing(window, {edge.peer: edge for edge in far}, transport.carrier, waiting)
+        self._far = self.crossing or self.outgoing
+        others = self._far.edges if self._far is not None else ()
+        near = [edge for peer, edge in self.edges.items() if peer not in others]
+        self.near = NearEdges(window, near, marks=not acknowledged)
 
     def _edge(self, layout: Layout, rank: int, peer: int) -> OutEdge:
         slots = layout.slots(rank, peer)
         return OutEdge(
             peer,
+            self._window,
             SendRing(layout.depth),
             slots,
             Watched(self._window.memory.data, layout.acknowledgement(rank, peer)),
@@ -61,25 +67,6 @@ class Outbox:
             heard_at=self._transport.clock(),
             incarnation=self._transport.view.incarnation(peer),
         )
-
-    def _buffer(self) -> Outgoing | None:
-        """The outgoing buffer for ranks of other hosts; None where there is none."""
-        transport, carrier = self._transport, self._transport.carrier
-        if carrier is None or self._acknowledged:
-            return None
-        here = transport.hosts[transport.rank]
-        far = self._in_turn(edge for peer, edge in self.edges.items() if transport.hosts[peer] != here)
-        for edge in far:
-            edge.is_far = True
-        return Outgoing(self._window, far, carrier, self._waiting) if far else None
-
-    def _make_far(self, capacity: int, unflushed: Unflushed) -> FarEdges:
-        """The edges to other hosts that need fewer stages."""
-        hosts, here = self._transport.hosts, self._transport.hosts[self._transport.rank]
-        far: list[OutEdge] = []
-        if self._acknowledged or self._window.keeps_order:
-            far = self._in_turn(edge for peer, edge in self._at_once.items() if hosts[peer] != here)
-        return FarEdges(self._window, far, capacity, self._consistency, self._put_payload, unflushed)
 
     def _in_turn(self, edges: Iterable[OutEdge]) -> list[OutEdge]:
         """`edges` from the rank after this one on."""
@@ -90,8 +77,11 @@ class Outbox:
         return header.writer(lambda cell: self._window.prepared(cell, peer, offset))
 
     def renew(self, peer: int, base: int) -> None:
-        """Begin the edge to `peer` anew, after message number `base`. Local."""
-        if (edge := self.edges.get(peer)) is not None:
+        """Begin the edge to `peer` anew, after message number `base`; drop what waits for it. Local."""
+        if (edge := self.edges.get(peer)) is None:
+            return
+        buffer = self.outgoing if self.outgoing is not None and peer in self.outgoing.edges else None
+        with contextlib.nullcontext() if buffer is None else buffer.dropping(peer):
             edge.ring.begin(base)
             edge.renew(self._transport.clock())
             edge.incarnation = self._transport.view.incarnation(peer)
@@ -116,73 +106,26 @@ class Outbox:
         """As `Queues.send_each`."""
         edges = self._ready(messages, what)
         share = mass / (len(edges) + 1)
-        nbytes = 0
-        if self.outgoing is not None:
-            far, edges = [edge for edge in edges if edge.is_far], [edge for edge in edges if not edge.is_far]
-            nbytes = sum(self.outgoing.nbytes(edge.message.nbytes) for edge in far)
-            self._post(self.outgoing, far, step, weight, share, join)
+        nbytes, far = 0, self._far
+        if far is not None:
+            across = [edge for edge in edges if edge.peer in far.edges]
+            edges = [edge for edge in edges if edge.peer not in far.edges]
+            nbytes = sum(far.nbytes(edge.message.nbytes) for edge in across)
+            far.post(across, step, weight, share, join)
         for edge in edges:
             nbytes += edge.message.nbytes
-        if self.far.edges:
-            self._send_across(edges, step, weight, share)
-        elif self._near:
-            self._send_near(edges, step, weight, share)
+        if self.near.edges:
+            self.near.send(edges, step, weight, share)
+        if far is not None:
+            far.publish(across, step, weight, share)
         self._transport.count_step()
         return nbytes, share
 
-    def _send_across(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
-        """Send to other hosts and to peers of this one, and the step to all of both."""
-        across = [edge for edge in edges if edge.peer in self.far.edges]
-        self.far.start(across, step, weight, share)
-        if self._near:
-            self._send_near([edge for edge in edges if edge.peer in self._near], step, weight, share)
-        self.far.finish(across, step, weight, share)
-
-    def _send_near(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
-        """Send to peers that share the stages, and the step to all of them."""
-        flush = self._flush_all if len(edges) == len(self._near) else partial(self._flush, edges)
-        if not self._acknowledged:
-            for edge in edges:
-                edge.headers[edge.slot](edge.ring.sent + 1, step, WRITING)
-            flush()
-        is_empty = True
-        for edge in edges:
-            message = edge.message
-            if message is edge.lasting:
-                edge.put_lasting[edge.slot]()
-            else:
-                self._put_payload(edge)
-            is_empty = is_empty and not message.nbytes
-        if not is_empty:
-            flush()
-        for edge in edges:
-            message = edge.message
-            edge.ring.sent += 1
-            edge.bytes_sent += message.nbytes
-            edge.headers[edge.slot](edge.ring.sent, step, WHOLE, message.encoding, message.nbytes, weight, share)
-        if len(edges) < len(self._near):
-            self._put_step(step, without=edges)
-        self._flush_all()
-
-    def _post(
-        self, outgoing: Outgoing, far: Sequence[OutEdge], step: int, weight: float, share: float, join: Join
-    ) -> None:  # fmt: skip
-        """Hand the messages of `far` over to the buffer, and the step to other ranks of other hosts."""
-        outgoing.post(far, step, weight, share, join)
-        if len(far) < len(outgoing.tracks):
-            outgoing.tell(outgoing.tracks.keys() - {edge.peer for edge in far}, step)
-
-    def _put_step(self, step: int, without: Sequence[OutEdge]) -> None:
-        """Send the step alone to the peers that get no message."""
-        for edge in self._near.values():
-            if edge not in without:
-                edge.progress(edge.ring.sent, step, WHOLE)
-
     def leave(self, peers: Collection[int], step: int) -> None:
         """Put to `peers` that this rank has closed, at `step`. The caller flushes."""
-        for peer in self._at_once.keys() & peers:
-            edge = self.edges[peer]
-            edge.progress(edge.ring.sent, step, DONE)
+        for edge in (*self.near.edges.values(), *(self.crossing.edges.values() if self.crossing else ())):
+            if edge.peer in peers:
+                edge.progress(edge.ring.sent, step, DONE)
 
     def leave_later(self, step: int) -> None:
         """Say the same to all others, after what waits in the outgoing buffer.
@@ -192,7 +135,7 @@ class Outbox:
         """
         if self.outgoing is not None:
             with contextlib.suppress(TransferFailed):
-                self.outgoing.tell(self.outgoing.tracks, step, DONE)
+                self.outgoing.tell(self.outgoing.edges, step, DONE)
 
     def _ready(self, messages: Iterable[OutgoingMessage], what: str) -> list[OutEdge]:
         """The edges of a scatter, each with its message, once the consistency allows them to send."""
@@ -215,14 +158,15 @@ class Outbox:
             """The edges whose peers must acknowledge more before this rank may send. Local."""
             return [edge for edge in edges if not self._may_send(edge)]
 
-        if self.far.edges and (behind := missing()):
-            self.far.send_ahead([edge for edge in behind if edge.ring.may_send(edge.ring.depth)])
+        if self.crossing is not None and (behind := missing()):
+            self.crossing.send_ahead([edge for edge in behind if edge.ring.may_send(edge.ring.depth)])
         try:
             if self._waiting.until_none(what, missing):
                 self._waiting.check_alive(edges)
                 self._check_slots(edges)
         except BaseException:
-            self.far.forget()
+            if self.crossing is not None:
+                self.crossing.forget()
             raise
         return [edge for edge in edges if not edge.done]
 
@@ -232,20 +176,6 @@ class Outbox:
             meant = edge.incarnation in (None, self._transport.view.incarnation(edge.peer))
             if edge.slot == NO_SLOT or not meant:
                 raise PeerLost(edge.peer, "it failed while this rank waited for it, and has come back")
-
-    def _put_payload(self, edge: OutEdge) -> None:
-        """Start to write the payload of the edge's message."""
-        message, offset = edge.message, edge.slots[edge.slot] + header.NBYTES
-        if message is edge.lasting:
-            edge.put_lasting[edge.slot]()
-        elif message.nbytes:
-            self._window.put(message.body, edge.peer, offset)
-            if message.tail is not None:
-                self._window.put(message.tail, edge.peer, offset + message.body.nbytes)
-
-    def _flush(self, edges: Sequence[OutEdge]) -> None:
-        if edges:
-            self._window.flush([edge.peer for edge in edges])
 
     def _may_send(self, edge: OutEdge) -> bool:
         if not edge.ring.may_send(self._in_flight):
@@ -270,3 +200,17 @@ class Outbox:
             edge.heard_at = self._transport.clock()
             edge.step = seen.step
         edge.heard = seen  # last: what is not noted is looked at again
+
+    def sent(self, peer: int) -> tuple[int, int, int, int]:
+        """As `Outgoing.sent`, of any peer. Local."""
+        if self.outgoing is not None and peer in self.outgoing.edges:
+            return self.outgoing.sent(peer)
+        edge = self.edges[peer]
+        return edge.ring.count, 0, edge.bytes_sent, 0
+
+    def left(self, peer: int) -> tuple[int, int]:
+        """As `Queues.left`. Local."""
+        if self.outgoing is not None and peer in self.outgoing.edges:
+            return self.outgoing.left(peer)
+        edge = self.edges[peer]
+        return edge.ring.count, edge.bytes_sent

@@ -46,7 +46,7 @@ class Track:
     @property
     def sent(self) -> int:
         """How many messages scatters have handed over."""
-        return self.edge.ring.sent + self.superseded + len(self.inside)
+        return self.edge.ring.count + self.superseded + len(self.inside)
 
     def take(self) -> bool:
         """Let the oldest message leave; return whether one may. Those behind sealed steps wait for these."""
@@ -68,6 +68,12 @@ class Track:
         if self.sealed:
             self.sealed, self.waiting = (), (*self.sealed, *self.waiting)
         self.tells, self.sealed_tells = self.tells or self.sealed_tells, None
+
+    def drop(self) -> None:
+        """Drop what is on its way; begin anew."""
+        self.sealed = self.waiting = ()
+        self.leaving = self.tells = self.sealed_tells = self.telling = None
+        self.superseded = 0
 
     def holds(self, sealed: Sealed) -> bool:
         """Whether some of it has not arrived."""

@@ -53,7 +53,7 @@ class MpiTransport(BarrierTransport):
         self._helper: progress.Helper | None = None
         self._transfer: TransferThread | None = None
         self._watchdog = Watchdog(self.rank, deadline_s, lambda: MPI.COMM_WORLD.Abort(1))
-        self._has_barrier = self._is_entering = False
+        self._has_barrier = False
         self._gathering: GatheringBarrier | None = None
         self._cells: MpiWindow | None = None
         self._by_mpi = MpiCollectives(self._comm, self._last_barrier, self._calling)
@@ -187,22 +187,6 @@ class MpiTransport(BarrierTransport):
         with self._entering(what, patience_s) as patience_s:
             self._barrier.enter(what, patience_s, final, mark)
         return self._barrier.is_marked
-
-    @property
-    def meetings(self) -> int:
-        """As `Transport.meetings`. Local."""
-        return super().meetings + self._is_entering
-
-    @contextlib.contextmanager
-    def _entering(self, what: str, patience_s: float | None = None) -> Iterator[float | None]:
-        """Wait until what this rank has scattered has arrived; yield what is left of its patience."""
-        self._is_entering, start = True, self.clock()
-        try:
-            if self.carrier is not None:
-                self.carrier.drain(what, patience_s)
-            yield None if patience_s is None else max(0.0, patience_s - (self.clock() - start))
-        finally:
-            self._is_entering = False
 
     def poll_failures(self, quietly: bool = False) -> None:
         """As `attend`: the failure of a rank ends the job. One-sided."""

@@ -12,6 +12,7 @@ from dstorm import Queues
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.receiving.inedge import InEdge
 from dstorm.queues.receiving.receiver import Inbox
+from dstorm.queues.sending.near import NearEdges
 from dstorm.queues.sending.sender import Outbox
 from vol import DenseVector, Vector
 
@@ -146,7 +147,7 @@ MUTANTS = {
         SSP, (Consistency, "awaited_step", ("step - self.staleness", "step - self.staleness - 1"))
     ),
     "publishes_no_step_without_a_message": (
-        ("bsp", "ssp:0"), (Outbox, "_put_step", ("if edge not in without:", "if False:"))
+        ("bsp", "ssp:0"), (NearEdges, "send", ("if edge not in edges:", "if False:"))
     ),
     "no_flow_control": (
         ACKNOWLEDGED,

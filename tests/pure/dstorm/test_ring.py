@@ -11,6 +11,7 @@ from dstorm.header import WHOLE, WRITING, Header, Watched
 from dstorm.queues import ring
 from dstorm.queues.receiving import receiver
 from dstorm.queues.ring import ReceiveRing, SendRing, SlotState
+from dstorm.queues.sending.near import NearEdges
 from dstorm.queues.sending.sender import Outbox
 
 SCENARIOS = [  # those of few schedules first
@@ -44,7 +45,7 @@ def test_every_schedule_keeps_the_promises(scenario):
 
 def no_mark(monkeypatch):
     """The sender does not mark the slot before it writes the payload."""
-    plant(monkeypatch, Outbox, "_send_near", ("if not self._acknowledged:", "if False:"))
+    plant(monkeypatch, NearEdges, "send", ("if self._marks:", "if False:"))
 
 
 def no_second_look(monkeypatch):
@@ -120,7 +121,7 @@ def writes_into_one_slot(monkeypatch):
 
 def no_flush_after_payload(monkeypatch):
     """Payload and publishing header arrive in any order."""
-    plant(monkeypatch, Outbox, "_send_near", ("if not is_empty:", "if False:"))
+    plant(monkeypatch, NearEdges, "send", ("if not is_empty:", "if False:"))
 
 
 MUTANTS = [

@@ -176,7 +176,7 @@ def test_two_ranks_that_look_for_the_others_message_find_it(nbytes, monkeypatch)
 
     for seed in range(5):
         run(live, "ab", seed, "notify-ack", kind=LateWindow)
-    plant(monkeypatch, FarEdges, "finish", ("if self._lockstep:", "if True:"))
+    plant(monkeypatch, FarEdges, "publish", ("if self._lockstep:", "if True:"))
     with pytest.raises(DeadlinePassed):
         for seed in range(5):
             run(live, "ab", seed, "notify-ack", kind=LateWindow)
@@ -196,7 +196,7 @@ def overtaken(seed):
 
 
 MUTANTS = [
-    (FarEdges, "start", "if self._unflushed.has_messages and", "if False and"),
+    (FarEdges, "post", "if self._unflushed.has_messages and", "if False and"),
     (Unflushed, "complete", "self._window.flush(sorted(peers))", "0"),
     (Unflushed, "_note", "self.has_messages |= messages", "0"),
 ]
@@ -342,7 +342,7 @@ def test_what_one_thread_leaves_while_another_one_flushes_is_not_forgotten(ackno
 def test_ranks_begin_with_the_rank_after_their_own():
     def order(rank, queues, transport):
         outgoing = queues.outbox.outgoing
-        return list(queues.outbox.far.edges if outgoing is None else outgoing.tracks)
+        return list(queues.outbox.crossing.edges if outgoing is None else outgoing.edges)
 
     for sync in ("bsp", "asp"):
         assert run(order, "abcd", sync=sync) == [[1, 2, 3], [2, 3, 0], [3, 0, 1], [0, 1, 2]]

@@ -360,9 +360,10 @@ def test_a_signal_at_any_line_of_a_join_loses_no_increments_and_doubles_none():
         return whole
 
     line, asleep, is_over = 0, 0, False
+    window = SimpleNamespace(keeps_order=False)
     while not is_over:
-        edge = SimpleNamespace(peer=1, ring=SimpleNamespace(sent=0), bytes_sent=0, message=None)
-        outgoing, largest = Outgoing(None, [edge], carrier, None), LargestRows(form, np.dtype(np.float64))
+        edge = SimpleNamespace(peer=1, ring=SimpleNamespace(sent=0, count=0), bytes_sent=0, message=None)
+        outgoing, largest = Outgoing(window, {1: edge}, carrier, None), LargestRows(form, np.dtype(np.float64))
         given = np.zeros((N, 2))
         for _ in range(3):
             edge.message, values = message()

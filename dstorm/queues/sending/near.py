@@ -1,0 +1,54 @@
+"""Messages to ranks whose memory this process maps, and to all others where nothing shorter is possible.
+
+A scatter takes three flushes, which all its peers share: mark, payload, publish. In memory of this host a Put is a copy
+and a flush a fence. Where receivers acknowledge, nobody reads the slot that is written, so it needs no mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dstorm.header import WHOLE, WRITING
+from dstorm.queues.sending.edge import OutEdge
+from dstorm.transport import Window
+
+
+class NearEdges:
+    """The edges whose messages are in the memory of their peers when the scatter returns. Its constructor is Local.
+
+    `marks`: whether receivers may read the slot that is written.
+    """
+
+    def __init__(self, window: Window, edges: Sequence[OutEdge], marks: bool) -> None:
+        self.edges = {edge.peer: edge for edge in edges}
+        self._window, self._marks = window, marks
+        self._flush_all = window.prepared_flush(list(self.edges))
+
+    def send(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
+        """Send the messages of `edges`, and the step to all others. One-sided."""
+        is_to_all = len(edges) == len(self.edges)
+        flush = self._flush_all if is_to_all else self._window.prepared_flush([edge.peer for edge in edges])
+        if self._marks:
+            for edge in edges:
+                edge.headers[edge.slot](edge.ring.sent + 1, step, WRITING)
+            flush()
+        is_empty = True
+        for edge in edges:
+            message = edge.message
+            if message is edge.lasting:
+                edge.put_lasting[edge.slot]()
+            else:
+                edge.put_payload()
+            is_empty = is_empty and not message.nbytes
+        if not is_empty:
+            flush()
+        for edge in edges:
+            message = edge.message
+            edge.ring.sent += 1
+            edge.bytes_sent += message.nbytes
+            edge.headers[edge.slot](edge.ring.sent, step, WHOLE, message.encoding, message.nbytes, weight, share)
+        if not is_to_all:
+            for edge in self.edges.values():
+                if edge not in edges:
+                    edge.progress(edge.ring.sent, step, WHOLE)
+        self._flush_all()
