@@ -224,12 +224,14 @@ def recorded_stages(messages: int, depth: int, cut_headers: bool, mapped: bool, 
     return window.stages
 
 
-def carried_stages(plan: str, depth: int, joins: Join) -> list[list[Piece]]:
+def carried_stages(plan: str, depth: int, joins: Join, ordered: bool = False) -> list[list[Piece]]:
     """The stages of messages that a carrier takes over: `plan` has an s for each scatter, an r for each round.
 
-    Rounds go on until nothing is left. As many messages leave as the last one's number says.
+    Rounds go on until nothing is left. As many messages leave as the last one's number says. `ordered`: the window
+    keeps the order of Puts; each piece is a stage.
     """
-    end = OneEnd(0, RecordingWindow(layout(depth).window_nbytes(0), cut_headers=False))
+    end = OneEnd(0, RecordingWindow(layout(depth).window_nbytes(0), cut_headers=ordered))
+    end._window.keeps_order = ordered
     end.carrier = rounds = Rounds(end, 1.0)
     sender = Queues(end, layout(depth), ASP, 1.0)
     for place, action in enumerate(plan):
@@ -242,7 +244,8 @@ def carried_stages(plan: str, depth: int, joins: Join) -> list[list[Piece]]:
             rounds.round()
     while rounds.round():
         pass
-    return [stage for stage in end._window.stages if stage]
+    stages = [stage for stage in end._window.stages if stage]
+    return [[piece] for stage in stages for piece in stage] if ordered else stages
 
 
 keep_all = Join(lambda peer, waiting, new: [*waiting, new])
@@ -329,18 +332,18 @@ def _check_account(receiver: Queues, sent: int, gathered: int, quiet: bool) -> i
 
 def explore(
     messages: int, depth: int, newest: bool, cut_headers: bool = False, orders: Callable = arrival_orders,
-    mapped: bool = False, zeroed: bool = False, plan: str = "", joins: Join = keep_all,
+    mapped: bool = False, zeroed: bool = False, plan: str = "", joins: Join = keep_all, ordered: bool = False,
 ) -> int:  # fmt: skip
     """Play every schedule; how many there were.
 
-    `plan`, `joins`: as `carried_stages`, whose stages are played. Then `messages` is how many leave.
+    `plan`, `joins`, `ordered`: as `carried_stages`, whose stages are played. Then `messages` is how many leave.
 
     `mapped`: the sender stores into the receiver's memory. `zeroed`: there a header is zeroed before it is written, the
     receiver's loads of one header are accesses one by one, and it has gathered the first message.
     """
     count = 0
     if plan:
-        stages = carried_stages(plan, depth, joins)
+        stages = carried_stages(plan, depth, joins, ordered)
     else:
         stages = recorded_stages(messages, depth, cut_headers, mapped, zeroed)
     for pieces in orders(stages):

@@ -47,7 +47,7 @@ class TolerantBarrier(Barrier):
         if self._transport.trains_since is None:
             self._transport.begin_training(now)
         if now - self._published_at > self._heartbeat_s:
-            self._publish()
+            self._publish_soon()
         if now - self._checked_at > self._check_s:
             self.check()
 

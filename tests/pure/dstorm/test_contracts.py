@@ -8,11 +8,13 @@ import uuid
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from carried import LateWindow, run_carried
 from contracts import check_edge, check_transport, check_window
+from schedules import complete, send
 
-from dstorm import Group, Network, SimulatedTransport, SoloTransport, TimedGroup
+from dstorm import Group, Network, Queues, SimulatedTransport, SoloTransport, TimedGroup, parse
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.endpoints import Exchange
@@ -193,6 +195,32 @@ ACROSS = {
 @pytest.mark.parametrize("name", ACROSS)
 def test_an_edge_between_hosts_keeps_its_promises(name):
     check_edge(ACROSS[name], renews=name in ("jitter", "nobody carries"))  # no rank comes back where there are buffers
+
+
+@pytest.mark.parametrize("collective", ["barrier", "allgather"])
+def test_a_scatter_over_links_takes_no_flush_and_a_collective_call_waits_for_it(collective, tmp_path: Path):
+    """The transfer thread is held up for as long as the scatters take, and a moment longer."""
+
+    def live(transport):
+        queues = Queues(transport, complete(SIZE), parse("asp"), 30.0)
+        transport.barrier()
+        if transport.rank == 2:
+            calling = transport.carrier.calling
+            calling.acquire()
+            for step in (1, 2, 3):
+                send(queues, [0, 1], step, np.full(16, step, np.uint8))
+            assert (queues.statistics().superseded, queues.left(0)) == (4, (0, 0))
+            threading.Timer(0.2, calling.release).start()
+        getattr(transport, collective)(*([b""] if collective == "allgather" else []))
+        if transport.rank != 2:
+            (message,) = queues.receive(lambda: [2], newest=False)
+            assert message.step == 3 and set(message.payload.tolist()) == {3}
+        transport.barrier()
+        queues.close()
+        transport.barrier()
+        queues.free()
+
+    several_hosts(tmp_path)(live)
 
 
 def test_a_process_is_not_ended_for_the_failure_of_the_former_one(tmp_path: Path):

@@ -369,6 +369,26 @@ def test_a_join_that_fails_leaves_what_waits_and_the_transfer_thread_is_woken(le
     rounds.drain("scatter")
 
 
+def test_what_waits_for_a_former_incarnation_is_dropped():
+    """The edge begins anew, and a wait for what was dropped ends."""
+    queues, rounds, scatter = one_sender()
+    outgoing, track, base = queues.outbox.outgoing, queues.outbox.outgoing.tracks[1], 1 << 40
+    scatter(1, keep_all)
+    assert rounds.round()
+    scatter(2, keep_all)
+    outgoing.tell([1], 2)
+    sealed = track.seal()
+    scatter(3, keep_all)
+    queues.renew(1, base)
+    assert not track.holds(sealed) and not rounds.round()
+    assert queues.statistics().sent == 3 and queues.left(1) == (0, 0)
+    scatter(4, supersede)
+    assert rounds.round() and not rounds.round()
+    edge = queues.statistics().peers[1]
+    assert (edge.sent, edge.superseded, edge.bytes_sent) == (1, 0, 16) and queues.left(1) == (1, 16)
+    assert queues.outbox.edges[1].ring.sent == base + 1 and queues.statistics().sent == 4
+
+
 def told_of(queues):
     """The track of the only peer, and what progress headers say to it from now on."""
     track, told = queues.outbox.outgoing.tracks[1], []
@@ -547,6 +567,8 @@ SCENARIOS = [
     dict(messages=2, depth=1, plan="srssr", joins=supersede),
     dict(messages=2, depth=2, plan="ssrsr", joins=supersede),
     dict(messages=3, depth=2, plan="sss"),  # the third is written over the first
+    dict(messages=2, depth=1, plan="ss", ordered=True),
+    dict(messages=3, depth=2, plan="srsrs", ordered=True),
 ]
 
 
@@ -571,8 +593,13 @@ def few_retries(monkeypatch):
     monkeypatch.setattr(receiving, "_TORN_RETRIES", 2)
 
 
+def name_of(scenario, newest):
+    way = "in-order-" if scenario.get("ordered") else ""
+    return f"{scenario['plan']}-{scenario['depth']}-{way}{'newest' if newest else 'all'}"
+
+
 CASES = [
-    pytest.param(scenario, newest, id=f"{scenario['plan']}-{scenario['depth']}-{'newest' if newest else 'all'}",
+    pytest.param(scenario, newest, id=name_of(scenario, newest),
                  marks=[pytest.mark.thorough] if scenario["messages"] > 2 and not newest else [])
     for scenario, newest in product(SCENARIOS, (True, False))
 ]  # fmt: skip
@@ -610,6 +637,12 @@ def writes_into_the_last_slot(monkeypatch):
 MUTANTS = [
     payload_unchecked, half_unchecked, lost_as_it_comes, payload_of_the_caller, writes_into_the_last_slot,
 ]  # fmt: skip
+
+
+def test_where_puts_keep_order_the_slot_is_marked_before_it_is_written_to(monkeypatch, few_retries):
+    plant(monkeypatch, Outgoing, "_put", ("if self._marks:", "if False:"))
+    with pytest.raises(Violation):
+        explore(messages=2, depth=1, plan="ss", ordered=True, newest=False)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.__name__)
