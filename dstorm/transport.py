@@ -45,6 +45,12 @@ class Window(Protocol):
     def flush(self, peers: Sequence[int]) -> None:
         """Return when all earlier Puts to `peers` are complete in their memory. One-sided."""
 
+    def flush_local(self, peers: Sequence[int]) -> None:
+        """Let all earlier Puts to `peers` leave; return when their sources may change (MPI_Win_flush_local). One-sided.
+
+        It waits for no answer.
+        """
+
     def linger(self, peers: Sequence[int]) -> None:
         """Return once what was put to `peers`, ranks of other hosts, has most likely arrived; or at once. One-sided.
 

@@ -21,7 +21,8 @@ from dstorm.queues.sending.unsent import Join
 
 def check_window(run):
     """A window's memory, Puts, flushes, copies, and its end."""
-    for body in (_zeroed, _puts, _puts_from_a_source_that_changes, _prepared, _gets, _copies, _freed):
+    changes = [partial(_puts_from_a_source_that_changes, flush=flush) for flush in ("flush", "flush_local")]
+    for body in (_zeroed, _puts, *changes, _prepared, _gets, _copies, _freed):
         run(body)
 
 
@@ -91,15 +92,16 @@ def _puts(transport):
     window.free()
 
 
-def _puts_from_a_source_that_changes(transport):
-    """It may, after the flush; and the memory may be written to by its own rank."""
+def _puts_from_a_source_that_changes(transport, flush):
+    """It may, after either flush; and the memory may be written to by its own rank."""
     size, mine, others = transport.size, transport.rank, _others(transport)
     window, source = transport.window(8 * size), np.full(8, 1 + mine, np.uint8)
     window.memory[8 * mine : 8 * mine + 8] = 50 + mine
     for peer in others:
         window.put(source, peer, 8 * mine)
-    window.flush(others)
+    getattr(window, flush)(others)
     source[:] = 99
+    window.flush(others)
     transport.barrier()
     window.sync()
     found = window.memory[: 8 * size].reshape(size, 8)

@@ -62,10 +62,10 @@ class Queues(Closing):
             transport.duties.append(self._make_way)
 
     def _make_unflushed(self) -> Unflushed:
-        """What leaves flushes to other hosts to a later call, where receivers acknowledge and Puts may be overtaken."""
+        """What leaves flushes to other hosts to a later call, where receivers acknowledge."""
         layout, here, mode = self.layout, self.transport.rank, self.consistency
-        leaves = mode.acknowledges and self._far and not self._window.keeps_order
-        owes = mode.lockstep and layout.depth > 1
+        leaves = mode.acknowledges and self._far
+        owes = mode.lockstep and layout.depth > 1 and not self._window.keeps_order
         owing = self._far.intersection(layout.out(here), layout.into(here)) if owes else ()
         return Unflushed(self._window, self.transport, self.transport.carrier if leaves else None, owing)
 

@@ -9,7 +9,8 @@ MPI promises that a Put arrives only when it is flushed (MPI-4.1, 12.7.3). So a 
 flushes before it enters, and the carrier of the transport flushes where this rank makes no call for a moment. Without a
 carrier nothing is left, and nothing owed.
 
-A cell is written anew only when its last Put is complete: MPI promises no order.
+A cell is written anew only when its last Put is complete: MPI promises no order. Where the window keeps order, what is
+put leaves at once, nothing is owed, and only a collective call waits for answers.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Unflushed:
         self._peers: frozenset[int] = frozenset()
         """The peers of these Puts."""
         self.has_messages = False
-        """Whether headers of messages, or steps, are among them."""
+        """Whether headers of messages, or steps, are among them that others may overtake."""
         self._has_acknowledgements = False
         self.owing = frozenset(owing if carrier is not None else ())
         self._owed: dict[int, tuple[InEdge, int]] = {}
@@ -64,6 +65,7 @@ class Unflushed:
         self._is_watched = False
         """Whether the carrier will look again by itself."""
         self._is_closed = False
+        self._is_ordered = window.keeps_order
         self._took_s = 0.0
         """How long a flush takes: the longest of the last ones."""
         self.due_at = math.inf
@@ -89,8 +91,10 @@ class Unflushed:
         with self._changing:  # the carrier forgets what it has flushed: these are not among it
             self._puts += 1
             self._peers = self._peers.union(peers)
-            self.has_messages |= messages
-            self._has_acknowledgements |= acknowledgements
+            self.has_messages |= messages and not self._is_ordered
+            self._has_acknowledgements |= acknowledgements and not self._is_ordered
+        if self._is_ordered:
+            return self._window.flush_local(sorted(peers))
         self._has_changed = True
         if not self._is_watched:
             self._is_watched = True
@@ -112,7 +116,7 @@ class Unflushed:
 
         Where it takes long the wait may end before, and the carrier flushes.
         """
-        if self._peers and self._took_s < DELAY_S:
+        if self._peers and self._took_s < DELAY_S and not self._is_ordered:
             self.complete()
 
     def acknowledge(self, edges: Sequence[InEdge], step: int) -> None:

@@ -73,6 +73,9 @@ class MappedMemory:
         """As `Window.flush`. One-sided."""
         self.sync()
 
+    def flush_local(self, peers: Sequence[int]) -> None:
+        """As `Window.flush_local`: nothing, as a Put is complete. One-sided."""
+
     def linger(self, peers: Sequence[int]) -> None:
         """As `Window.linger`: nothing."""
 
@@ -110,6 +113,9 @@ class Far(Protocol):
 
     def flush(self, peers: Sequence[int]) -> None:
         """As `Window.flush`. One-sided."""
+
+    def flush_local(self, peers: Sequence[int]) -> None:
+        """As `Window.flush_local`. One-sided."""
 
     def linger(self, peers: Sequence[int]) -> None:
         """As `Window.linger`. One-sided."""
@@ -150,6 +156,10 @@ class SpanningWindow:
             self.sync()  # it orders copies, and with Open MPI it takes some us
         if far:
             self._far.flush(far)
+
+    def flush_local(self, peers: Sequence[int]) -> None:
+        """As `Window.flush_local`. One-sided."""
+        self._far.flush_local([peer for peer in peers if peer not in self._near.parts])
 
     def linger(self, peers: Sequence[int]) -> None:
         """As `Window.linger`. One-sided."""

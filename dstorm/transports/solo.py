@@ -50,6 +50,9 @@ class SoloWindow:
     def flush(self, peers: Sequence[int]) -> None:
         """As `Window.flush`: nothing."""
 
+    def flush_local(self, peers: Sequence[int]) -> None:
+        """As `Window.flush_local`: nothing."""
+
     def linger(self, peers: Sequence[int]) -> None:
         """As `Window.linger`: nothing."""
 

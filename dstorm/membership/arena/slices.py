@@ -21,7 +21,7 @@ class Slice:
         self.memory: Bytes = arena.memory[start : start + nbytes]
         self.addresses: Mapping[int, int] = {peer: address + start for peer, address in arena.addresses.items()}
         self.flush, self.prepared_flush, self.sync = arena.flush, arena.prepared_flush, arena.sync
-        self.linger = arena.linger
+        self.flush_local, self.linger = arena.flush_local, arena.linger
         self.keeps_order = arena.keeps_order
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
@@ -65,6 +65,9 @@ class LoneWindow:
 
     def flush(self, peers: Sequence[int]) -> None:
         """As `Window.flush`: nothing."""
+
+    def flush_local(self, peers: Sequence[int]) -> None:
+        """As `Window.flush_local`: nothing."""
 
     def linger(self, peers: Sequence[int]) -> None:
         """As `Window.linger`: nothing."""

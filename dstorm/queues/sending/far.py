@@ -88,9 +88,11 @@ class FarEdges:
         long = [edge for edge in edges if edge.peer in self.edges and not self._is_compact(edge)]
         for edge in long:
             edge.put_payload()
-        if long:
-            self._unflushed.complete([edge.peer for edge in long])
         self._ahead = {edge.peer for edge in long}
+        if self._window.keeps_order:
+            self._window.flush_local(sorted(self._ahead))
+        elif long:
+            self._unflushed.complete(self._ahead)
 
     def post(self, edges: Sequence[OutEdge], step: int, weight: float, share: float, join: Join) -> None:
         """Start to write the messages of `edges`: their Puts up to the first flush. One-sided. TransferFailed.

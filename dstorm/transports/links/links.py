@@ -112,10 +112,7 @@ class Links:
 
     def flush(self, peers: Iterable[int]) -> None:
         """As `Window.flush`. Puts to ranks that this rank has lost are dropped."""
-        ways = [self._out[peer] for peer in peers if peer in self._out]
-        for way in ways:
-            with way.lock:
-                way.ask()
+        ways = self._ask(peers)
         waited: Stopwatch | None = None
         for way in ways:
             while not way.is_done():
@@ -125,6 +122,18 @@ class Links:
                 with way.lock:
                     if not way.is_done() and way.listen():
                         self._hear(way.peer)
+
+    def flush_local(self, peers: Iterable[int]) -> None:
+        """As `Window.flush_local`."""
+        self._ask(peers)
+
+    def _ask(self, peers: Iterable[int]) -> list[Outgoing]:
+        """Send what waits for `peers`, and flushes that they answer."""
+        ways = [self._out[peer] for peer in peers if peer in self._out]
+        for way in ways:
+            with way.lock:
+                way.ask()
+        return ways
 
     def _listen_outside(self, way: Outgoing, waited: Stopwatch) -> None:
         """Listen while nobody is suspected: this rank was started again, and is no member yet."""

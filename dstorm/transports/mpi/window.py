@@ -58,6 +58,12 @@ class _FarMemory:
             else:
                 self._win.Flush_all()
 
+    def flush_local(self, peers: Sequence[int]) -> None:
+        """As `Window.flush_local`. One-sided."""
+        with self._watching("MPI_Win_flush_local", peers):
+            for peer in peers:
+                self._win.Flush_local(peer)
+
     def linger(self, peers: Sequence[int]) -> None:
         """As `Window.linger`: until a Get from each of `peers` has come back. One-sided."""
         if not self._spins:

@@ -61,6 +61,10 @@ class SimulatedWindow:
         self._group.deliver(self._rank, peers)
         self._group.maybe_switch(self._rank)
 
+    def flush_local(self, peers: Sequence[int]) -> None:
+        """As `Window.flush_local`: as `flush`, as a Put has no copy of its source. One-sided."""
+        self.flush(peers)
+
     def linger(self, peers: Sequence[int]) -> None:
         """As `Window.linger`: nothing."""
 

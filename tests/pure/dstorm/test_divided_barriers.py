@@ -98,6 +98,8 @@ class Divided:
     def prepared(self, source, peer, offset):
         return lambda: self.put(source, peer, offset)
 
+    def flush_local(self, peers): ...
+
     def linger(self, peers): ...
 
     def flush(self, peers):

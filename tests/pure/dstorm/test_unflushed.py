@@ -260,10 +260,11 @@ def test_an_acknowledgement_that_is_owed_does_not_hide_that_its_rank_has_closed(
 
 
 @pytest.fixture
-def acknowledging():
+def acknowledging(request):
     """What leaves Puts, with a carrier that never calls it; what it puts and flushes; what makes an edge."""
     log = []
-    window = SimpleNamespace(flush=lambda peers: log.append(list(peers)))
+    window = SimpleNamespace(flush=lambda peers: log.append(list(peers)), keeps_order=hasattr(request, "param"))
+    window.flush_local = lambda peers: log.append(tuple(peers))
     carrier = SimpleNamespace(add=lambda load: None, wake=lambda: None, check=lambda: None)
 
     def edge(peer, taken):
@@ -300,6 +301,19 @@ def test_the_newest_acknowledgement_goes_behind_the_next_messages_and_none_after
     unflushed.drain("barrier")
     unflushed.close()
     assert log[4:] == []
+
+
+@pytest.mark.parametrize("acknowledging", ["keeps order"], indirect=True)
+def test_where_puts_keep_order_all_leaves_at_once_and_a_collective_call_waits_for_it(acknowledging):
+    unflushed, log, edge = acknowledging
+    unflushed.leave([3])
+    assert log == [(3,)] and not unflushed.has_messages and not unflushed.start()
+    unflushed.acknowledge([edge(1, 1)], 1)
+    unflushed.acknowledge([edge(1, 2)], 2)
+    unflushed.before_wait()
+    assert log[1:] == [(1, 1), (1,), (1, 2), (1,)]
+    unflushed.drain("barrier")
+    assert log[5:] == [[1, 3]]
 
 
 def test_what_is_left_while_the_carrier_flushes_is_not_forgotten(acknowledging):
