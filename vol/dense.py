@@ -10,6 +10,7 @@ import numpy as np
 from dstorm import Message, OutgoingMessage, Transport
 from dstorm.queues.calls import compiled
 from dstorm.queues.consistency import Consistency
+from dstorm.queues.neighbours import of_other_hosts
 from dstorm.queues.sending.unsent import Join, Shortening, supersede
 from vol.graphs.graph import Graph
 from vol.merging.before import Before
@@ -105,10 +106,10 @@ class DenseVector(Vector):
 
     def _rounded_messages(self, peers: Sequence[int], rounding: Rounding) -> Iterator[OutgoingMessage]:
         """The messages of a scatter where there is no outgoing buffer."""
-        hosts = self._transport.hosts
+        far = of_other_hosts(self._transport.hosts, self._rank, peers)
         body: Bytes | None = None
         for peer in peers:
-            if hosts[peer] == hosts[self._rank]:
+            if peer not in far:
                 yield self._messages[peer]
                 continue
             body = rounding.encoded(self._flat) if body is None else body

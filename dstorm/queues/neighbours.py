@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from dstorm.transport import Transport
+from collections.abc import Iterable, Sequence
 
 
-def of_other_hosts(transport: Transport, peers: Iterable[int]) -> list[int]:
-    """Those of `peers` that are on other hosts than this rank."""
-    hosts, here = transport.hosts, transport.hosts[transport.rank]
-    return [peer for peer in peers if hosts[peer] != here]
+def of_other_hosts(hosts: Sequence[str], rank: int, peers: Iterable[int]) -> list[int]:
+    """Those of `peers` that are on other hosts than `rank`. `hosts`: the host of each rank."""
+    return [peer for peer in peers if hosts[peer] != hosts[rank]]

@@ -210,8 +210,7 @@ class Queues(Closing):
             return
         was = self._edge_statistics(peer)
         if was != _IDLE:
-            here = self.transport.hosts[self.transport.rank]
-            across = was.bytes_sent if self.transport.hosts[peer] != here else 0
+            across = was.bytes_sent if of_other_hosts(self.transport.hosts, self.transport.rank, [peer]) else 0
             self._former.append(
                 replace(was, pending=0, overwritten=was.overwritten + was.pending, bytes_across=across)
             )  # fmt: skip
@@ -289,7 +288,7 @@ class Queues(Closing):
         if self.transport.carrier is None:
             return set()
         here = self.transport.rank
-        return set(of_other_hosts(self.transport, {*self.layout.out(here), *self.layout.into(here)}))
+        return set(of_other_hosts(self.transport.hosts, here, {*self.layout.out(here), *self.layout.into(here)}))
 
     def free(self) -> None:
         """As `Closing.free`. Collective. ClosedError: not all ranks have closed."""

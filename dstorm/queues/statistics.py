@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dstorm.queues.neighbours import of_other_hosts
+
 
 @dataclass(frozen=True)
 class Lag:
@@ -122,7 +124,7 @@ def located(
 
     `pulled`: the bytes that pulls have moved, by peer: no other rank counts them as sent.
     """
-    far = {peer for peer in peers if hosts[peer] != hosts[rank]}
+    far = of_other_hosts(hosts, rank, peers)
     moved = {peer: edge.bytes_sent + (pulled or {}).get(peer, 0) for peer, edge in peers.items()}
     return {peer: replace(edge, bytes_across=moved[peer]) if peer in far else edge for peer, edge in peers.items()}
 

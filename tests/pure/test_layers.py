@@ -192,6 +192,19 @@ def test_one_module_calls_mpi_windows():
     assert callers == [ROOT / "dstorm/transports/mpi/window.py"]
 
 
+def test_edges_alone_know_whether_a_peer_is_near_or_far():
+    def modules_with(*words):
+        places = ROOT / "dstorm/queues", ROOT / "vol"
+        below = [file for file in MODULES if any(map(file.is_relative_to, places))]
+        return {str(file.relative_to(ROOT)) for file in below if any(word in file.read_text() for word in words)}
+
+    queues, sending = "dstorm/queues", "dstorm/queues/sending"
+    ordered = {f"{sending}/far.py", f"{sending}/outgoing.py", f"{queues}/unflushed.py", f"{queues}/queues.py"}
+    assert modules_with("hosts[") == {f"{queues}/neighbours.py"}
+    assert modules_with("keeps_order", "flush_local") == ordered
+    assert modules_with("NearEdges(", "FarEdges(", "= Outgoing(") == {f"{sending}/sender.py"}
+
+
 def test_nothing_is_unpickled():
     for file in MODULES:
         names = imported(file)

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from dstorm import ClosedError, PeerLost, Transport
+from dstorm.queues.neighbours import of_other_hosts
 
 NBYTES = 8
 _TYPE_NBYTES = 16
@@ -24,8 +25,7 @@ class Scalars:
 
     def __init__(self, transport: Transport, ranks: Sequence[int], is_over: Callable[[], bool]) -> None:
         self.transport, self._ranks, self._is_over = transport, ranks, is_over
-        hosts = transport.hosts
-        self._far = sum(hosts[rank] != hosts[transport.rank] for rank in ranks)
+        self._far = len(of_other_hosts(transport.hosts, transport.rank, ranks))
         self.bytes_sent = self.bytes_across = 0
 
     def count(self, nbytes: int) -> None:

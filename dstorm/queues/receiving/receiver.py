@@ -41,7 +41,7 @@ class Inbox:
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.into(rank)}
         self._sync, self._clock = window.sync, transport.clock
-        self._far = frozenset(of_other_hosts(transport, self.edges) if consistency.acknowledges else ())
+        self._far = frozenset(of_other_hosts(transport.hosts, rank, self.edges) if consistency.acknowledges else ())
         """The in-neighbours on other hosts that this rank acknowledges messages to."""
         self._flush_near = window.prepared_flush([peer for peer in self.edges if peer not in self._far])
         local_peers = [edge for peer, edge in self.edges.items() if peer in transport.local_peers]

@@ -40,7 +40,7 @@ class Outbox:
         self._in_flight = consistency.unacknowledged(layout.depth) if acknowledged else sys.maxsize
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.out(rank)}
-        far = self._in_turn(self.edges[peer] for peer in of_other_hosts(transport, self.edges))
+        far = self._in_turn(self.edges[peer] for peer in of_other_hosts(transport.hosts, rank, self.edges))
         self.outgoing: Outgoing | None = None
         """The outgoing buffer; None where there is none."""
         self.crossing: FarEdges | None = None
