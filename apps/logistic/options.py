@@ -20,9 +20,10 @@ ITERATIONS, PASSES = 1000, 10
 STEPS: Final = {"adam": 0.03, "ftrl": 0.6}
 """That of adam times the square root of the number of ranks, as their mean has less noise (Malladi et al., NeurIPS
 2022)."""
-STEP_EVERY, AVERAGED_EVERY = 500, 5000
+STEP_EVERY, AVERAGED_EVERY = 500, 10_000
 """One rank makes 360 steps of adam and 82 of ftrl to 1 % above the optimum of rcv1-ccat. With 200 adam ends above that,
-and ftrl makes 303."""
+and ftrl makes 303. With a mean every 10,000 rows two ranks are at the optimum of rcv1-ccat in 0.7 to 0.8 of one rank's
+time (every 5,000: 0.7 to 0.9), and four on the 32,561 rows of a9a end 0.8 % above it (0.1 %)."""
 
 
 def add_options(parser: Parser) -> None:
