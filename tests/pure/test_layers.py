@@ -160,6 +160,18 @@ def test_the_design_lists_the_modules_that_there_are():
     assert listed == modules
 
 
+def test_the_design_names_functions_that_there_are():
+    """In the table of what is decided where."""
+    (table,) = re.findall(r"(?s)\| what is decided \| where \|\n(.*?)\n\n", (ROOT / "DESIGN.md").read_text())
+    there = {
+        f"{node.name}.{one.name}"
+        for file in MODULES for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ClassDef)
+        for one in node.body if isinstance(one, ast.FunctionDef)
+    }  # fmt: skip
+    named = set(re.findall(r"`([A-Z]\w+\.\w+)`", table))
+    assert len(named) > 20 and named <= there, named - there
+
+
 def test_what_decides_is_pure():
     impure = {"mpi4py", "time", "threading", "os", "socket"}
 
