@@ -56,7 +56,7 @@ Two ranks on two hosts. One run, medians:
 A rank, its threads and the network of its host share a core. So a gather that copies 4 MB keeps the network waiting: of
 eleven runs messages under notify-ack came at 0.85 to 1.16 of the rate of raw Puts with Open MPI, and at 0.65 to 0.98
 with MPICH. An exchange of 40 B took 9 to 12 times an Allreduce with Open MPI in seven, and 5 to 7 with MPICH; on a
-machine that is faster by half 6 to 7, and 4 to 5. It is a hundred calls of Python.
+machine that is several times as fast 6 to 7, and 4 to 5. It is a hundred calls of Python.
 """
 _MESSAGES = (
     ("40 B under bsp, scatter and gather; a blocking Allreduce", "small", "bsp", "Allreduce"),
