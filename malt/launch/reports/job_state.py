@@ -84,7 +84,7 @@ class JobState:
         known = reports.ranks(Kind.STARTED) | elsewhere
         expected = known if self._is_spread and not elsewhere else self._all  # ranks elsewhere may be unable to connect
         if known and not self.has_begun and self._are_missing_too_long(expected - (known - failed), known, now_s):
-            return 1
+            return self._failed_with()
         running = self._all - finished - failed - self._lost()
         self.joining = (running - ready) & reports.ranks(Kind.AGAIN)
         self.members = running - self.joining
@@ -161,7 +161,7 @@ class JobState:
             self.failed.setdefault((rank, self._incarnation(rank)), said.at if said else at)
 
     def _failed_with(self) -> int:
-        """The status if no rank has ended well: that of the one that failed first. Where it is not known it is 1."""
+        """The status of the rank that failed first. Where it is not known, and where none has, it is 1."""
         left, ended = self._reports.texts(Kind.LEFT), self._reports.texts(Kind.ENDED)
         present = {rank: self._incarnation(rank) for rank in self._all}
         failed = sorted((at, rank) for (rank, life), at in self.failed.items() if present[rank] == life)

@@ -97,7 +97,7 @@ PLAIN = {
     "one dies before the session": Job((
         "34 started; 590 came; 613 ready; 617 finished; end", "0 started; 1 left=6; end",
     ), 0),
-    "one dies before the session, the other waits": Job(("34 started; 590 came", "0 started; 1 left=6; end"), 1,
+    "one dies before the session, the other waits": Job(("34 started; 590 came", "0 started; 1 left=6; end"), 6,
         "malt run: rank 1 died before the session began\n"),
     "one says nothing, the other waits": Job(("34 started; 590 came",), 1, "malt run: rank 1 said nothing for 60 s\n"),
     "one is killed, and comes back": Job((
