@@ -38,7 +38,7 @@ try:
 except (ImportError, RuntimeError):
     RANK, SIZE = 0, 1
 
-pytest.register_assert_rewrite("contracts")  # what it finds is said in full
+pytest.register_assert_rewrite("contracts", "job_contract")  # what it finds is said in full
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background by a script: jobs would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)

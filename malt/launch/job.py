@@ -78,9 +78,10 @@ def run(
     # With --survive other hosts are left to themselves: a part without the launcher may go on.
     with Signals() as signals, remote.folder(is_watched=not line.survives) as folder:
         reports = Stream(folder)
+        remote.add = reports.add
         follower = Follower(reports, line.ranks, line.is_spread) if line.survives else None
         _publish(folder, line)
-        control_server, endpoint = _server(folder, line, follower)
+        control_server, endpoint = _server(folder, line, reports, follower)
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
         departure = Departure(reports, line.ranks, line.is_spread, follower is not None, control_server)
         output = Output(folder, line.ranks, line.display)
@@ -154,7 +155,9 @@ def _writing_to(folder: Path) -> Iterator[None]:
         raise LaunchError(f"nothing can be written to {folder.parent}: {error.strerror}: {_REMEDY}") from None
 
 
-def _server(folder: Path, line: Line, follower: Follower | None) -> tuple[ControlServer | None, str]:
+def _server(
+    folder: Path, line: Line, reports: Stream, follower: Follower | None
+) -> tuple[ControlServer | None, str]:  # fmt: skip
     """The control server, and its endpoint, where ranks of several hosts may fail; else None, and "".
 
     Ranks on all hosts find the key of the job in its folder there.
@@ -166,7 +169,7 @@ def _server(folder: Path, line: Line, follower: Follower | None) -> tuple[Contro
     with _writing_to(folder), open(file, "w", encoding="utf-8") as text:
         text.write("\n".join([key, *line.hosts]))
     made = ControlServer(folder, key, line.hosts)
-    follower.report_ended = made.tell
+    follower.report_ended, made.add = made.tell, reports.add
     return made, made.endpoint(os.uname().nodename)
 
 
@@ -218,7 +221,7 @@ def _settled(
 ) -> tuple[int, bool]:  # fmt: skip
     """The status of a job whose mpiexec has ended with `status`, and whether it is printed how ranks have ended it."""
     if follower is not None:
-        status = status or follower.end()
+        status = status if is_signalled else follower.end(status)
         follower.clean()
     elif not is_signalled:
         status += 128 * (line.forwards_signals and _was_killed(reports, status))

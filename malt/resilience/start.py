@@ -217,7 +217,7 @@ def _report_failed(
         world.failures.back.pop(rank, None)
         world.failures.reasons[rank] = "it was stopped, and was ended" if stopped_s else _reason(world, rank)
         if transport.was_cut_off(rank):
-            world.failures.reasons[rank] = "it was cut off, as ranks had lost it"
+            world.failures.reasons[rank] = "nothing is heard of it: it has ended, or is cut off"
         if world.transport.was_evicted(rank):
             world.failures.reasons[rank] = _eviction(world, rank)
     if not _is_on_one_host():

@@ -15,6 +15,7 @@ import errno
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -63,7 +64,8 @@ class Kind(enum.Enum):
     ELSEWHERE = "elsewhere"
     """It has connected to the launcher from another host."""
     ENDED = "ended"
-    """So it had, and its process has ended."""
+    """So it had, and its process has ended. On the launcher's host: it has failed, with that status, as its starter has
+    seen."""
     AGAIN = "again"
     """It was started again: its incarnation. This comes first."""
 
@@ -160,6 +162,18 @@ class Stream(History):
         super().__init__()
         self.folder = folder
         self._read: dict[str, bytes] = {}
+        self._unwritten: deque[Event] = deque()
+        """Those that were added and have not been read so far, as the folder does not take them."""
+
+    def add(self, one: Event) -> None:
+        """Add an event to the folder, for all who read there; on a full disk to this stream alone. Local.
+
+        Any thread may call it.
+        """
+        try:
+            append(self.folder, one)
+        except OSError:
+            self._unwritten.append(one)
 
     def read(self) -> Stream:
         """Read what has come, and return this one. Local."""
@@ -175,6 +189,9 @@ class Stream(History):
             found = [one for line in lines if (one := parsed(line)) is not None]
             if FULL in names and not self.ranks(Kind.STATUS):
                 found.append(event(Kind.STATUS, _NOBODY))
+        if self._unwritten:
+            found += [self._unwritten.popleft() for _ in range(len(self._unwritten))]
+            found.sort(key=lambda one: one.at)
         self.take(found)
         return found
 

@@ -155,7 +155,7 @@ def _after(hook: Callable[..., Any]) -> Callable[..., Any]:
         try:
             hook(kind, error, trace)
         finally:  # the job must end even if the hook is the program's own and fails, or stderr is closed
-            _end(1)
+            _end(130 if issubclass(kind, KeyboardInterrupt) else 1)
 
     return report
 

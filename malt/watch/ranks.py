@@ -16,6 +16,8 @@ from malt.watch.record import Record, parsed
 
 _POLL_S = 0.02
 """Also how far the time of a file may lag."""
+_BY_SIGNAL = 128
+"""A greater status is that of a process that a signal has killed."""
 
 
 class Shown(NamedTuple):
@@ -107,7 +109,9 @@ def _state(reports: History, rank: int, own: Process | None, is_over: bool, is_n
 def _failure(reports: History, rank: int) -> tuple[str, float | None]:
     """Why a rank has failed, and how long ago: as it has reported that, or as the launcher has seen it."""
     failed, left, trace = (reports.get(kind, rank) for kind in (Kind.FAILED, Kind.LEFT, Kind.TRACEBACK))
-    why = f"status {left.text}" if left else "killed"
+    how = left or reports.get(Kind.ENDED, rank)
+    status = int(how.text) if how and how.text.isdecimal() else None
+    why = "killed" if status is None or status > _BY_SIGNAL else f"status {status}"
     first = failed or left or trace
     since_s = (time.monotonic_ns() - first.at) / 1e9 if first else None
     return trace.text.rstrip().rpartition("\n")[2] if trace else why, since_s

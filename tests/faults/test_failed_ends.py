@@ -31,6 +31,29 @@ print("rank", malt.rank(), "ends well", flush=True)
 """
 
 
+UNSAID = """
+import os, sys, malt
+malt.init(survive=True)
+malt.barrier()
+eval(sys.argv[1])
+"""
+
+
+@pytest.mark.thorough(but="exit")
+@under_one_mpi
+@pytest.mark.parametrize(("how", "status"), [("_exit(3)", 3), ("kill(os.getpid(), 9)", 137)], ids=["exit", "kill"])
+def test_where_no_rank_can_say_how_it_ends_the_status_is_that_of_the_first(how, status, start):
+    job = start(UNSAID, f"os.{how}", ranks=2)
+    assert job.end() == status, job.output
+    assert "malt run: ranks 0, 1 ended without a word: killed, or by os._exit\n" in job.output
+
+
+@under_one_mpi
+def test_ranks_that_interrupt_themselves_end_as_under_plain_python(start):
+    job = start("import malt\nmalt.init(survive=True)\nmalt.barrier()\nraise KeyboardInterrupt", ranks=2)
+    assert job.end() == 130, job.output
+
+
 @pytest.mark.thorough(but="0")
 @under_one_mpi
 @pytest.mark.parametrize("restarts", [0, 1])

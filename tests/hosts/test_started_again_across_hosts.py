@@ -58,7 +58,7 @@ def test_so_it_is_where_the_launcher_is_cut_off_and_all_ends_with_the_ranks(host
     hosts.until_clean(60)
 
 
-CUT_OFF = "it was cut off, as ranks had lost it"
+CUT_OFF = "nothing is heard of it: it has ended, or is cut off"
 ENDED = "its process has ended"
 
 

@@ -143,6 +143,17 @@ def test_a_rank_is_asked_to_leave(open_control_server, caller, tmp_path, monkeyp
     monkeypatch.setattr(leaving, "_notified", 0)
 
 
+def test_a_report_that_a_full_disk_does_not_take_counts(open_control_server, caller, tmp_path):
+    wait_for("elsewhere-2", tmp_path)
+    reports = Stream(tmp_path)
+    open_control_server.add = reports.add
+    (tmp_path / "events-2").rename(tmp_path / "before")
+    (tmp_path / "events-2").mkdir()
+    caller.sendall(line("left-2", "3"))
+    open_control_server.close()
+    assert reports.read().texts(Kind.LEFT) == {2: "3"}
+
+
 def test_once_it_is_closed_nothing_is_written(open_control_server, caller, tmp_path):
     wait_for("elsewhere-2", tmp_path)
     caller.sendall(line("ready-2"))

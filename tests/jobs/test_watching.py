@@ -144,3 +144,17 @@ def test_a_process_that_would_die_of_the_signal_is_not_asked(folder):
             other.kill()
     assert "runs no Python program" in found[0] and "not started" in found[1]
     assert [one.state for one in ranks.look(folder, 2)] == ["failed", "not started"]
+
+
+@pytest.mark.parametrize(("ends", "why"), [
+    ({"ended": "3"}, "status 3"), ({"left": "1", "ended": "3"}, "status 1"), ({"ended": "137"}, "killed"),
+    ({}, "killed"),
+])  # fmt: skip
+def test_how_a_rank_has_failed_is_shown(folder, ends, why):
+    with subprocess.Popen(["true"]) as other:
+        other.wait()
+    add(folder, "started-0", f"{other.pid} 1")
+    for kind, text in ends.items():
+        add(folder, f"{kind}-0", text)
+    (found,) = ranks.look(folder, 1)
+    assert (found.state, found.why) == ("failed", why)

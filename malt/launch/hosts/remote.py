@@ -27,7 +27,7 @@ from malt.launch.hosts.shell import remote_shell
 from malt.launch.hosts.variables import travelling
 from malt.launch.mpi_library import PROBE, PROBE_TIMEOUT_S, LaunchError, Library
 from malt.launch.streams.display import say
-from malt.runner.events import SENT, append, event, parsed
+from malt.runner.events import SENT, Event, Stream, event, parsed
 
 _PORT_RANGES = (
     "PRTE_MCA_oob_tcp_dynamic_ipv4_ports", "OMPI_MCA_btl_tcp_port_min_v4", "MPIEXEC_PORT_RANGE", "UCX_TCP_PORT_RANGE",
@@ -63,6 +63,8 @@ class RemoteHosts:
         self._folder = Path()
         self._reports: queue.SimpleQueue[str] = queue.SimpleQueue()
         """What ranks there have reported, as lines (malt/runner/events.py)."""
+        self.add: Callable[[Event], object] = bool
+        """Called with each of these events. By default it is that of another stream of the job's folder."""
         self._own: set[str] = set()
         """The hosts whose agents have made the folder of the job there."""
         self._cut_off: str | None = None
@@ -142,7 +144,7 @@ class RemoteHosts:
 
     def _watch(self, folder: Path) -> str:
         """Have `folder` made and watched on each host; return why it cannot be, or "". LaunchError: no answer."""
-        self._folder, self._cut_off, self._is_watching = folder, None, True
+        self._folder, self._cut_off, self._is_watching, self.add = folder, None, True, Stream(folder).add
         for one in self._connections:
             one.take = self._take
         self._ask("watch", [str(folder), identity()])
@@ -294,11 +296,11 @@ class RemoteHosts:
         return command == "report"
 
     def _take_reports(self) -> None:
-        with contextlib.suppress(queue.Empty, OSError):
+        with contextlib.suppress(queue.Empty):
             while True:
                 came = parsed(self._reports.get_nowait())
                 if came is not None and came.kind in SENT:
-                    append(self._folder, event(came.kind, came.rank, came.text))
+                    self.add(event(came.kind, came.rank, came.text))
 
 
 def _is_cut_off(one: Connection) -> bool:

@@ -14,7 +14,7 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -22,7 +22,7 @@ from typing import BinaryIO
 from dstorm.transports.links.endpoints import interfaces
 from dstorm.transports.links.server import AuthenticatedServer
 from malt.runner import reporting
-from malt.runner.events import SENT, Event, Kind, append, event, parsed
+from malt.runner.events import SENT, Event, Kind, Stream, event, parsed
 
 _PUBLISHED = re.compile(r"session-\d+-published-\d+(\.\d+)?")
 """What a rank publishes to all others (malt/resilience/hosts.py); one that was started again, with its incarnation."""
@@ -41,6 +41,8 @@ class ControlServer:
 
     def __init__(self, folder: Path, key: str, hosts: Iterable[str] = ()) -> None:
         self._folder = folder
+        self.add: Callable[[Event], object] = Stream(folder).add
+        """Called with each event that has come."""
         addresses = interfaces(hosts)
         self._server = AuthenticatedServer(reporting.CONTROL_NAME, key, addresses)
         self.port, self.addresses = self._server.port, addresses
@@ -119,7 +121,7 @@ class ControlServer:
             if self._closed or self._callers[rank] is not caller:
                 return
             if isinstance(one, Event):
-                append(self._folder, event(one.kind, one.rank, one.text))
+                self.add(event(one.kind, one.rank, one.text))
             else:
                 reporting.write(self._folder / one[0], one[1])
 

@@ -57,11 +57,16 @@ class Follower:
         """Whether a rank that has finished still runs, as `JobState.closing`. Local."""
         return bool(self.state.closing(ended(self._reports), unreached))
 
-    def end(self) -> int:
-        """Return the status of the job after the end of the starter, as `JobState.end`, and say why. Local."""
-        if self._status is not None:
-            return self._status
+    def end(self, status: int = 0) -> int:
+        """Return the status of a job after the end of its starter, which has ended with `status`, and say why. Local.
+
+        It is as `JobState.settled`, or where the job has ended before its end was seen as `JobState.end`.
+        """
         self._reports.read()
+        if self._status is not None and status in (0, self._status):
+            return self.state.settled(self._status)
+        if status:
+            return status
         status, line = self.state.end(str(self._folder.parent))
         say(line)
         return status

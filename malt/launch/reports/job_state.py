@@ -84,7 +84,7 @@ class JobState:
         known = reports.ranks(Kind.STARTED) | elsewhere
         expected = known if self._is_spread and not elsewhere else self._all  # ranks elsewhere may be unable to connect
         if known and not self.has_begun and self._are_missing_too_long(expected - (known - failed), known, now_s):
-            return 1
+            return self._failed_with()
         running = self._all - finished - failed - self._lost()
         self.joining = (running - ready) & reports.ranks(Kind.AGAIN)
         self.members = running - self.joining
@@ -122,6 +122,14 @@ class JobState:
         early = self._failed_early - self._reports.ranks(Kind.FINISHED)
         return _line(early, "died before the session began") + _line(self._unheard, f"said nothing for {_CALL_S:.0f} s")
 
+    def settled(self, status: int) -> int:
+        """Return the status of a job that has ended with `status`, once all is known of its ranks of this host.
+
+        Where all have failed, its starter may have said since how the first of them has.
+        """
+        have_failed = not self.members and not self._reports.ranks(Kind.FINISHED)
+        return self._failed_with() if have_failed and failed_with(self._reports) is None else status
+
     def end(self, place: str) -> tuple[int, str]:
         """Return the status after the end of the starter, which is 0 although ranks have failed, and a line on that.
 
@@ -153,11 +161,12 @@ class JobState:
             self.failed.setdefault((rank, self._incarnation(rank)), said.at if said else at)
 
     def _failed_with(self) -> int:
-        """The status if no rank has ended well: that of the one that failed first. Of a killed one it is 1."""
-        left, present = self._reports.texts(Kind.LEFT), {rank: self._incarnation(rank) for rank in self._all}
+        """The status of the rank that failed first. Where it is not known, and where none has, it is 1."""
+        left, ended = self._reports.texts(Kind.LEFT), self._reports.texts(Kind.ENDED)
+        present = {rank: self._incarnation(rank) for rank in self._all}
         failed = sorted((at, rank) for (rank, life), at in self.failed.items() if present[rank] == life)
         first = next((rank for _, rank in failed if left.get(rank) != "0"), None)  # the others have departed
-        return 1 if first is None else _number(left.get(first, "")) or 1
+        return 1 if first is None else _number(left.get(first) or ended.get(first, "")) or 1
 
     def _are_missing_too_long(self, missing: Set[int], known: Set[int], now_s: float) -> bool:
         """Whether ranks of `missing` that have not come to the session have been missing for too long."""

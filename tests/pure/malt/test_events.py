@@ -96,6 +96,21 @@ def test_on_a_full_disk_a_job_is_known_to_have_failed(tmp_path):
     assert next(iter(Stream(tmp_path).read().texts(Kind.STATUS))) == 2
 
 
+def test_what_a_full_disk_does_not_take_its_stream_has(tmp_path):
+    """In order with what is in the folder."""
+    stream, (left, ended, ready) = Stream(tmp_path), (made(f"{kind}-1", "", at) for at, kind in enumerate(UNWRITTEN))
+    (tmp_path / "events-1").mkdir()
+    stream.add(left)
+    stream.add(ended)
+    (tmp_path / "events-1").rmdir()
+    stream.add(ready)
+    assert stream.fresh() == [left, ended, ready] and stream.fresh() == []
+    assert reported(tmp_path) == {"ready-1": ""}
+
+
+UNWRITTEN = "left", "ended", "ready"
+
+
 def test_a_write_in_part_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(events.os, "write", lambda file, line: len(line) - 1)
     with pytest.raises(OSError, match="No space left"):

@@ -13,7 +13,7 @@ import time
 
 import pytest
 from processes import is_alive, wait_for
-from reported import add
+from reported import add, made
 
 from dstorm.membership.processes import is_stopped, process, stat_fields, this_process
 from malt.commands import command_line
@@ -34,7 +34,7 @@ from malt.launch.hosts.remote import RemoteHosts, Unreachable
 from malt.launch.hosts.shell import remote_shell
 from malt.launch.hosts.variables import travelling
 from malt.launch.mpi_library import LaunchError, Library
-from malt.runner.events import Stream
+from malt.runner.events import Kind, Stream
 
 pytestmark = pytest.mark.serial
 ELSEWHERE = ["another boot", 1]
@@ -75,6 +75,16 @@ def test_an_agent_that_has_ended_is_started_anew_for_the_next_job(hosts, capsys)
         assert hosts.processes()[0] != before[0] and hosts.processes()[1] == before[1]
         assert hosts.cut_off() is None and folder.is_dir()
     assert capsys.readouterr().err == ""
+
+
+def test_reports_that_a_full_disk_does_not_take_count(hosts):
+    with hosts.folder() as folder:
+        reports = Stream(folder)
+        hosts.add = reports.add
+        for rank in (0, 1):
+            (folder / f"events-{rank}").mkdir()
+            hosts._connections[rank].take("report", made(f"status-{rank}", "3").line().decode())
+        assert hosts.cut_off() is None and reports.read().texts(Kind.STATUS) == {0: "3", 1: "3"}
 
 
 def test_a_host_that_has_been_silent_for_long_is_not_waited_for_at_the_end(hosts, capsys, monkeypatch):

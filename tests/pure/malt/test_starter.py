@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from processes import wait_for
+from reported import reported
 
 from malt.launch.hosts.plain import starter
 from malt.launch.hosts.plain.starter import AGAIN_S, FAILURES, Ranks, Restarts
@@ -132,6 +133,23 @@ def test_one_that_cannot_be_started_now_is_tried_later(started, monkeypatch, cap
 
 def refuse(*words, **named):
     raise OSError(12, os.strerror(12))
+
+
+def test_with_which_status_a_rank_has_failed_is_reported_once(started, tmp_path):
+    ranks = started(FAILS, "os.kill(os.getpid(), 9)", "pass")
+    for rank in range(3):
+        await_end(ranks, rank)
+    for _ in range(2):
+        ranks.tend(0.0)
+    assert reported(tmp_path) == {"ended-0": "3", "ended-1": "137"}
+    assert (tmp_path / "events-0").read_bytes().count(b"ended") == 1
+
+
+def test_an_agent_has_another_clock(started, tmp_path):
+    ranks = started(FAILS, is_away=True)
+    await_end(ranks, 0)
+    ranks.tend(0.0)
+    assert reported(tmp_path) == {}
 
 
 def test_how_a_process_has_ended():

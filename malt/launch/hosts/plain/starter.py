@@ -39,12 +39,12 @@ def _of_runner(name: str) -> str:
 
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from malt.runner.events import Kind, Stream
+    from malt.runner.events import Kind, Stream, append, event
 else:
     spec = importlib.util.spec_from_file_location("malt.runner.events", _of_runner("events.py"))
     events = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(events)
-    Kind, Stream = events.Kind, events.Stream
+    Kind, Stream, append, event = events.Kind, events.Stream, events.append, events.event
 
 RANK, SIZE, HOST_SIZE = "MALT_RANK", "MALT_SIZE", "MALT_HOST_SIZE"
 """The variables of a rank: its number, the number of ranks of the job, and that of ranks on its host."""
@@ -119,6 +119,8 @@ class Ranks:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._restarts: dict[int, Restarts] = {}
         self._given_up: set[int] = set()
+        self._reported: dict[int, subprocess.Popen[bytes]] = {}
+        """The processes that have failed, as the launcher was told, by rank."""
         for rank in ranks:
             try:
                 self._start(rank)
@@ -133,8 +135,10 @@ class Ranks:
         for rank, process in self._processes.items():
             if process.poll() is None:
                 is_any = True
-            elif process.returncode and goes_on and rank not in self._given_up:
-                is_any = self._tend_failed(rank, process.returncode, now) or is_any
+            elif process.returncode:
+                self._report(rank, process)
+                if goes_on and rank not in self._given_up:
+                    is_any = self._tend_failed(rank, process.returncode, now) or is_any
         return is_any
 
     def kill(self) -> None:
@@ -145,6 +149,14 @@ class Ranks:
     def have_all_failed(self) -> bool:
         """Whether none has ended well, of those that have ended."""
         return all(process.returncode for process in self._processes.values())
+
+    def _report(self, rank: int, process: subprocess.Popen[bytes]) -> None:
+        """Report with which status the process of a rank has failed, once. Agents have another clock."""
+        if not self._is_away and self._reported.get(rank) is not process:
+            self._reported[rank] = process
+            status = process.returncode
+            with contextlib.suppress(OSError):  # a full disk
+                append(self._folder, event(Kind.ENDED, rank, str(128 - status if status < 0 else status)))
 
     def _tend_failed(self, rank: int, status: int, now: float) -> bool:
         """Start a failed rank again, if it is time to. Returns whether it runs, or is to be started later."""
