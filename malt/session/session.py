@@ -57,9 +57,10 @@ def init(
     failed, and leaves if it wakes up.
 
     ValueError: an argument is wrong, or `comm` is another than before. TypeError: `comm` is no intracommunicator.
-    RuntimeError: an mpiexec has started the ranks, which cannot `survive` then; a launcher started several processes
-    and MPI sees only one, which would train alone; MPI is not initialized, or finalized. ClosedError: this process is a
-    child of a rank, by fork or otherwise. Children of a program that was started alone are worlds of one.
+    RuntimeError: an mpiexec has started the ranks, which cannot `survive` then; a launcher, torchrun say, started
+    several processes and MPI sees only one, which would train alone, and MALT_ALONE is not 1; MPI is not initialized,
+    or finalized. ClosedError: this process is a child of a rank, by fork or otherwise. Children of a program that was
+    started alone are worlds of one.
     """
     global _world
     if suspect_after_s is not None:

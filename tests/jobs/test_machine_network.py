@@ -57,6 +57,40 @@ def test_the_count_of_processes_is_that_of_the_launcher_that_started_this_one(en
     assert network.process_count(environment) == count
 
 
+TORCH = {"RANK": "0", "WORLD_SIZE": "2"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "count"),
+    [
+        ({}, None),
+        (TORCH, 2),
+        ({"FLUX_TASK_RANK": "3", "FLUX_JOB_SIZE": "4"}, 4),
+        ({"JSM_NAMESPACE_RANK": "0", "JSM_NAMESPACE_SIZE": "8"}, 8),
+        ({"WORLD_SIZE": "2"}, None),  # says nothing of this process
+        ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+        ({"RANK": "master", "WORLD_SIZE": "many"}, None),
+        ({**TORCH, "OMPI_COMM_WORLD_SIZE": "2"}, None),  # a program may set torch's from those of mpiexec
+        ({**TORCH, "PMI_SIZE": "1"}, None),
+    ],
+)
+def test_launchers_that_mpi_knows_nothing_of_are_known_by_their_variables(environment, count):
+    found = network.strangers(environment)
+    assert (None if found is None else found[1]) == count
+
+
+@pytest.mark.parametrize("mpi", ["", "import sys; sys.modules['mpi4py'] = None\n"], ids=["MPI", "no MPI"])
+def test_a_program_under_torchrun_does_not_train_alone_without_a_word(job_environment, mpi):
+    def run(**more):
+        words = [sys.executable, "-c", f"{mpi}import malt\nprint(malt.size())"]
+        return subprocess.run(words, env={**job_environment, **more}, capture_output=True, text=True, timeout=60)
+
+    refused = run(**TORCH)
+    assert refused.returncode and "torchrun, accelerate or the like started 2 processes" in refused.stderr
+    assert "malt run -n 2" in refused.stderr and "MALT_ALONE=1" in refused.stderr
+    assert run(**TORCH, MALT_ALONE="1").stdout == run().stdout == "1\n"
+
+
 def test_mpi_is_loaded_with_a_home(monkeypatch):
     """Open MPI aborts a program that is started without one, as by env -i."""
     monkeypatch.delenv("HOME", raising=False)

@@ -24,6 +24,13 @@ _PROCESS_COUNTS = (
 srun may have started the shell in which an mpiexec starts others: so its count is the last, and PMI's, which both set,
 comes after those that one mpiexec alone sets.
 """
+_STRANGERS = {
+    "torchrun, accelerate or the like": ("RANK", "WORLD_SIZE"),
+    "flux run": ("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
+    "jsrun": ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
+}
+"""Launchers that start processes without MPI, or with an MPI that may be another than this: the variables in which they
+say which process this is of how many."""
 _OF_A_SHELL = "SLURM_PTY_PORT"
 """The variable that srun sets with --pty: it has started a shell in a terminal, whose programs are no tasks of it."""
 
@@ -47,6 +54,19 @@ def process_count(environ: Mapping[str, str]) -> int | None:
     names = _PROCESS_COUNTS[:-1] if _OF_A_SHELL in environ else _PROCESS_COUNTS
     counts = (environ.get(name, "") for name in names)
     return next((int(count) for count in counts if count.isdecimal()), None)
+
+
+def strangers(environ: Mapping[str, str]) -> tuple[str, int] | None:
+    """A launcher that MPI knows nothing of, and how many processes it has started, by its variables. Pure.
+
+    None: there is none, it has started one process, or a launcher that MPI knows has started this one.
+    """
+    if process_count(environ) is not None:
+        return None
+    for name, (rank, size) in _STRANGERS.items():
+        if environ.get(rank, "").isdecimal() and environ.get(size, "").isdecimal() and int(environ[size]) > 1:
+            return name, int(environ[size])
+    return None
 
 
 def is_alone(environ: Mapping[str, str]) -> bool:
