@@ -19,7 +19,7 @@ TIMES_ALONE: Final = 100
 CAP_S: Final = 1.0
 """The most seconds of training between two exchanges, where nobody has said how long an epoch is. Where a link takes
 longer for a message, it is as long as that."""
-IN_AN_EPOCH: Final = 6
+IN_AN_EPOCH: Final = 8
 """The fewest exchanges in an epoch, where somebody has."""
 SUPERSEDED: Final = 0.1
 """The part of the messages to other hosts that may be superseded."""

@@ -53,7 +53,7 @@ class Replica(FinishOnExit):
     Its cost is the time that it takes, waits included. The interval begins at 1, changes by a factor of 2 at most, and
     follows costs. It is as long as a link to another host takes for a message, if that is longer. `every=(low, high)`
     gives bounds; high may be None. `epoch`: the counts of this rank in an epoch, where they are known: there are at
-    least 6 exchanges in one. Without it no more than a second of training lies between two. `statistics().every` has
+    least 8 exchanges in one. Without it no more than a second of training lies between two. `statistics().every` has
     the interval in use. Under "bsp" and "notify-ack", and with `outer`, `wire`, `top` or `fragments`, the default is 1.
     Under "bsp" ranks exchange together: with "auto" or bounds they agree on one number after 8 exchanges, or in `agree`
     before that. It is that of the rank whose exchanges cost most, and is printed, so that `every=` repeats the run.
