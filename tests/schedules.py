@@ -224,13 +224,15 @@ def recorded_stages(messages: int, depth: int, cut_headers: bool, mapped: bool, 
     return window.stages
 
 
-def carried_stages(plan: str, depth: int, joins: Join, ordered: bool = False) -> list[list[Piece]]:
+def carried_stages(
+    plan: str, depth: int, joins: Join, ordered: bool = False, cut_headers: bool = False
+) -> list[list[Piece]]:  # fmt: skip
     """The stages of messages that a carrier takes over: `plan` has an s for each scatter, an r for each round.
 
     Rounds go on until nothing is left. As many messages leave as the last one's number says. `ordered`: the window
     keeps the order of Puts; each piece is a stage.
     """
-    end = OneEnd(0, RecordingWindow(layout(depth).window_nbytes(0), cut_headers=ordered))
+    end = OneEnd(0, RecordingWindow(layout(depth).window_nbytes(0), ordered or cut_headers))
     end._window.keeps_order = ordered
     end.carrier = rounds = Rounds(end, 1.0)
     sender = Queues(end, layout(depth), ASP, 1.0)
@@ -343,7 +345,7 @@ def explore(
     """
     count = 0
     if plan:
-        stages = carried_stages(plan, depth, joins, ordered)
+        stages = carried_stages(plan, depth, joins, ordered, cut_headers)
     else:
         stages = recorded_stages(messages, depth, cut_headers, mapped, zeroed)
     for pieces in orders(stages):

@@ -70,9 +70,9 @@ class InEdge(Awaited):
             self.heard_at = clock()
             self.step = seen.step
 
-    def holds_newer(self, seen: Header) -> bool:
-        """Whether a slot holds the header of a newer message, whose sender had then flushed the message of `seen`."""
-        return any(one is not None and one.number > seen.number for one in (cell.read() for cell in self.headers))
+    def holds_newer(self, number: int) -> bool:
+        """Whether a slot holds the header of a newer message than `number`, which its sender had then flushed."""
+        return any(one is not None and one.number > number for one in (cell.read() for cell in self.headers))
 
     def payload(self, slot: int, seen: Header) -> Bytes:
         """A view of the payload in `slot`, whose header is `seen`."""

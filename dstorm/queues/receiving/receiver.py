@@ -323,7 +323,7 @@ class Inbox:
             if state is SlotState.NOTHING:
                 break
             if state is SlotState.READY and seen is not None:
-                had_come = seen.check is not None and edge.holds_newer(seen)
+                had_come = seen.check is not None and edge.holds_newer(seen.number)
                 payload = self._settled_payload(edge, slot, seen, len(taken))
                 if payload is not None:
                     message = self._taken(edge, seen, payload)
@@ -334,9 +334,19 @@ class Inbox:
                     continue
                 if seen.check is not None:  # it comes: the next gather finds it
                     break
+            elif state is SlotState.TORN and self._is_rewritten(edge, slot):
+                edge.ring.skip(edge.ring.taken + 1)
+                continue
             tries += 1
             self._sync()
         return taken
+
+    def _is_rewritten(self, edge: InEdge, slot: int) -> bool:
+        """Whether the header of the awaited message is torn as a later one is being written over it.
+
+        It was whole before a newer message began. So a header that is torn after a look at that one is not its own.
+        """
+        return edge.holds_newer(edge.ring.taken + 1) and edge.headers[slot].read() is None
 
     def _take_newest(self, edge: InEdge) -> list[Message]:
         """The newest pending message of the peer; [] where there is none."""
