@@ -100,6 +100,8 @@ def run(
         ending = Ending(reports, line.ranks, remote) if remote else None
         failure, is_ending = _ends(reports, follower, ending, away)
         status = job.wait(failure, is_ending, lambda: ending is not None and ending.is_cut_off)
+        if ending is not None and status and signals.first is None:
+            status = ending.settled(status)
         away.collect(status, lambda: signals.times > 1)
         banners = output.close(observer.close())
         if control_server is not None:

@@ -185,7 +185,8 @@ def test_a_job_whose_ranks_have_all_failed_has_failed(job):
     for number in numbers:
         os.kill(number, signal.SIGKILL)
     process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 1
+    # The first may be one of the other host, whose launcher is another: of it nobody here knows how it ended.
+    assert process.returncode in (1, 128 + signal.SIGKILL)
 
 
 @pytest.mark.thorough

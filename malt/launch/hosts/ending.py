@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from dstorm.stopwatch import Stopwatch
 from malt.launch.hosts.agent.closing import has_closed
@@ -13,6 +14,9 @@ from malt.runner.events import Kind, Stream
 
 _STAYS_S = 4.0
 """How long mpiexec may stay after the last rank has ended its interpreter, before it is asked to end, then killed."""
+
+_LATE_S, _POLL_S = 1.5, 0.05
+"""How long a report of another host may come after mpiexec has ended."""
 
 
 class Ending:
@@ -43,6 +47,17 @@ class Ending:
             return None
         self._force("all ranks have ended, and mpiexec has not")
         return 0
+
+    def settled(self, status: int) -> int:
+        """Return the status of a job whose mpiexec has failed with `status`: that of the rank that failed first. Local.
+
+        A report of another host comes over its agent, and perhaps after mpiexec has ended: it is waited for a while. A
+        rank that was killed by a signal has reported nothing.
+        """
+        waited = Stopwatch()
+        while (failed := self.status()) is None and waited.seconds() < _LATE_S:
+            time.sleep(_POLL_S)
+        return failed or status
 
     def _have_ended(self) -> bool:
         """Whether all ranks have reported their end, and run no Python any more: files are closed, say.

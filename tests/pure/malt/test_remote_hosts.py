@@ -34,7 +34,7 @@ from malt.launch.hosts.remote import RemoteHosts, Unreachable
 from malt.launch.hosts.shell import remote_shell
 from malt.launch.hosts.variables import travelling
 from malt.launch.mpi_library import LaunchError, Library
-from malt.runner.events import Kind, Stream
+from malt.runner.events import Kind, Stream, append, event
 
 pytestmark = pytest.mark.serial
 ELSEWHERE = ["another boot", 1]
@@ -221,6 +221,17 @@ def test_ranks_that_still_close_files_have_not_ended(hosts, tmp_path):
     assert not ending._have_ended() and has_closed(str(here), 0)
     add(here, "closed-1")
     assert ending._have_ended()
+
+
+def test_a_report_of_another_host_may_come_after_mpiexec_has_ended(hosts, tmp_path):
+    here = tmp_path / "job"
+    here.mkdir()
+    later = threading.Timer(0.3, append, [here, event(Kind.STATUS, 1, "3")])
+    later.start()
+    assert Ending(Stream(here), 2, hosts).settled(14) == 3
+    later.join()
+    (tmp_path / "none").mkdir()
+    assert Ending(Stream(tmp_path / "none"), 2, hosts).settled(14) == 14
 
 
 def test_once_hosts_have_tried_their_connections_nothing_listens(hosts, monkeypatch):
