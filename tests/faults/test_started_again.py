@@ -46,7 +46,7 @@ def test_a_job_all_of_whose_ranks_fail_ends(start_rejoining):
     source = "import os\nif os.environ['MALT_RANK'] == '2':\n    os.kill(os.getpid(), 9)\nimport nothing"
     process = start_rejoining(source)
     output, _ = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 1 and "again" not in output
+    assert process.returncode in (1, 128 + 9) and "again" not in output  # whichever failed first
     assert output.splitlines()[-1] == "ModuleNotFoundError: No module named 'nothing'"
 
 
