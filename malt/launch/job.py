@@ -98,10 +98,7 @@ def run(
         observer.start()
         striker.start()
         ending = Ending(reports, line.ranks, remote) if remote else None
-        failure, is_ending = _ends(reports, follower, ending, away)
-        status = job.wait(failure, is_ending, lambda: ending is not None and ending.is_cut_off)
-        if ending is not None and status and signals.first is None:
-            status = ending.settled(status)
+        status = _waited(job, _ends(reports, follower, ending, away), ending, signals)
         away.collect(status, lambda: signals.times > 1)
         banners = output.close(observer.close())
         if control_server is not None:
@@ -216,6 +213,14 @@ def _status_of_part(follower: Follower, away: Away) -> int | None:
 def _passed(ours: Mapping[str, str]) -> dict[str, str]:
     """The variables of ranks on other hosts."""
     return {name: ours[name] for name in travelling(ours)}
+
+
+def _waited(
+    job: Supervised, ends: tuple[Callable[[], int | None], Callable[[], bool]], ending: Ending | None, signals: Signals
+) -> int:  # fmt: skip
+    """The status with which a job has ended. `ends`: those of `_ends`."""
+    status = job.wait(*ends, lambda: ending is not None and ending.is_cut_off)
+    return status if ending is None or not status or signals.first is not None else ending.settled(status)
 
 
 def _settled(

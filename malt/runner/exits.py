@@ -162,6 +162,7 @@ def _after(hook: Callable[..., Any]) -> Callable[..., Any]:
 
 def _after_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
     def report(args: threading.ExceptHookArgs) -> None:
+        """Call the hook, then end, unless the thread has ended itself. Local."""
         try:
             hook(args)
         finally:
@@ -175,6 +176,7 @@ def _after_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
 
 def _noting_exit(exit: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
     def note(status: Any = None, /) -> NoReturn:
+        """Note who exits and with what, then exit. Local."""
         global _last_exit
         if threading.current_thread() is threading.main_thread():
             frame = _outermost(sys._getframe())

@@ -250,6 +250,7 @@ class _MpiRefusal:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Find nothing. Local. ImportError: it is mpi4py.MPI, and the ranks may fail."""
         if name == "mpi4py.MPI" and is_rank():
             raise ImportError(
                 "MPI cannot be used under malt run --survive: ranks are no processes of one MPI job, which would end "
@@ -262,12 +263,14 @@ class _MpiImport:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Report that MPI is imported, and find nothing. Local."""
         if name == "mpi4py.MPI":
             report(Kind.INSIDE)
 
 
 def _publishing(name: str, end: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
     def reported(*words: object) -> NoReturn:
+        """Report that this rank ends so, then end it. Local."""
         if is_rank():
             report(Kind.QUIT)
             mpi = sys.modules.get("mpi4py.MPI")

@@ -300,6 +300,7 @@ def _is_alone() -> bool:
 
 def _ending_job(hook: Callable[[threading.ExceptHookArgs], object]) -> Callable[[threading.ExceptHookArgs], None]:
     def report(args: threading.ExceptHookArgs) -> None:
+        """Call the hook, then end the job. Local."""
         try:
             hook(args)
         finally:

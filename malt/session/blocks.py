@@ -40,6 +40,7 @@ def blocks(init: Array, sizes: Sequence[int], owners: Any = None, name: str | No
     """
 
     def check(world: World) -> tuple[_Arguments, Mapping[str, Any]]:
+        """The arguments, checked, and what all ranks must agree on. Local. ValueError."""
         array = checked_array(_array(init))
         counts = _checked_sizes(sizes, array)
         whose = None if owners is None else _checked_owners(owners, counts, world.size)
@@ -51,6 +52,7 @@ def blocks(init: Array, sizes: Sequence[int], owners: Any = None, name: str | No
         return (array, counts, whose), description
 
     def make(world: World, title: str, checked: _Arguments, ranks: tuple[int, ...]) -> Blocks:
+        """The blocks, of what was checked. Collective."""
         array, counts, whose = checked
         kind = world.kind_of(Blocks)
         return kind(array, counts, world.transport, whose, ranks=ranks, deadline_s=world.deadline_s, name=title)

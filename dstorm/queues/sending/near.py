@@ -34,12 +34,8 @@ class NearEdges:
             flush()
         is_empty = True
         for edge in edges:
-            message = edge.message
-            if message is edge.lasting:
-                edge.put_lasting[edge.slot]()
-            else:
-                edge.put_payload()
-            is_empty = is_empty and not message.nbytes
+            edge.put_payload()
+            is_empty = is_empty and not edge.message.nbytes
         if not is_empty:
             flush()
         for edge in edges:

@@ -76,11 +76,15 @@ class Outbox:
     def _header(self, peer: int, offset: int) -> header.Write:
         return header.writer(lambda cell: self._window.prepared(cell, peer, offset))
 
+    def _buffer_of(self, peer: int) -> Outgoing | None:
+        """What the messages to `peer` wait in; None: they do not."""
+        return self.outgoing if self.outgoing is not None and peer in self.outgoing.edges else None
+
     def renew(self, peer: int, base: int) -> None:
         """Begin the edge to `peer` anew, after message number `base`; drop what waits for it. Local."""
         if (edge := self.edges.get(peer)) is None:
             return
-        buffer = self.outgoing if self.outgoing is not None and peer in self.outgoing.edges else None
+        buffer = self._buffer_of(peer)
         with contextlib.nullcontext() if buffer is None else buffer.dropping(peer):
             edge.ring.begin(base)
             edge.renew(self._transport.clock())
@@ -123,8 +127,8 @@ class Outbox:
 
     def leave(self, peers: Collection[int], step: int) -> None:
         """Put to `peers` that this rank has closed, at `step`. The caller flushes."""
-        for edge in (*self.near.edges.values(), *(self.crossing.edges.values() if self.crossing else ())):
-            if edge.peer in peers:
+        for peer, edge in self.edges.items():
+            if peer in peers and self._buffer_of(peer) is None:
                 edge.progress(edge.ring.sent, step, DONE)
 
     def leave_later(self, step: int) -> None:
@@ -203,14 +207,14 @@ class Outbox:
 
     def sent(self, peer: int) -> tuple[int, int, int, int]:
         """As `Outgoing.sent`, of any peer. Local."""
-        if self.outgoing is not None and peer in self.outgoing.edges:
-            return self.outgoing.sent(peer)
+        if (buffer := self._buffer_of(peer)) is not None:
+            return buffer.sent(peer)
         edge = self.edges[peer]
         return edge.ring.count, 0, edge.bytes_sent, 0
 
     def left(self, peer: int) -> tuple[int, int]:
         """As `Queues.left`. Local."""
-        if self.outgoing is not None and peer in self.outgoing.edges:
-            return self.outgoing.left(peer)
+        if (buffer := self._buffer_of(peer)) is not None:
+            return buffer.left(peer)
         edge = self.edges[peer]
         return edge.ring.count, edge.bytes_sent

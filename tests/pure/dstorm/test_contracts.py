@@ -223,6 +223,22 @@ def test_a_scatter_over_links_takes_no_flush_and_a_collective_call_waits_for_it(
     several_hosts(tmp_path)(live)
 
 
+def test_the_heartbeat_of_a_step_leaves_by_the_transfer_thread(tmp_path: Path):
+    """A step is counted in each scatter, which waits for no link."""
+
+    def live(transport):
+        errands, later = [], transport.carrier.later
+        transport.carrier.later = lambda errand, peers: errands.append(peers)
+        transport._barrier._published_at = float("-inf")
+        transport.count_step()
+        transport.count_step()
+        transport.carrier.later = later
+        transport.barrier()
+        return len(errands)
+
+    assert several_hosts(tmp_path)(live) == [1, 1, 1]
+
+
 def test_a_process_is_not_ended_for_the_failure_of_the_former_one(tmp_path: Path):
     ended = []
 
