@@ -15,11 +15,11 @@ pytestmark = pytest.mark.serial
 
 def test_a_process_that_does_not_end_is_not_waited_for(monkeypatch):
     """It stands for one that waits for a file server; here it is not killed."""
-    monkeypatch.setattr(offspring, "_KILLED_S", 0.1)
     job = Offspring()
     child = subprocess.Popen(["sleep", "50"], start_new_session=True)
     try:
         with monkeypatch.context() as patched:
+            patched.setattr(offspring, "_KILLED_S", 0.1)
             patched.setattr(offspring.os, "kill", lambda process, number: None)
             assert job.kill([child.pid]) == [child.pid]
         assert job.kill([child.pid]) == []
