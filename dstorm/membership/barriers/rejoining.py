@@ -253,7 +253,7 @@ class RejoiningBarrier(TolerantBarrier):
             self._flags &= ~JOINING
             self._heard_at = dict.fromkeys(self._others, self._clock())
             self._returns.is_outside = False
-            self._publish()
+            self._publish_to(self._others)  # also to those that are away, whose memory says that this one asks
         self._returns.poll()  # others may have come back before: what they have opened
         for rank in self._membership.others():
             known = self._returns.process_of(rank, incarnations[rank]) if incarnations[rank] else None

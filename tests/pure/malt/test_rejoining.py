@@ -29,6 +29,8 @@ class Job:
     def __init__(self, size, seed, failures, again):
         self.group = Group(size, seed, failures, again)
         self.arenas, self.ended, self.left, self.ready = {}, set(), set(), []
+        self.away = set()
+        """Ranks that count as failed still, as they are started again later."""
 
     def transport(self, rank):
         """The transport of `rank`, in its present incarnation."""
@@ -36,10 +38,11 @@ class Job:
         inner = SimulatedTransport(group, rank)
         arena = self.arenas.get(rank) or inner.window(ARENA)
         self.arenas[rank] = arena
-        made = SurvivingTransport(inner, arena, inner.find_failed, 5.0, readmit=lambda rank, process: None)
+        failed = lambda: [*inner.find_failed(), *self.away]  # noqa: E731
+        made = SurvivingTransport(inner, arena, failed, 5.0, readmit=lambda rank, process: None)
         if group.incarnations[rank]:
             made.clear()
-            made.rejoining.ask(group.incarnations[rank], (), lambda: group.failed | self.ended)
+            made.rejoining.ask(group.incarnations[rank], (), lambda: group.failed | self.ended | self.away)
         return made
 
     def run(self, live):
@@ -179,6 +182,24 @@ def test_all_ranks_come_back_one_after_the_other(turns, monkeypatch):
     job = Job(3, 1, dict(enumerate(turns)), {rank: [0] for rank in range(3)})
     found = job.run(trained)
     check(found)
+    assert all(isinstance(one, tuple) for one in found), found
+
+
+def test_a_rank_comes_back_to_ranks_that_came_back_while_it_was_away(monkeypatch):
+    """Their words in its memory are not those of ranks that ask, which could not admit it."""
+    monkeypatch.setattr(sys.modules[__name__], "STEPS", 200)
+    job = Job(3, 1, {2: 60, 0: 90, 1: 300}, {rank: [0] for rank in range(3)})
+
+    def late(transport):
+        """As `trained`; rank 2 comes back after the others."""
+        if transport.rank == 2 and job.group.incarnations[2]:
+            job.away.add(2)
+            while len(job.ready) < 2:  # the others have come back
+                transport.pause(14)
+            job.away.discard(2)
+        return trained(transport)
+
+    found = job.run(late)
     assert all(isinstance(one, tuple) for one in found), found
 
 
