@@ -119,16 +119,18 @@ class View:
 
 
 class FaultTolerantView(View):
-    """The membership view where ranks may fail while the others go on.
+    """The membership view where ranks may fail while the others go on. `absent`: the ranks that may come later.
 
     One thread at a time may change it, and one at a time may report.
     """
 
     can_change = True
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, absent: Iterable[int] = ()) -> None:
         super().__init__(size)
         self._incarnations = [0] * size
+        self.failed = frozenset(absent)
+        self.alive = tuple(sorted(set(self.alive) - self.failed))
         self._subscribers: list[Callable[[Change], object]] = []
         self.unreported: deque[Change] = deque()
         """The changes that were not reported to subscribers yet."""

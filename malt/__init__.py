@@ -15,6 +15,7 @@ from malt.replica.exchanges import Exchanges
 from malt.replica.replica import Replica
 from malt.session.blocks import blocks
 from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, mean, reduce_rows, together
+from malt.session.epochs import epochs, scale
 from malt.session.graphs import graph
 from malt.session.losses import LostRank, lost_ranks
 from malt.session.seeds import seed
@@ -68,6 +69,7 @@ __all__ = [
     "broadcast",
     "clock",
     "compute",
+    "epochs",
     "files",
     "finalize",
     "free_memory",
@@ -95,6 +97,7 @@ __all__ = [
     "rejoined",
     "report",
     "run",
+    "scale",
     "seed",
     "shard",
     "sharded",

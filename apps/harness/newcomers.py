@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import malt
-from apps.harness.errors import StaysOut
+from apps.harness.errors import BadInput, StaysOut
 from apps.harness.marks import Mark
 
 State = Mapping[str, Any]
@@ -38,13 +38,17 @@ def offered(epoch: int, begun: int, before: Mark, trained_s: float, state: State
 
 
 def check(can_come_back: bool) -> None:
-    """Check that the program can go on with a rank that comes back, if this is one. Local.
+    """Check that the program can go on with a rank that comes back, if this is one, or with others that come. Local.
 
-    StaysOut: it cannot.
+    StaysOut: it cannot, and this rank has come back. BadInput: it cannot, and the job may grow (malt run --elastic).
     """
-    if malt.init().is_outside and not can_come_back:
-        raise StaysOut("ranks of this training come together in each epoch, or hold parts of the model, so it goes on "
-                       "without those that failed")  # fmt: skip
+    world = malt.init()
+    if can_come_back or not (world.is_outside or world.is_elastic):
+        return
+    why = "ranks of this training come together in each epoch, or hold parts of the model"
+    if world.is_elastic:
+        raise BadInput(f"{why}: start it without --elastic")
+    raise StaysOut(f"{why}, so it goes on without those that failed")
 
 
 def exchanged(vectors: Sequence[Any], state: Callable[[], State]) -> Given | None:

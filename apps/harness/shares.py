@@ -68,8 +68,9 @@ class Shares:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self.alive = tuple(range(malt.size()))
+        self.alive = malt.init().dealt.ranks
         """The ranks that were alive when rows were dealt last."""
+        self._last = malt.init().dealt
         self.failures = Failures(self.rows, self.unit)
         self._ended: list[float] = []
         """When each epoch ended. All times are those of malt.clock()."""
@@ -79,7 +80,7 @@ class Shares:
     @property
     def failed(self) -> set[int]:
         """The ranks that had failed when rows were dealt last."""
-        return set(range(malt.size())) - set(self.alive)
+        return set(malt.init().dealt.ranks) - set(self.alive)
 
     def rows(self, rank: int) -> int:
         """The number of rows of `rank`, which was alive when rows were dealt last."""
@@ -93,10 +94,15 @@ class Shares:
         """
         more = last - first + 1
         while more > 0:
-            for epoch in range(last - more + 1, last + 1):
+            for epoch in self._epochs(last - more + 1, last + 1):
                 yield epoch
                 self._ended.append(malt.clock())
             more = self._missing(last - first + 1) if sync == "asp" and self.is_made_up else 0
+
+    @staticmethod
+    def _epochs(first: int, end: int) -> Iterator[int]:
+        """The epochs of this rank; rows are dealt among those that train each."""
+        return malt.epochs(end, first)
 
     def _missing(self, most: int) -> int:
         """How many epochs are to be trained again. Collective."""
@@ -122,7 +128,14 @@ class Shares:
 
         A subclass whose ranks must know of the same failures makes it collective.
         """
-        return malt.alive()
+        malt.alive()  # so that what is known is as new as can be
+        dealt = malt.init().dealt
+        return tuple(rank for rank in dealt.ranks if rank not in dealt.heirs)
+
+    def are_dealt_anew(self) -> bool:
+        """Whether rows may be dealt otherwise than at the last call, though the same ranks are alive. Local."""
+        before, self._last = self._last, malt.init().dealt
+        return malt.init().crew is not None and self._last != before
 
     def changed(self, alive: tuple[int, ...]) -> bool:
         """Whether ranks have failed or come back since the last call. If so, all rows now belong to the ranks `alive`.
@@ -130,7 +143,7 @@ class Shares:
         The lowest of these prints how many rows are dealt anew.
         """
         before = set(self.alive)
-        failed = before.difference(alive)
+        failed = before.intersection(malt.init().dealt.ranks).difference(alive)  # others have left as the job shrank
         self._dealt |= dict.fromkeys(failed, malt.clock())
         self.failures.mark_failed(failed, alive)
         self.alive = alive
@@ -144,6 +157,13 @@ class CommonShares(Shares):
 
     def present(self) -> tuple[int, ...]:
         return tuple(by_rank(None))
+
+    @staticmethod
+    def _epochs(first: int, end: int) -> Iterator[int]:
+        return iter(range(first, end))
+
+    def are_dealt_anew(self) -> bool:
+        return False
 
 
 def _first(moments: Collection[float | None], start: float) -> float:

@@ -46,6 +46,8 @@ class Training:
         self._tolerance: float = getattr(self._options, "tolerance", 0.0)
         self._resumed: list[Mapping[str, Array]] = []
         """The model that the run resumes from, if --tolerance compares with it."""
+        self._given: newcomers.Given | None = None
+        """What this rank was given, as it has come back."""
         self.is_newcomer = False
         """Whether this rank has come back, so that the others were training when it began."""
 
@@ -88,6 +90,7 @@ class Training:
         self._checkpoints.begin_as(given.begun, given.before)
         epochs = given.epoch - given.begun
         self.trainer.go_on_from(given.state, epochs)
+        self._given = given
         self.is_newcomer, self._epoch, self._clock.seconds = True, given.epoch, given.trained_s
         self.marks, self.snapshots = [Mark()] * epochs, [None] * epochs
 
@@ -125,13 +128,23 @@ class Training:
             return self._train_by_own_loop()
         sync = getattr(self._options, "sync", None) or "bsp"  # without the option ranks synchronize by themselves
         for epoch in self.shares.epochs(1 + self._epoch, self._options.epochs, sync):
-            if self.shares.changed(self.shares.present()):
+            self._skip_to(epoch)
+            if self.shares.changed(self.shares.present()) | self.shares.are_dealt_anew():
                 self.trainer.take()
             self.trainer.begin_epoch(epoch - 1 - self._checkpoints.epoch)
             self._clock.start()
             examples = self.trainer.train(epoch, self.trainer.order())
             if self._end_epoch(epoch, examples):
                 break
+
+    def _skip_to(self, epoch: int) -> None:
+        """Note that this rank has not trained the epochs before `epoch` of which it has no marks: it came later."""
+        place = epoch - 1 - self._checkpoints.epoch
+        missing = place - len(self.marks)
+        if missing > 0 and self._given is not None:
+            self.trainer.go_on_from(self._given.state, place)
+            self.marks += [Mark()] * missing
+            self.snapshots += [None] * missing
 
     def _train_by_own_loop(self) -> None:
         def ended(examples: int) -> bool:

@@ -81,6 +81,7 @@ class Membership:
     def __init__(self, rank: int, view: View) -> None:
         self.rank, self.view = rank, view
         self.words = [Word()] * view.size
+        self._write(Word(failed=mask(view.failed)))
 
     @property
     def own(self) -> Word:

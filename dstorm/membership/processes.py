@@ -111,6 +111,11 @@ class ProcessMonitor:
         self._used_s = time.process_time()
         """The processor time of this process at its last check."""
 
+    @property
+    def watched(self) -> set[int]:
+        """The ranks whose processes are watched."""
+        return set(self._processes)
+
     def readmit(self, rank: int, process: Sequence[int]) -> None:
         """Watch `process` in place of the former one of `rank`."""
         self._stopped_at.pop(rank, None)

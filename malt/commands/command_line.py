@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 
-from malt.commands import completion, graph, hints, options, report, watching
+from malt.commands import completion, graph, hints, options, report, scale, watching
 from malt.commands.compare import command as compare
 from malt.commands.doctor import command
 from malt.commands.placement import is_of_this_machine, placement
@@ -26,7 +26,7 @@ from malt.launch.environment import outside
 from malt.launch.hosts import allocation
 from malt.launch.hosts.allocation import Host
 from malt.launch.hosts.examination import examined
-from malt.launch.hosts.plain.starter import REJOIN
+from malt.launch.hosts.plain.starter import ELASTIC, REJOIN
 from malt.launch.injection import faults
 from malt.launch.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
 from malt.launch.program import check_program, named
@@ -63,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if chosen.command == "report":
             return report.main(chosen.folders, chosen.output)
+        if chosen.command == "scale":
+            return scale.main(chosen.job, chosen.n)
         if chosen.command in watching.COMMANDS:
             return watching.COMMANDS[chosen.command](chosen.job)
         return _run_named(chosen, own, named(program, chosen.module), words[len(own) : len(own) + 1] == ["--"])
@@ -116,7 +118,7 @@ def _compare(chosen: argparse.Namespace, words: tuple[str, ...]) -> int:
     environ = outside(os.environ)
     chosen.survive = chosen.survive or survive_of(environ)
     compare.check(chosen)
-    for name in (SURVIVE, REJOIN, METRICS, TRACE):
+    for name in (SURVIVE, REJOIN, ELASTIC, METRICS, TRACE):
         environ.pop(name, None)
     check_program(words)
     granted = allocation.found(environ)
@@ -130,21 +132,25 @@ def _compare(chosen: argparse.Namespace, words: tuple[str, ...]) -> int:
 def _run(
     chosen: argparse.Namespace, words: tuple[str, ...], ranks: int, where: tuple[Host, ...], environ: dict[str, str]
 ) -> int:  # fmt: skip
-    survive = chosen.survive or survive_of(environ)
-    environ.pop(SURVIVE, None)
+    survive = chosen.survive or survive_of(environ) or ("1" if chosen.elastic else None)
+    if chosen.elastic:
+        scale.check(chosen.elastic, ranks)
     if chosen.rejoin and survive is None:
         raise LaunchError("--rejoin needs --survive, or --survive=best-effort: else a rank that fails ends the job")
-    environ.pop(REJOIN, None)
-    injected = _faults(chosen.inject, ranks, survive)
+    for name in (SURVIVE, REJOIN, ELASTIC):
+        environ.pop(name, None)
+    most = chosen.elastic[1] if chosen.elastic else ranks
+    injected = _faults(chosen.inject, most, survive)
     view = chosen.view and _can_draw()
-    display = Display(chosen.label or view, chosen.output, _shown(chosen.filter, ranks), view)
+    display = Display(chosen.label or view, chosen.output, _shown(chosen.filter, most), view)
     metrics = None if chosen.metrics is None else _destination(chosen.metrics)
     if metrics is not None:
         environ.pop(METRICS, None)
     trace = None if chosen.trace is None else os.path.abspath(chosen.trace)
     if trace is not None:
         environ.pop(TRACE, None)
-    wanted = Job(ranks, words, where, survive, display, metrics, trace, chosen.rejoin)
+    rejoin = chosen.rejoin or chosen.elastic is not None
+    wanted = Job(ranks, words, where, survive, display, metrics, trace, rejoin, chosen.elastic)
     library = None if survive else _library(chosen.mpi)
     mpiexec = "" if library is None else find_mpiexec(library, environ)
     machine = this_machine()
@@ -159,7 +165,7 @@ def _run(
         return 0
     if chosen.output is not None:
         try:
-            make_files(chosen.output, ranks)
+            make_files(chosen.output, most)
         except OSError as error:
             raise LaunchError(f"--output {chosen.output}: {error.strerror}") from None
     comes_late = not (chosen.hosts or chosen.hostfile) and allocation.is_of_mpijob(environ)

@@ -12,7 +12,8 @@ from malt.commands.options import Parser
 from malt.launch.mpi_library import LaunchError
 
 _OF_THE_JOB = re.compile(
-    r"-n\d+|(-n|-np|--np|--nproc[-_]per[-_]node)[= ]\d+|--(hosts|hostfile|compare)[= ].+|--rejoin|--survive(=.+)?"
+    r"-n\d+|(-n|-np|--np|--nproc[-_]per[-_]node)[= ]\d+|--(hosts|hostfile|compare)[= ].+|--rejoin|--survive(=.+)?|"
+    r"--elastic[= ].+"
 )
 """The options that say which job it is to be, with their values. The others are those of many a program, too."""
 

@@ -47,6 +47,12 @@ def parser() -> Parser:
     _add_watching(status, "Show a line a rank of a running job: how far it is, what it exchanges, for whom it waits.")
     stacks = commands.add_parser("stacks", help="print the Python stacks of a running job", allow_abbrev=False)
     _add_watching(stacks, "Print the Python stacks of all threads of all ranks of a job, also where they hang.")
+    scale = commands.add_parser("scale", help="change the number of ranks of a running job", allow_abbrev=False)
+    scale.usage = "malt scale [JOB] N"
+    scale.description = "Let a job of malt run --elastic have N ranks: it starts more, or some leave."
+    scale.add_argument("job", type=_number_of("the process of malt run", 1), nargs="?", metavar="JOB",
+                       help="the number of the process of malt run; not needed where one job runs")  # fmt: skip
+    scale.add_argument("n", type=_number_of("ranks", 1), metavar="N", help="how many ranks it is to have")
     completion = commands.add_parser("completion", help="print what completes command lines", allow_abbrev=False)
     completion.description = 'Print a script for a shell: eval "$(malt completion bash)", in ~/.bashrc say.'
     completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=" or ".join(SHELLS))
@@ -100,6 +106,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         help="where a rank dies the others go on; best-effort: on several hosts, too")  # fmt: skip
     run.add_argument("--rejoin", action="store_true",
                      help="with --survive: start a rank that died again, at most every 5 s")  # fmt: skip
+    run.add_argument("--elastic", type=_bounds, metavar="MIN:MAX",
+                     help="let malt scale change the number of ranks; implies --survive --rejoin")
     run.add_argument("--inject", action="append", default=[], metavar="FAULTS",
                      help="with commas: kill:30s kills a rank of this host, any, every 30 s on average; stop:30s stops "
                      "one for up to 4 s; slow:2x4 makes rank 2 4 times slower; seed:7 repeats a run")  # fmt: skip
@@ -224,6 +232,14 @@ def _ranks(word: str) -> tuple[int, ...]:
     if not all(count.isdecimal() and 2 <= int(count) <= max(RANKS) for count in counts):
         raise argparse.ArgumentTypeError(f"numbers of ranks are from 2 to {max(RANKS)}, between commas, not {word!r}")
     return tuple(sorted(set(map(int, counts))))
+
+
+def _bounds(word: str) -> tuple[int, int]:
+    """A type for argparse: the least and the largest number of ranks."""
+    least, colon, most = word.partition(":")
+    if not (colon and least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most)):
+        raise argparse.ArgumentTypeError(f"the bounds of the number of ranks are MIN:MAX, as 1:4, not {word!r}")
+    return int(least), int(most)
 
 
 def _compared(word: str) -> tuple[int, ...]:

@@ -14,8 +14,9 @@ _PATIENCE_S = 1.0
 
 def _status(number: int | None) -> int:
     job = _chosen(number)
-    print(title(job.number, age_s(job), job.ranks, job.program))
-    print(lines(rows(look_anew(job.folder, job.ranks, _PATIENCE_S))), end="")
+    found = look_anew(job.folder, job.ranks, _PATIENCE_S)
+    print(title(job.number, age_s(job), len(found), job.program))
+    print(lines(rows(found)), end="")
     return 0
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from malt.data import speeds
 from malt.session import session
+from malt.world.crew import Dealt, dealt
 from malt.world.world import World
 from vol import arguments
 
@@ -29,24 +30,27 @@ def living_rows(count: int, rank: int, size: int, failed_ranks: Collection[int])
 
     These are its own rows, and an equal part of the rows of each failed rank. The order of failures does not matter.
     """
-    return with_inherited([bounds(count, one, size) for one in range(size)], rank, failed_ranks)
+    return _joined(_shared(count, rank, dealt(range(size), failed_ranks)))
 
 
-def with_inherited(parts: Sequence[tuple[int, int]], rank: int, failed_ranks: Collection[int]) -> NDArray[np.intp]:
-    """Return what `living_rows` does; `parts`: the first row of each rank and the one after the last. Local."""
-    return _joined([parts[rank], *_inherited(parts, rank, failed_ranks)])
+def _parts(count: int, ranks: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Return the first of the rows of each of `ranks`, and the one after the last."""
+    return {rank: bounds(count, place, len(ranks)) for place, rank in enumerate(ranks)}
 
 
-def _inherited(parts: Sequence[tuple[int, int]], rank: int, failed_ranks: Collection[int]) -> list[tuple[int, int]]:
-    """Return, for each of `failed_ranks`, the first of its rows that `rank` has, and the one after the last."""
-    living = sorted(set(range(len(parts))) - set(failed_ranks))
-    place = living.index(rank)
-    inherited = []
-    for failed in sorted(failed_ranks):
-        first, last = parts[failed]
-        start, stop = bounds(last - first, place, len(living))
-        inherited.append((first + start, first + stop))
-    return inherited
+def _shared(count: int, rank: int, dealt: Dealt) -> list[tuple[int, int]]:
+    """Return the rows of `rank`: the first of each piece, and the one after the last.
+
+    Its own part stands first, then a piece of that of each rank of which it is an heir.
+    """
+    parts = _parts(count, dealt.ranks)
+    pieces = [parts.get(rank, (0, 0))]  # (0, 0): it is about to leave, as the job shrinks
+    for failed, heirs in dealt.heirs.items():
+        if rank in heirs:
+            first, last = parts[failed]
+            start, stop = bounds(last - first, heirs.index(rank), len(heirs))
+            pieces.append((first + start, first + stop))
+    return pieces
 
 
 def _joined(parts: Collection[tuple[int, int]]) -> NDArray[np.intp]:
@@ -59,7 +63,7 @@ def rows_of(count: int, rank: int, failed: Collection[int] = ()) -> NDArray[np.i
 
     They are ascending: not shuffled. The session is initialized. ValueError: `rank` is in `failed`.
     """
-    return living_rows(count, rank, session.size(), failed)
+    return _joined(_shared(count, rank, dealt(session.world().dealt.ranks, failed)))
 
 
 def shard(rows: Any, *, shuffle: bool = False, seed: int = 0, by_speed: bool = False) -> Any:
@@ -102,7 +106,7 @@ def shard(rows: Any, *, shuffle: bool = False, seed: int = 0, by_speed: bool = F
     if shuffle:
         part = np.random.default_rng(seed).permutation(count)[part]
     mine = part if is_count else _picked(rows, part)
-    if world.size > 1:
+    if world.transport.size > 1:
         unknown = world.notes.note(count, seed if shuffle else None, None if is_count else rows)
         if unknown and world.is_lowest:
             warnings.warn(f"malt.shard cannot compare rows of class {unknown} between ranks: all must give the same "
@@ -111,9 +115,8 @@ def shard(rows: Any, *, shuffle: bool = False, seed: int = 0, by_speed: bool = F
 
 
 def _equal(world: World, count: int) -> Any:
-    parts = [bounds(count, rank, world.size) for rank in range(world.size)]
-    inherited = _inherited(parts, world.rank, world.transport.view.failed)
-    return _joined([parts[world.rank], *inherited]) if inherited else slice(*parts[world.rank])
+    pieces = _shared(count, world.rank, world.dealt)
+    return slice(*pieces[0]) if len(pieces) == 1 else _joined(pieces)
 
 
 def _by_speed(
@@ -130,7 +133,7 @@ def _by_speed(
 
     with world.transport.calling("malt.shard"):
         checked, reports = world.notes.agree(world.transport, "malt.shard", described)
-    found = [reports[rank]["_speed"] if rank in reports else None for rank in range(world.size)]
+    found = [reports[rank]["_speed"] if rank in reports else None for rank in range(world.transport.size)]
     numbers = speeds.deal(checked[0], speeds.guessed(found))
     pace.begin(clock(), numbers[world.rank])
     return checked, np.arange(*speeds.parts(numbers)[world.rank])

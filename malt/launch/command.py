@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dstorm.transports.progress import OPENMPI_YIELD
 from malt.launch.hosts.allocation import Host
-from malt.launch.hosts.plain.starter import REJOIN
+from malt.launch.hosts.plain.starter import ELASTIC, REJOIN
 from malt.launch.hosts.variables import travelling
 from malt.launch.injection.faults import Faults
 from malt.launch.machine import network
@@ -92,6 +92,13 @@ class Job:
     """The folder of the trace. None: there is none."""
     rejoin: bool = False
     """Whether ranks that fail are started again."""
+    elastic: tuple[int, int] | None = None
+    """The least and the largest number of ranks that the job may be scaled to. None: it has always `ranks`."""
+
+    @property
+    def most(self) -> int:
+        """The number of ranks for which there is to be room."""
+        return self.ranks if self.elastic is None else self.elastic[1]
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,7 @@ class Line:
     settings: dict[str, str]
     arguments: list[str]
     ranks: int = 0
-    """The number of ranks that it starts."""
+    """The number of ranks that it starts, or may start."""
     forwards_signals: bool = False
     """Whether it ends with status n, not 128 + n, after signal n has killed a rank."""
     display: Display = PLAIN
@@ -135,6 +142,18 @@ class Line:
     """The signal that ends it. Where that is another, SIGTERM is for the launcher alone."""
     faults: Faults | None = None
     """What the launcher does to ranks of this host."""
+    crew: tuple[int, int, int] | None = None
+    """Where ranks of one host come and go: how many there are at first, at least and at most."""
+
+    @property
+    def first(self) -> int:
+        """The number of ranks that it starts at first."""
+        return self.ranks if self.crew is None else self.crew[0]
+
+    @property
+    def least(self) -> int:
+        """The number of ranks below which the job has failed."""
+        return 1 if self.crew is None or self.crew[1] == self.crew[2] else self.crew[1]
 
     @property
     def survives(self) -> bool:
@@ -171,8 +190,8 @@ def compose(job: Job, library: Library | None, mpiexec: str, machine: Machine, e
 
     LaunchError: the hosts have too few slots, or ranks may fail on several hosts, and best-effort is not asked for.
     """
-    placed = with_slots(job.hosts, job.ranks)
-    per_machine = min(job.ranks, max((host.slots or 0 for host in placed), default=job.ranks))
+    placed = with_slots(job.hosts, job.most)
+    per_machine = min(job.most, max((host.slots or 0 for host in placed), default=job.most))
     crowded = per_machine > machine.cores
     settings = _threads(max(1, machine.cores // per_machine), environ) | HEAP
     if job.survive:
@@ -207,23 +226,29 @@ def compose(job: Job, library: Library | None, mpiexec: str, machine: Machine, e
 
 def _plain(job: Job, placed: Sequence[Host], settings: Mapping[str, str], environ: Mapping[str, str]) -> Line:
     """The line that starts the ranks of this host as plain processes. An mpiexec would end all where one fails."""
-    named = {SURVIVE: job.survive, METRICS: job.metrics, TRACE: job.trace, REJOIN: "1" if job.rejoin else None}
+    named = {
+        SURVIVE: job.survive, METRICS: job.metrics, TRACE: job.trace, REJOIN: "1" if job.rejoin else None,
+        ELASTIC: None if job.elastic is None else "{}:{}".format(*job.elastic),
+    }  # fmt: skip
     ours = {**settings, **{name: value for name, value in named.items() if value is not None}}
-    left, here, away = list(range(job.ranks)), list[int](), dict[str, tuple[int, ...]]()
-    for host in placed or (Host("localhost", job.ranks),):
+    left, here, away = list(range(job.most)), list[int](), dict[str, tuple[int, ...]]()
+    for host in placed or (Host("localhost", job.most),):
         ranks, left = left[: host.slots], left[host.slots :]
         if is_here(host.name):
             here += ranks
         elif ranks:
             away[host.name] = (*away.get(host.name, ()), *ranks)
-    words = [sys.executable, STARTER, ",".join(map(str, here)) or "-", str(job.ranks), *job.program]
+    words = [sys.executable, STARTER, ",".join(map(str, here)) or "-", str(job.most), *job.program]
     added = {name: value for name, value in ours.items() if name not in environ}
     names = tuple(host.name for host in placed)
+    if away and job.elastic:
+        raise LaunchError("--elastic: ranks come and go on one host alone: leave out --hosts, or --elastic")
     if away and job.survive != BEST_EFFORT:
         raise LaunchError(_SEVERAL_HOSTS)
+    crew = (job.ranks, *(job.elastic or (job.ranks, job.ranks))) if job.rejoin and not away else None
     return Line(
-        added, words, job.ranks, False, job.display, bool(away), job.program, names, tuple(away.items()),
-        ended_by=signal.SIGHUP,
+        added, words, job.most, False, job.display, bool(away), job.program, names, tuple(away.items()),
+        ended_by=signal.SIGHUP, crew=crew,
     )  # fmt: skip
 
 

@@ -29,9 +29,11 @@ from malt.launch.reports.job_state import ends_inside_mpi, failed_with
 from malt.launch.reports.observer import Observer
 from malt.launch.streams.display import say
 from malt.launch.streams.output import Output
+from malt.runner import roster
 from malt.runner.events import History, Kind, Stream
 from malt.runner.program import FAILURE_DIR, JOB_DIR, SESSION_BASE
 from malt.runner.reporting import CONTROL_SERVER, KEY
+from malt.runner.roster import Roster
 from malt.watch import jobs
 
 REMOTE_SESSION_BASE = "PRTE_MCA_prte_remote_tmpdir_base"
@@ -79,11 +81,11 @@ def run(
     with Signals() as signals, remote.folder(is_watched=not line.survives) as folder:
         reports = Stream(folder)
         remote.add = reports.add
-        follower = Follower(reports, line.ranks, line.is_spread) if line.survives else None
+        follower = Follower(reports, line.first, line.is_spread, line.least) if line.survives else None
         _publish(folder, line)
         control_server, endpoint = _server(folder, line, reports, follower)
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
-        departure = Departure(reports, line.ranks, line.is_spread, follower is not None, control_server)
+        departure = Departure(reports, line.first, line.is_spread, follower is not None, control_server)
         output = Output(folder, line.ranks, line.display)
         agent = OwnAgent()
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output,
@@ -143,6 +145,8 @@ def _publish(folder: Path, line: Line) -> None:
     _check_space(folder, line.ranks)
     with _writing_to(folder):
         jobs.publish(folder, line.ranks, line.program)
+        if line.crew is not None:
+            roster.write(folder, Roster.of(*line.crew))
 
 
 @contextlib.contextmanager

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import Final, NamedTuple
 
-from malt.runner import reporting
+from malt.runner import reporting, roster
+from malt.runner.roster import Roster
 
 SESSION: Final = "session-{}"
 """The name of a session, by its number from 1 on."""
@@ -24,11 +25,19 @@ class Party(NamedTuple):
     """Whether failed ranks are started again, and come back."""
     incarnation: int = 0
     """How often this one was."""
+    roster: Roster | None = None
+    """Which ranks train when, where these may change in number. None: they do not."""
+
+    @property
+    def first(self) -> int:
+        """The number of ranks that the job began with."""
+        return self.size if self.roster is None else self.roster.first
 
 
 def party() -> Party:
     """All ranks of this job of plain processes (malt/launch/hosts/plain/starter.py). Local."""
+    folder = reporting.folder()
     return Party(
         int(reporting.rank()), int(os.environ[reporting.SIZE]), os.environ.get(reporting.REJOIN) == "1",
-        reporting.incarnation(),
+        reporting.incarnation(), None if folder is None else roster.read(folder),
     )  # fmt: skip

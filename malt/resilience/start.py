@@ -30,6 +30,7 @@ from malt.runner.leaving import is_leaving
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import is_connected
 from malt.watch.ranks import processes
+from malt.world.crew import Crew
 from malt.world.endings import TolerantEnding
 from malt.world.world import World
 
@@ -70,6 +71,7 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
     exits.leave_on_failure(made.close)
     atomic.confirm_by(made.confirm)
     opened = World(made, deadline_s, ending=TolerantEnding())
+    _add_crew(opened, made)
     if (barrier := made.rejoining) is not None:
         barrier.offer = partial(offer, opened)
         opened.newcomer = Newcomer(made, barrier, partial(reporting.report, Kind.READY)) if opened.is_outside else None
@@ -77,6 +79,16 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
         reporting.report(Kind.READY)
     made.view.subscribe(lambda change: report(opened, made, change, monitor))
     return opened
+
+
+def _add_crew(world: World, transport: SurvivingTransport) -> None:
+    """Give `world` a crew, where ranks of this host come and go. Local."""
+    ranks, folder = party(), reporting.folder()
+    if ranks.roster is not None and folder is not None:
+        world.crew = Crew(folder, transport, ranks.incarnation, ranks.roster)
+        world.failures.gone.update(range(ranks.first, ranks.size))
+        if world.crew.is_elastic:
+            transport.duties.append(world.crew.look)
 
 
 def transport(deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, ProcessMonitor]:
@@ -98,6 +110,9 @@ def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Surviv
     folder, here = Path(os.environ[JOB_DIR]), _is_on_one_host() and not is_connected()
     ranks = party()
     session = _name()
+    if _sessions > 1 and ranks.roster is not None and ranks.roster.least < ranks.roster.most:
+        raise RuntimeError("malt.init: a job whose ranks come and go (--elastic) has one session: leave out "
+                           "malt.finalize, or --elastic")  # fmt: skip
     if ranks.incarnation:
         session = _newest(folder if here else None) or session
     if here:
@@ -111,7 +126,7 @@ def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Surviv
 
 def check_asked(survive: bool, world: World) -> None:
     """Check that `world` is fault tolerant if `survive`. Local. RuntimeError: it began without survive=True."""
-    if survive and world.size > 1 and not world.transport.view.can_change:
+    if survive and world.transport.size > 1 and not world.transport.view.can_change:
         raise RuntimeError("malt.init was called before, without survive=True: call it first, before any other of malt")
 
 
@@ -147,29 +162,37 @@ def _of_one_host(
     """The transport and process monitor of ranks of one host. Collective."""
     place = OneHost(ranks.rank, ranks.size, NO_MPI)
     waited, reports = Stopwatch(), Stream(folder)
-    while missing := set(range(ranks.size)) - (started := processes(reports.read())).keys():
+    while missing := set(range(ranks.first)) - (started := processes(reports.read())).keys():
         if waited.seconds() > deadline_s:
             raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))
         time.sleep(_POLL_S)
     others = {rank: process for rank, process in started.items() if rank != place.rank}
     monitor = ProcessMonitor(others, place.clock, suspect_after_s)
-    arrived = Rendezvous(folder, session, place.rank, place.size).come(
+    arrived = Rendezvous(folder, session, place.rank, ranks.first).come(
         shm_space.share_nbytes(place.size), monitor.find_failed, deadline_s
     )
     path = shm_space.file_of(folder.name, session)
     arena = SharedMemory(path, place.rank, range(place.size), arrived.nbytes, fence)
     made = SurvivingTransport(
         place, arena, monitor.find_failed, deadline_s, discard=arena.discard, evict=monitor.kill,
-        readmit=monitor.readmit if ranks.rejoins else None,
+        readmit=monitor.readmit if ranks.rejoins else None, absent=range(ranks.first, ranks.size),
     )  # fmt: skip
     if ranks.incarnation and made.rejoining is not None:
         made.clear()
-        made.rejoining.ask(ranks.incarnation, this_process(), monitor.find_failed)
+        made.rejoining.ask(ranks.incarnation, this_process(), partial(_ended, ranks, monitor, reports))
         return made, monitor
     made.barrier("malt.init")
     if not ranks.rejoins:  # ranks that come back map it, too: the launcher removes it at the end
         path.unlink(missing_ok=True)  # all live ranks have mapped it
     return made, monitor
+
+
+def _ended(ranks: Party, monitor: ProcessMonitor, reports: Stream) -> set[int]:
+    """The ranks of this host that have ended, or were not started so far; to a rank that comes later. Local."""
+    started = processes(reports.read())
+    for rank in started.keys() - monitor.watched - {ranks.rank}:
+        monitor.readmit(rank, started[rank])
+    return {*monitor.find_failed(), *(set(range(ranks.size)) - started.keys())}
 
 
 def _reason(world: World, rank: int) -> str:
@@ -196,12 +219,17 @@ def report(world: World, transport: SurvivingTransport, change: Change, monitor:
     if change.failed:
         _report_failed(world, transport, dict(sorted(change.failed)), monitor)
     came = sorted(member.rank for member in change.joined)
+    if came and world.crew is not None:
+        world.crew.refresh()
     reporter = min(set(world.alive).difference(came), default=-1)  # a newcomer does not report itself
     for rank in came:
-        world.failures.back[rank] = world.moment()
+        is_new = rank in world.failures.gone
+        world.failures.gone.discard(rank)
+        if not is_new:
+            world.failures.back[rank] = world.moment()
         if world.rank == reporter and not is_leaving():
             on = f"{len(world.alive)} of {world.size} ranks go on"
-            print(f"malt: rank {rank} is back; {on}", file=sys.stderr, flush=True)
+            print(f"malt: rank {rank} {'has come' if is_new else 'is back'}; {on}", file=sys.stderr, flush=True)
         for callback in world.failures.on_join:
             transport.call_later(partial(callback, rank))
 
@@ -211,7 +239,11 @@ def _report_failed(
 ) -> None:  # fmt: skip
     """Record and report ranks that have failed. `fresh`: their incarnations, by rank. Local."""
     before = set(world.failures.lost)
+    retired = {rank for rank in fresh if world.crew is not None and world.crew.has_retired(rank, fresh[rank])}
     for rank in fresh:
+        if rank in retired:
+            world.failures.gone.add(rank)
+            continue
         stopped_s = monitor.stopped_s(rank)
         world.failures.lost[rank] = world.moment(stopped_s)
         world.failures.back.pop(rank, None)
@@ -224,13 +256,15 @@ def _report_failed(
         for rank in fresh:  # the launcher may not see them
             reporting.report(Kind.LOST, str(fresh[rank]), rank)
     lost = world.failures.lost.keys() - world.failures.back.keys()
-    alive = sorted(set(range(world.size)) - lost)  # some of them may have finished by now
+    # Some of those that are alive here may have finished by now.
+    alive = sorted(set(range(world.transport.size)) - lost - world.failures.gone)
     if world.rank == alive[0] and not is_leaving():
         # The rank that was lowest until now may have failed before it reported those that failed before it.
         reported = list(fresh) if min(fresh) > world.rank else sorted(before | set(fresh))
         for rank in reported:
             on = f"{len(alive)} of {world.size} ranks go on"
-            print(f"malt: rank {rank} is lost: {world.failures.reasons[rank]}; {on}", file=sys.stderr, flush=True)
+            how = "has left, as the job shrank" if rank in retired else f"is lost: {world.failures.reasons[rank]}"
+            print(f"malt: rank {rank} {how}; {on}", file=sys.stderr, flush=True)
     for rank in fresh:
         for callback in world.failures.on_death:
             transport.call_later(partial(callback, rank))

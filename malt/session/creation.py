@@ -15,6 +15,8 @@ from vol.returns import comeback
 
 Checked = TypeVar("Checked")
 Made = TypeVar("Made", bound=OpenVector)
+_IN_PARTS = "sharded", "blocks"
+"""The kinds of which each rank holds a part."""
 
 
 def create(
@@ -28,9 +30,12 @@ def create(
     alive, ascending, the same on all ranks. On a rank that has come back it is Local, for what the others have.
 
     ValueError, MemoryError, the same on all ranks: as `agree`; make() raises MemoryError on all ranks or on none.
-    Nothing is made.
+    Nothing is made. RuntimeError, on all: ranks come and go, and each would hold a part.
     """
     world = session.world()
+    if kind in _IN_PARTS and world.is_elastic:
+        raise RuntimeError(f"{call} gives each rank a part, and ranks of this job come and go: start it without "
+                           "--elastic")  # fmt: skip
     title = f"{kind} {world.made + 1}" if name is None else name
 
     def checked() -> tuple[Checked, Mapping[str, Any]]:

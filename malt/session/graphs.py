@@ -51,13 +51,13 @@ def session_graph(world: World, spec: Any) -> Graph:
 
     Raises the errors of malt.graph and of Graph.from_dict.
     """
-    return as_graph(spec, world.size, hosts=world.transport.hosts)
+    return as_graph(spec, world.transport.size, hosts=world.transport.hosts)
 
 
 def _hosts_of(size: int) -> tuple[str, ...] | None:
     """The host names of the session, by rank. None: there is no session, or it has another number of ranks."""
     with suppress(ClosedError):
         world = session.present_world()
-        if world is not None and world.size == size:
+        if world is not None and world.transport.size == size:
             return world.transport.hosts
     return None

@@ -297,7 +297,7 @@ def _finalize_at_exit() -> None:
     if getattr(sys, "last_type", None) is None and not is_leaving():  # else an exception is the reason
         _warn_of_unfinished()
     _close_or_end_job()
-    if _world is not None and _world.departed and _world.size > 1:
+    if _world is not None and _world.departed and _world.transport.size > 1:
         _world.ending.after_departure()
 
 

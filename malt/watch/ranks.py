@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dstorm.membership.processes import Process, has_ended, is_stopped, process
+from malt.runner import roster
 from malt.runner.events import ASK, SHOWN, History, Kind, Stream
 from malt.runner.leaving import NOTIFIED
 from malt.watch.record import Record, parsed
@@ -60,12 +61,20 @@ def ask(folder: Path, ranks: Iterable[int]) -> None:
             os.close(pipe)
 
 
+def present(folder: Path, ranks: int) -> int:
+    """How many ranks a job of at most `ranks` has, or has had, where they come and go. Local."""
+    found = roster.read(folder)
+    if found is None:
+        return ranks
+    return max(found.size, *(1 + rank for rank in Stream(folder).read().ranks(Kind.STARTED)), 1)
+
+
 def look(folder: Path, ranks: int) -> list[Shown]:
     """What is known of all ranks. Local."""
     reports, is_notified = Stream(folder), (folder / NOTIFIED).exists()
     over = ended(reports) | reports.ranks(Kind.ENDED)
     found, here, now = [], processes(reports), time.time()
-    for rank in range(ranks):
+    for rank in range(present(folder, ranks)):
         state = _state(reports, rank, here.get(rank), rank in over, is_notified)
         why, failed_s = _failure(reports, rank) if state == "failed" else ("", None)
         found.append(Shown(rank, state, *_shown(folder, rank, now), why, failed_s))

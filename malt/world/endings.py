@@ -63,6 +63,10 @@ class TolerantEnding(Ending):
 
         DeadlinePassed: other ranks neither close the session, nor train, nor have finished training.
         """
+        if world.crew is not None and world.crew.is_retired:
+            for vector in world.vectors:
+                vector.leave()
+            return self._leave_early(world)
         transport = world.transport
         heard: dict[int, float] = {}
         waited_s = 0.0

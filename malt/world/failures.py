@@ -16,7 +16,7 @@ class Moment(NamedTuple):
 
 
 class Failures:
-    """The ranks of a session that have failed, as far as this rank knows. The constructor is Local."""
+    """The ranks that have failed, or are not there, as far as this rank knows. The constructor is Local."""
 
     def __init__(self) -> None:
         self.lost: dict[int, Moment] = {}
@@ -25,6 +25,8 @@ class Failures:
         """Why."""
         self.back: dict[int, Moment] = {}
         """When those that have come back did so last."""
+        self.gone: set[int] = set()
+        """The ranks that have not come so far, or have left as the job shrank (malt scale): these have not failed."""
         self.on_death: list[Callable[[int], None]] = []
         """The functions that malt.on_death was given."""
         self.on_join: list[Callable[[int], None]] = []

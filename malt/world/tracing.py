@@ -52,7 +52,7 @@ def note_host(log: Log, transport: Transport) -> None:
 
 def _opened(folder: str, world: World) -> Log | None:
     global _log
-    members, ranks = world.members, world.size
+    members, ranks = world.members, world.transport.size
     if world.comm is not None:
         from mpi4py import MPI
 

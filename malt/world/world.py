@@ -17,6 +17,7 @@ from malt.watch.jobs import launched_s
 from malt.watch.split import Split, split
 from malt.world.agreement import exchange
 from malt.world.creations import Creations, Newcomer
+from malt.world.crew import Crew, Dealt, dealt
 from malt.world.endings import Ending
 from malt.world.failures import Failures, Moment
 from malt.world.meter import Meter
@@ -101,6 +102,8 @@ class World:
         """What all ranks have agreed on of vectors and Replicas, for ranks that come back."""
         self.newcomer: Newcomer | None = None
         """How this rank gets what the others have, as it has come back. None: it has all, or has not come back."""
+        self.crew: Crew | None = None
+        """How many ranks there are to be, and who trains when, where ranks come and go. None: they do not."""
         self.made = 0
         """The number of vectors and blocks made so far."""
         self.replicas: list[OpenReplica] = []
@@ -131,8 +134,20 @@ class World:
 
     @property
     def size(self) -> int:
-        """The number of ranks."""
-        return self.transport.size
+        """The number of ranks; where it changes, the one that the job is to have."""
+        return self.transport.size if self.crew is None else self.crew.size
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the number of ranks may change (malt run --elastic)."""
+        return self.crew is not None and self.crew.is_elastic
+
+    @property
+    def dealt(self) -> Dealt:
+        """Among whom rows are dealt now. Local."""
+        if self.crew is not None:
+            return self.crew.dealt
+        return dealt(range(self.transport.size), self.transport.view.failed)
 
     @property
     def library(self) -> str:
@@ -143,7 +158,7 @@ class World:
     def members(self) -> tuple[int, ...]:
         """What the launcher calls each rank: its rank in MPI.COMM_WORLD."""
         if self.comm is None:
-            return tuple(range(self.size))
+            return tuple(range(self.transport.size))
         from dstorm.transports import mpi
 
         return mpi.members(self.comm)

@@ -14,6 +14,7 @@ from scipy import sparse
 import malt
 from malt.data import shards
 from malt.data.shards import bounds
+from malt.world.crew import dealt
 from malt.world.pace import Pace
 from malt.world.shardnotes import ShardNotes
 
@@ -70,8 +71,9 @@ class Frame:
 @pytest.mark.serial
 def test_rows_of_any_kind_are_dealt_again_after_a_failure(monkeypatch):
     polls = []
-    transport = SimpleNamespace(view=SimpleNamespace(failed=frozenset({1})), poll_failures=lambda: polls.append(1))
-    world = SimpleNamespace(rank=2, size=3, transport=transport, notes=ShardNotes())
+    transport = SimpleNamespace(poll_failures=lambda: polls.append(1))
+    transport.size = 3
+    world = SimpleNamespace(rank=2, transport=transport, notes=ShardNotes(), dealt=dealt(range(3), {1}))
     monkeypatch.setattr(shards.session, "world", lambda: world)
     mine = shards.living_rows(9, 2, 3, {1}).tolist()
     assert mine == [4, 5, 6, 7, 8]

@@ -33,8 +33,8 @@ _QUIET = "what ranks print is not shown; --output DIR keeps it"
 _OWN = "it has the reports of each run to itself"
 REFUSED = {
     "hosts": _HERE, "hostfile": _HERE, "bootstrap": _HERE, "need": _HERE, "survive": _WHOLE, "rejoin": _WHOLE,
-    "restarts": _WHOLE, "inject": _WHOLE, "label": _QUIET, "filter": _QUIET, "view": _QUIET, "metrics": _OWN,
-    "trace": "to write events down takes time", "dry_run": "it runs several lines: give -n N",
+    "elastic": _WHOLE, "restarts": _WHOLE, "inject": _WHOLE, "label": _QUIET, "filter": _QUIET, "view": _QUIET,
+    "metrics": _OWN, "trace": "to write events down takes time", "dry_run": "it runs several lines: give -n N",
 }  # fmt: skip
 """The options that do not go with --compare, and why."""
 

@@ -111,7 +111,7 @@ class Departure:
     def _awaited(self) -> set[int]:
         """The ranks that have to leave."""
         known = self._started().keys() | self._reports.ranks(Kind.ELSEWHERE)
-        return known if self.is_spread or not known else self._all
+        return known if self.is_spread or not known else self._all | known
 
     def _tell(self, name: str) -> None:
         """Make a file for the ranks. Where that is not possible, they get the signal all the same."""

@@ -21,11 +21,11 @@ _ALL_STOPPED_S = 5.0
 
 
 class Follower:
-    """The follower of a job, of which `reports` are read. `is_spread`: some ranks may be on other hosts."""
+    """The follower of a job, of which `reports` are read. Its other arguments are those of `JobState`."""
 
-    def __init__(self, reports: Stream, ranks: int, is_spread: bool = False) -> None:
+    def __init__(self, reports: Stream, ranks: int, is_spread: bool = False, least: int = 1) -> None:
         self._folder, self._ranks, self._reports = Path(reports.folder), ranks, reports
-        self.state = JobState(reports, ranks, is_spread)
+        self.state = JobState(reports, ranks, is_spread, least)
         self.report_ended: Callable[[Mapping[int, int]], object] = bool
         """Called with the ranks whose processes were seen to end on this host, and their incarnations."""
         self._running = Stopwatch()

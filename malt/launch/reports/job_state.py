@@ -41,14 +41,14 @@ def ends_inside_mpi(reports: History, status: int) -> tuple[int, str]:
 
 
 class JobState:
-    """The state of a job of so many `ranks`, which may fail. `reports`: of them; they may become more.
+    """The state of a job that begins with so many `ranks`, which may fail. `reports`: of them. Both may become more.
 
     `is_spread`: some ranks may be on other hosts. Those report over a connection. If they cannot connect, nothing is
-    known of them until the starter ends.
+    known of them until the starter ends. `least`: where fewer are alive in a session, the job has failed.
     """
 
-    def __init__(self, reports: History, ranks: int, is_spread: bool = False) -> None:
-        self._reports, self._all, self._is_spread = reports, set(range(ranks)), is_spread
+    def __init__(self, reports: History, ranks: int, is_spread: bool = False, least: int = 1) -> None:
+        self._reports, self._all, self._is_spread, self._least = reports, set(range(ranks)), is_spread, least
         self.members: Set[int] = self._all
         """The ranks that may run, at the last look, without those that have not come back so far."""
         self.joining: Set[int] = set()
@@ -62,6 +62,8 @@ class JobState:
         self._since_s = 0.0
         self._failed_early: Set[int] = set()
         """The ranks that were the first to fail before the session."""
+        self._has_too_few = False
+        """Whether fewer ranks than `least` are alive, or have ended well."""
         self._unheard: Set[int] = set()
         """The ranks that have reported nothing for too long."""
 
@@ -82,15 +84,17 @@ class JobState:
         self.has_begun = self.has_begun or bool(ready)
         self._note(failed, at)
         known = reports.ranks(Kind.STARTED) | elsewhere
+        self._all |= known
         expected = known if self._is_spread and not elsewhere else self._all  # ranks elsewhere may be unable to connect
         if known and not self.has_begun and self._are_missing_too_long(expected - (known - failed), known, now_s):
             return self._failed_with()
         running = self._all - finished - failed - self._lost()
         self.joining = (running - ready) & reports.ranks(Kind.AGAIN)
         self.members = running - self.joining
-        if self.members:  # else nobody is left whom a rank that was started again could join
+        self._has_too_few = self.has_begun and len(self.members | finished) < self._least
+        if self.members and not self._has_too_few:  # else nobody is left whom a rank that was started again could join
             return None
-        return 0 if finished else self._failed_with()
+        return 0 if finished and not self._has_too_few else self._failed_with()
 
     def ends_here(self, ended_here: Set[int]) -> dict[int, int]:
         """Return the incarnations of ranks of this host that have ended: of a rank that runs, the one before."""
@@ -113,6 +117,8 @@ class JobState:
     def silent_failures(self) -> str:
         """Return lines that say which ranks have failed without a word, where no other went on after that."""
         left = self._reports.ranks(Kind.LEFT)
+        if self._has_too_few and self.members:
+            return f"malt run: fewer ranks are alive than --elastic asks for: {len(self.members)} of {self._least}\n"
         if self.has_begun:
             is_any_well = bool(self.members or self._reports.ranks(Kind.FINISHED))
             silent = set() if is_any_well else {rank for rank, _ in self.failed} - left

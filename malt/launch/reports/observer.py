@@ -81,6 +81,6 @@ class Observer:
             return [], 1
         from malt.watch.rendering import rendered  # needs rich
 
-        above = title(os.getpid(), uptime_s() - self._began, self._ranks, self._program)
+        above = title(os.getpid(), uptime_s() - self._began, len(shown), self._program)
         found: list[Line] = picture(above, shown, *size)
         return rendered(found, size.columns), size.columns

@@ -9,7 +9,7 @@ import pytest
 
 import malt
 from apps.harness import newcomers
-from apps.harness.errors import StaysOut
+from apps.harness.errors import BadInput, StaysOut
 from apps.harness.marks import Mark
 from apps.harness.shares import Shares
 
@@ -17,7 +17,7 @@ from apps.harness.shares import Shares
 @pytest.fixture
 def outside(monkeypatch):
     """This rank was started again, and is not admitted yet."""
-    monkeypatch.setattr(malt, "init", lambda: SimpleNamespace(is_outside=True))
+    monkeypatch.setattr(malt, "init", lambda: SimpleNamespace(is_outside=True, is_elastic=False))
 
 
 def test_a_newcomer_gets_what_was_offered():
@@ -30,6 +30,13 @@ def test_a_newcomer_gets_what_was_offered():
 def test_it_stays_out_where_ranks_come_together(outside):
     newcomers.check(True)
     with pytest.raises(StaysOut, match="come together in each epoch"):
+        newcomers.check(False)
+
+
+def test_a_job_that_may_grow_is_refused_where_ranks_come_together(monkeypatch):
+    monkeypatch.setattr(malt, "init", lambda: SimpleNamespace(is_outside=False, is_elastic=True))
+    newcomers.check(True)
+    with pytest.raises(BadInput, match="come together in each epoch.*: start it without --elastic"):
         newcomers.check(False)
 
 

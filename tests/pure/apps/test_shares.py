@@ -9,6 +9,7 @@ import pytest
 import malt
 from apps.harness import Shares, shares
 from malt.data.shards import living_rows
+from malt.world.crew import dealt
 
 pytestmark = pytest.mark.serial
 
@@ -25,7 +26,14 @@ def world(monkeypatch):
     def alive():
         return tuple(rank for rank in range(4) if rank not in state.lost)
 
-    session = types.SimpleNamespace(survive=True)
+    class Session:
+        crew, survive = None, True
+
+        @property
+        def dealt(self):
+            return dealt(range(4), state.lost)
+
+    session = Session()
 
     def lost_ranks():
         state.lost |= state.found
@@ -34,7 +42,7 @@ def world(monkeypatch):
 
     monkeypatch.setattr(shares.malt, "clock", lambda: state.now)
     monkeypatch.setattr(shares.malt, "alive", alive)
-    monkeypatch.setattr(shares.malt, "size", lambda: 4)
+    monkeypatch.setattr(shares.malt, "epochs", lambda end, first: range(first, end))
     monkeypatch.setattr(shares.malt, "rank", lambda: 1)
     monkeypatch.setattr(shares.malt, "barrier", enter)
     monkeypatch.setattr(shares.malt, "init", lambda: session)

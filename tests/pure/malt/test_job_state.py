@@ -108,6 +108,37 @@ def test_a_rank_that_has_not_finished_is_waited_for(tmp_path):
     assert called(tmp_path, started={0: here(), 1: here()}, ready=[0, 1], finished=[0]) is None
 
 
+def test_ranks_that_come_later_are_waited_for(tmp_path):
+    for rank, kind in enumerate(["finished", "finished", "ready"]):
+        add(tmp_path, f"started-{rank}", here())
+        add(tmp_path, f"{kind}-{rank}")
+    follower = Follower(Stream(tmp_path), 2)
+    assert follower.status() is None and follower.state.members == {2}
+    add(tmp_path, "finished-2")
+    assert follower.status() == 0
+
+
+@pytest.mark.parametrize(("least", "finished", "left", "status"), [
+    (2, [], [], 1), (1, [], [], None), (2, [0], [], None), (1, [], ["0"], None),
+])  # fmt: skip
+def test_a_job_has_failed_once_fewer_ranks_are_alive_than_it_must_have(
+    least, finished, left, status, tmp_path, ended, capsys
+):
+    """Those count that have ended well; not those that have left, as the job shrank."""
+    for rank in range(3):
+        add(tmp_path, f"started-{rank}", ended if rank else here())
+        add(tmp_path, f"ready-{rank}")
+    add(tmp_path, "started-1", here() if finished else ended)
+    for rank in finished:
+        add(tmp_path, f"finished-{rank}")
+    for text in left:
+        add(tmp_path, "left-1", text)
+    follower = Follower(Stream(tmp_path), 2, least=least)
+    assert follower.status() == status
+    line = "malt run: fewer ranks are alive than --elastic asks for: 1 of 2\n"
+    assert follower.state.silent_failures() == (line if status else follower.state.silent_failures())
+
+
 def test_all_ranks_have_failed(tmp_path, ended):
     assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == 1
 

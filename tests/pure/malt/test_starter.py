@@ -15,6 +15,8 @@ from reported import reported
 
 from malt.launch.hosts.plain import starter
 from malt.launch.hosts.plain.starter import AGAIN_S, FAILURES, Ranks, Restarts
+from malt.runner import roster
+from malt.runner.roster import Roster
 
 pytestmark = pytest.mark.serial
 BEGAN = 100.0
@@ -49,10 +51,10 @@ def started(tmp_path, capfd):
     """started(*programs, is_away): ranks that run these programs, by rank, and are started again. Killed at the end."""
     made = []
 
-    def start(*programs, is_away=False):
+    def start(*programs, is_away=False, elastic=False):
         program = f"import os; exec({list(programs)!r}[int(os.environ['MALT_RANK'])])"
         numbers = list(range(len(programs)))
-        made.append(Ranks(numbers, len(numbers), ["-c", program], str(tmp_path), is_away, rejoin=True))
+        made.append(Ranks(numbers, len(numbers), ["-c", program], str(tmp_path), is_away, rejoin=True, elastic=elastic))
         return made[0]
 
     yield start
@@ -117,6 +119,31 @@ def test_when_no_rank_is_started_again(file, other, is_away, goes_on, started, t
         (tmp_path / file).touch()
     ranks.tend(time.monotonic() + AGAIN_S)
     assert ranks._restarts[0].incarnation == goes_on
+
+
+def test_ranks_are_started_as_the_roster_asks_for_them(started, tmp_path, capfd):
+    """And again where they have left as the job shrank, but not where they have come to their end."""
+    roster.write(tmp_path, Roster.of(1, 1, 3))
+    life = "print(os.environ['MALT_RANK'], os.environ.get('MALT_INCARNATION'), flush=True)"
+    ranks, now = started(STAYS, life, f"{life}; {STAYS}", elastic=True), time.monotonic()
+    assert ranks.tend(now) and set(ranks._processes) == {0}
+    with roster.changing(tmp_path) as found:
+        found.scale(3)
+    assert ranks.tend(now) and set(ranks._processes) == {0, 1, 2}
+    await_end(ranks, 1)
+    ranks.tend(now + AGAIN_S)
+    assert ranks._lives == {0: 0, 1: 1, 2: 1}
+    with roster.changing(tmp_path) as found:
+        found.retire(1, 1)
+        found.scale(1)
+    ranks.tend(now + 2 * AGAIN_S)
+    assert ranks._lives[1] == 1
+    with roster.changing(tmp_path) as found:
+        found.scale(2)
+    ranks.tend(now + 2 * AGAIN_S)
+    await_end(ranks, 1)
+    assert ranks._lives == {0: 0, 1: 2, 2: 1} and sorted(capfd.readouterr().out.splitlines()) == ["1 1", "1 2", "2 1"]
+    assert ranks._processes[2].poll() is None, "it goes by itself"
 
 
 def test_one_that_cannot_be_started_now_is_tried_later(started, monkeypatch, capfd):

@@ -15,7 +15,10 @@ With MALT_REJOIN a rank that has failed is started again, with MALT_INCARNATION:
 written ENDING; nor, where the launcher is not heard, once no rank of this host runs; nor after FAILURES at its start in
 a row. A line on stderr says so.
 
-It is started by its path, so of malt it loads malt/runner/events.py alone, also by its path.
+With MALT_ELASTIC only so many of RANKS are started as the roster of the job says (malt/runner/roster.py). When it says
+more, the next ones are, as ranks that come back. A rank that has left as it said fewer is started again then, too.
+
+It is started by its path, so of malt it loads events.py and roster.py of malt/runner alone, also by their paths.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ import signal
 import subprocess
 import sys
 import time
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING
 
 
@@ -38,18 +41,30 @@ def _of_runner(name: str) -> str:
     return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[os.pardir] * 3, "runner", name))
 
 
+def _loaded(name: str) -> ModuleType:
+    """A module of malt/runner, loaded by its path."""
+    spec = importlib.util.spec_from_file_location(f"malt.runner.{name}", _of_runner(f"{name}.py"))
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 if TYPE_CHECKING or __name__ != "__main__":
     from malt.runner.events import Kind, Stream, append, event
+    from malt.runner.roster import Roster, changed_at
+    from malt.runner.roster import read as read_roster
 else:
-    spec = importlib.util.spec_from_file_location("malt.runner.events", _of_runner("events.py"))
-    events = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(events)
+    events, roster = _loaded("events"), _loaded("roster")
     Kind, Stream, append, event = events.Kind, events.Stream, events.append, events.event
+    Roster, changed_at, read_roster = roster.Roster, roster.changed_at, roster.read
 
 RANK, SIZE, HOST_SIZE = "MALT_RANK", "MALT_SIZE", "MALT_HOST_SIZE"
 """The variables of a rank: its number, the number of ranks of the job, and that of ranks on its host."""
 REJOIN, INCARNATION = "MALT_REJOIN", "MALT_INCARNATION"
 """The variable of a job whose failed ranks are started again; and that of such a rank, which says how often it was."""
+ELASTIC = "MALT_ELASTIC"
+"""The variable of a job that grows and shrinks: the least and the largest number of its ranks, as 1:4."""
 PRINTED = "printed-{}-{}"
 """The files in the folder of the job to which ranks on other hosts print: rank, and 1 or 2 for stdout or stderr."""
 AWAY = "MALT_IS_AWAY"
@@ -106,22 +121,28 @@ def commands(ranks: list[int], size: int, program: list[str]) -> dict[int, tuple
 class Ranks:
     """The ranks of this host, started. Rank 0 reads the input of this process, unless an agent has started it.
 
-    `is_away`: whether it has. `rejoin`: whether ranks that fail are started again.
+    `is_away`: whether it has. `rejoin`: whether ranks that fail are started again. `elastic`: whether the roster of the
+    job says how many run.
 
     SystemExit: one cannot be started; those before it are killed.
     """
 
     def __init__(
-        self, ranks: list[int], size: int, program: list[str], folder: str, is_away: bool, rejoin: bool = False
+        self, ranks: list[int], size: int, program: list[str], folder: str, is_away: bool, rejoin: bool = False,
+        elastic: bool = False,
     ) -> None:  # fmt: skip
-        self._folder, self._is_away, self._rejoin = folder, is_away, rejoin
+        self._folder, self._is_away, self._rejoin, self._elastic = folder, is_away, rejoin, elastic
         self._commands = commands(ranks, size, program)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._lives: dict[int, int] = {}
+        """The incarnations of these."""
         self._restarts: dict[int, Restarts] = {}
+        self._roster, self._roster_at = Roster.of(0, 0, size), 0
         self._given_up: set[int] = set()
         self._reported: dict[int, subprocess.Popen[bytes]] = {}
         """The processes that have failed, as the launcher was told, by rank."""
-        for rank in ranks:
+        self._read_roster()
+        for rank in filter(self._is_wanted, ranks):
             try:
                 self._start(rank)
             except OSError as error:
@@ -137,9 +158,39 @@ class Ranks:
                 is_any = True
             elif process.returncode:
                 self._report(rank, process)
-                if goes_on and rank not in self._given_up:
+                if goes_on and self._is_wanted(rank) and rank not in self._given_up:
                     is_any = self._tend_failed(rank, process.returncode, now) or is_any
+        if goes_on and is_any and self._elastic:
+            self._read_roster()
+            for rank in filter(self._is_absent, self._commands):
+                self._start_more(rank, now)
         return is_any
+
+    def _is_wanted(self, rank: int) -> bool:
+        """Whether the job is to have this rank, as far as the roster was read."""
+        return not self._elastic or rank < self._roster.size
+
+    def _is_absent(self, rank: int) -> bool:
+        """Whether a rank is wanted that has not been started, or has left as the job shrank."""
+        process = self._processes.get(rank)
+        has_left = process is None or (
+            process.poll() == 0 and self._roster.has_retired(rank, self._lives[rank])
+        )
+        return has_left and self._is_wanted(rank)
+
+    def _read_roster(self) -> None:
+        if self._elastic and (at := changed_at(self._folder)) != self._roster_at:
+            self._roster, self._roster_at = read_roster(self._folder) or self._roster, at
+
+    def _start_more(self, rank: int, now: float) -> None:
+        """Start a rank that the job has not had, or not any more, if its time has come."""
+        restarts = self._restarts.setdefault(rank, Restarts(now - AGAIN_S))
+        if restarts.is_due(now):
+            restarts.begin(now)
+            try:
+                self._start(rank, restarts.incarnation)
+            except OSError as error:
+                _say(f"rank {rank} cannot be started now: {error.strerror}")
 
     def kill(self) -> None:
         """Kill those that run."""
@@ -189,6 +240,7 @@ class Ranks:
                 words, env=environ, stdin=given, stdout=prints[0] if prints else None,
                 stderr=prints[1] if prints else None,
             )  # fmt: skip
+            self._lives[rank] = incarnation
         finally:
             for number in prints:
                 os.close(number)
@@ -230,7 +282,8 @@ def main() -> None:
     """Start the ranks of this host, and wait."""
     numbers, size, *program = sys.argv[1:]
     given = [int(number) for number in numbers.split(",")] if numbers != "-" else []
-    folder, is_away, rejoin = os.environ["MALT_FAILURE_DIR"], AWAY in os.environ, REJOIN in os.environ
+    folder, is_away = os.environ["MALT_FAILURE_DIR"], AWAY in os.environ
+    rejoin, elastic = REJOIN in os.environ, ELASTIC in os.environ
     ended_by = 0
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -241,7 +294,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, note)
     agent = os.getppid()
-    ranks = Ranks(given, int(size), program, folder, is_away, rejoin)
+    ranks = Ranks(given, int(size), program, folder, is_away, rejoin, elastic)
     elsewhere = set() if is_away else set(range(int(size))) - set(given)
     reports = Stream(folder)
     while ranks.tend(time.monotonic()) or _is_waiting(folder, elsewhere, rejoin, reports):

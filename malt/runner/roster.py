@@ -1,0 +1,201 @@
+"""Which ranks train in which epoch, where ranks come and go (malt run --elastic, --rejoin): a file in the job's folder.
+
+A spell is a time in which one incarnation of a rank trains: from one epoch on, up to another. A rank that comes begins
+at the first epoch that no rank has begun, and a rank that goes ends there. So nobody waits: the members of an epoch do
+not change once a rank has begun it, and all ranks deal its rows alike, whenever they come to it.
+
+A member that has failed stays one until its next incarnation comes. Its rows of an epoch go to those that had not begun
+that epoch when the failure was noted here, the first time that a rank began one after it.
+
+The file is replaced as a whole, under a lock, so that of two ranks the later one sees what the earlier one has done.
+
+The starter loads this module by its path: it imports nothing of malt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+_FILE, _LOCK = "roster", "roster.lock"
+
+Position = tuple[int, int]
+"""An epoch: the number of the loop over epochs in the program, and of the epoch in it, both from 0."""
+
+
+class Spell(NamedTuple):
+    """A time in which one incarnation of a rank trains."""
+
+    rank: int
+    incarnation: int
+    first: Position
+    """The first epoch that it trains."""
+    end: Position | None = None
+    """The first one that it does not train any more. None: it goes on."""
+
+    def covers(self, at: Position) -> bool:
+        """Whether it trains the epoch `at`."""
+        return self.first <= at and (self.end is None or at < self.end)
+
+
+class Loss(NamedTuple):
+    """A member that has failed."""
+
+    rank: int
+    incarnation: int
+    begun: dict[int, Position]
+    """The latest epoch that each rank had begun when that was noted."""
+
+
+@dataclass
+class Roster:
+    """Who trains when. Pure. `first`: the number of ranks that the job began with. `least`, `most`: the bounds of
+    `size`, the number that it is to have.
+    """
+
+    first: int
+    least: int
+    most: int
+    size: int
+    begun: dict[int, tuple[int, Position]] = field(default_factory=dict)
+    """The latest epoch that each rank has begun, after the incarnation that has."""
+    spells: list[Spell] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    retired: dict[int, int] = field(default_factory=dict)
+    """The ranks that have left as the job shrank, and their incarnations."""
+
+    @classmethod
+    def of(cls, ranks: int, least: int, most: int) -> Roster:
+        """That of a job which begins with so many ranks."""
+        return cls(ranks, least, most, ranks, spells=[Spell(rank, 0, (0, 0)) for rank in range(ranks)])
+
+    @property
+    def fresh(self) -> Position:
+        """The first epoch that no rank has begun."""
+        if not self.begun:
+            return 0, 0
+        loop, epoch = max(at for _, at in self.begun.values())
+        return loop, epoch + 1
+
+    def members(self, at: Position) -> dict[int, int]:
+        """The ranks that train the epoch `at`, ascending, and their incarnations."""
+        return dict(sorted((one.rank, one.incarnation) for one in self.spells if one.covers(at)))
+
+    def begin(self, rank: int, incarnation: int, at: Position) -> bool:
+        """Note that `rank` is about to train the epoch `at`; return whether it does, as no spell of it has ended."""
+        if self.members(at).get(rank) != incarnation:
+            return False
+        self.begun[rank] = incarnation, at
+        return True
+
+    def lose(self, rank: int, incarnation: int) -> None:
+        """Note that this incarnation of `rank` has failed, unless it has left before, or that was noted."""
+        is_noted = any(one[:2] == (rank, incarnation) for one in self.losses)
+        if not is_noted and not self.has_retired(rank, incarnation):
+            self.losses.append(Loss(rank, incarnation, {one: at for one, (_, at) in self.begun.items()}))
+
+    def heirs(self, at: Position) -> dict[int, tuple[int, ...]]:
+        """Who shares the rows of the epoch `at` of each member that has failed before it has trained that to its end.
+
+        They are ascending. Nobody: all others had begun the epoch by then, and trained without them.
+        """
+        members = self.members(at)
+        lost = {
+            one.rank: one.begun for one in self.losses
+            if members.get(one.rank) == one.incarnation and not at < one.begun.get(one.rank, at)
+        }  # fmt: skip
+        living = [rank for rank in members if rank not in lost]
+        late = {rank: [one for one in living if one not in begun or begun[one] < at] for rank, begun in lost.items()}
+        return {rank: tuple(late[rank]) for rank in sorted(lost)}
+
+    def come(self, rank: int, incarnation: int) -> Position:
+        """Let a new incarnation of `rank` train; return its first epoch."""
+        self._end([one for one in self.spells if one.rank == rank])
+        self.spells.append(Spell(rank, incarnation, self.fresh))
+        return self.fresh
+
+    def scale(self, size: int) -> None:
+        """Let the job have `size` ranks. ValueError: that is not within its bounds; nothing changes."""
+        if not self.least <= size <= self.most:
+            raise ValueError(f"this job has from {self.least} to {self.most} ranks, not {size}")
+        self.size = size
+        self._end([one for one in self.spells if one.rank >= size])
+        last = {one.rank: one for one in sorted(self.spells, key=lambda one: (one.rank, one.incarnation))}
+        for place, one in enumerate(self.spells):
+            has_gone = self.has_retired(one.rank, one.incarnation) or one is not last[one.rank]
+            if one.rank < size and one.end == self.fresh and not has_gone:  # it was to go, and stays
+                self.spells[place] = one._replace(end=None)
+
+    def retire(self, rank: int, incarnation: int) -> None:
+        """Note that `rank` leaves as the job has shrunk."""
+        self.retired[rank] = incarnation
+
+    def has_retired(self, rank: int, incarnation: int) -> bool:
+        """Whether this incarnation of `rank` has left so."""
+        return self.retired.get(rank, -1) >= incarnation
+
+    def _end(self, spells: Iterable[Spell]) -> None:
+        """End those of `spells` that go on, at the first epoch that no rank has begun. One without an epoch goes."""
+        ended = {one: one._replace(end=self.fresh) for one in spells if one.end is None}
+        self.spells = [new for one in self.spells if (new := ended.get(one, one)).first != new.end]
+
+
+def write(folder: str | os.PathLike[str], roster: Roster) -> None:
+    """Make `roster` that of the job in `folder`, in place of the one before. OSError: nothing changes. Local."""
+    path = os.path.join(folder, _FILE)
+    fields = {
+        **vars(roster), **{name: list(vars(roster)[name].items()) for name in ("begun", "retired")},
+        "losses": [(*one[:2], list(one.begun.items())) for one in roster.losses],
+    }  # fmt: skip
+    with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
+        json.dump(fields, file)
+    os.replace(file.name, path)
+
+
+def read(folder: str | os.PathLike[str]) -> Roster | None:
+    """That of the job in `folder`; None: it has none. Local."""
+    try:
+        with open(os.path.join(folder, _FILE), encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return None
+    spells = [
+        Spell(rank, life, (first[0], first[1]), None if end is None else (end[0], end[1]))
+        for rank, life, first, end in found["spells"]
+    ]
+    begun = {rank: (life, (loop, epoch)) for rank, (life, (loop, epoch)) in found["begun"]}
+    losses = [
+        Loss(rank, life, {one: (loop, epoch) for one, (loop, epoch) in begun}) for rank, life, begun in found["losses"]
+    ]
+    return Roster(
+        found["first"], found["least"], found["most"], found["size"], begun, spells, losses, dict(found["retired"])
+    )
+
+
+def changed_at(folder: str | os.PathLike[str]) -> int:
+    """What differs once the file has changed; 0: there is none. Local."""
+    try:
+        found = os.stat(os.path.join(folder, _FILE))
+    except OSError:
+        return 0
+    return found.st_mtime_ns ^ found.st_ino
+
+
+@contextlib.contextmanager
+def changing(folder: str | os.PathLike[str]) -> Iterator[Roster]:
+    """A block that changes the roster of the job in `folder`, which is written at its end. Local.
+
+    Others wait for it, so it is short. An exception in it changes nothing. LookupError: the job has none.
+    """
+    with open(os.path.join(folder, _LOCK), "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = read(folder)
+        if found is None:
+            raise LookupError("the number of ranks of this job does not change: start it with malt run --elastic")
+        yield found
+        write(folder, found)

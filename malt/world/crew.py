@@ -1,0 +1,141 @@
+"""The crew of a session: how many ranks it is to have, and which of them train an epoch (malt/runner/roster.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, NoReturn
+
+from dstorm.membership.resilient import SurvivingTransport
+from malt.runner import roster
+from malt.runner.roster import Position, Roster
+
+_LOOK_S = 0.1
+"""The interval of the looks at the roster."""
+
+
+class Dealt(NamedTuple):
+    """Among whom the rows of an epoch are dealt."""
+
+    ranks: tuple[int, ...]
+    """The ranks that each get an equal part, ascending."""
+    heirs: Mapping[int, Sequence[int]]
+    """Who shares the part of each of them that has failed, ascending."""
+
+
+def dealt(ranks: Sequence[int], failed: Collection[int]) -> Dealt:
+    """Rows dealt among `ranks`, of which those of `failed` have failed: all others share their parts. Pure."""
+    living = [rank for rank in ranks if rank not in failed]
+    return Dealt(tuple(ranks), {rank: living for rank in ranks if rank in failed})
+
+
+class Crew:
+    """The crew, as this rank knows it. `folder`: that of the job. The constructor is Local.
+
+    `incarnation`: of this rank.
+    """
+
+    def __init__(self, folder: str, transport: SurvivingTransport, incarnation: int, found: Roster) -> None:
+        self._folder, self._transport = folder, transport
+        self._rank, self._incarnation = transport.rank, incarnation
+        self._size, self.is_elastic = found.size, found.least < found.most
+        self._seen = self._loops = 0
+        self._looked_at = transport.clock()
+        self._first: Position | None = None if incarnation else (0, 0)
+        """The first epoch that this rank trains. None: it has come later, and has not begun a loop."""
+        self._epoch: Dealt | None = None
+        self._is_told = False
+        self.is_retired = False
+        """Whether this rank leaves, as the job has shrunk."""
+
+    @property
+    def size(self) -> int:
+        """The number of ranks that the job is to have, as far as this rank knows. Local."""
+        return self._size
+
+    @property
+    def dealt(self) -> Dealt:
+        """Among whom rows are dealt now: in an epoch as it began. Local."""
+        if self._epoch is not None:
+            return self._epoch
+        return dealt(range(self._size), self._transport.view.failed)
+
+    def look(self) -> None:
+        """Read the roster if it has changed, at most every _LOOK_S. Local. It is one of the duties of the transport.
+
+        A rank that is to go is told so by its next call, if its program has no loop over malt.epochs.
+        """
+        now = self._transport.clock()
+        if now - self._looked_at < _LOOK_S:
+            return
+        self._looked_at, seen = now, roster.changed_at(self._folder)
+        if seen != self._seen:
+            self._seen = seen
+            self._read()
+        if self._rank >= self._size and not self._loops and not self._is_told:
+            self._is_told = True
+            self._transport.call_later(self._retire_if_told)
+
+    def refresh(self) -> None:
+        """Learn how many ranks there are to be now. Local."""
+        self._read()
+
+    def has_retired(self, rank: int, incarnation: int) -> bool:
+        """Whether `rank`, which has ended, has left as the job shrank. Local."""
+        found = self._read()
+        return found is not None and found.has_retired(rank, incarnation)
+
+    def scale(self, size: int) -> None:
+        """Let the job have `size` ranks. Local. ValueError: it cannot have so many."""
+        with roster.changing(self._folder) as found:
+            found.scale(size)
+        self._size = size
+
+    def begin_loop(self) -> int:
+        """Begin the next loop over epochs of this program; return the first of its epochs that this rank trains. Local.
+
+        It is larger than any where the others have gone on to a later loop.
+        """
+        loop, self._loops = self._loops, self._loops + 1
+        if self._first is None:
+            with roster.changing(self._folder) as found:
+                self._first = found.come(self._rank, self._incarnation)
+        at, epoch = self._first
+        return 0 if loop > at else epoch if loop == at else 2**62
+
+    def begin(self, epoch: int) -> None:
+        """Begin an epoch of the loop that was begun last. Local. SystemExit: the job has shrunk, and this rank goes."""
+        at, view = (self._loops - 1, epoch), self._transport.view
+        with roster.changing(self._folder) as found:
+            for rank, incarnation in found.members(at).items():
+                if (view.incarnation(rank), rank in view.failed) >= (incarnation, True):
+                    found.lose(rank, incarnation)
+            goes_on = found.begin(self._rank, self._incarnation, at)
+            if not goes_on:
+                found.retire(self._rank, self._incarnation)
+            self._size, self._epoch = found.size, Dealt(tuple(found.members(at)), found.heirs(at))
+        if not goes_on:
+            self._leave()
+
+    def end_loop(self) -> None:
+        """End the loop over epochs. Local."""
+        self._epoch = None
+
+    def _retire_if_told(self) -> None:
+        """Leave, unless the job has grown again. SystemExit."""
+        self._is_told = False
+        with roster.changing(self._folder) as found:
+            self._size = found.size
+            if self._rank >= found.size:
+                found.retire(self._rank, self._incarnation)
+        if self._rank >= self._size:
+            self._leave()
+
+    def _leave(self) -> NoReturn:
+        """Leave as the job has shrunk. SystemExit."""
+        self.is_retired = True
+        raise SystemExit(0)
+
+    def _read(self) -> Roster | None:
+        found = roster.read(self._folder)
+        self._size = self._size if found is None else found.size
+        return found

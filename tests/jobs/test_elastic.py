@@ -1,0 +1,111 @@
+"""Jobs that grow and shrink while they train (malt run --elastic, malt scale)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from documents import EXAMPLES
+from failing_jobs import under_one_mpi
+from programs import ROOT
+
+from malt.commands.command_line import main
+
+pytestmark = pytest.mark.serial
+
+TRAINS = """
+import json, sys, time
+import numpy as np
+import malt
+
+def wait_until(condition):
+    while not condition():
+        malt.heartbeat()
+        time.sleep(0.01)
+
+joined, gone = [], []
+malt.on_join(joined.append)
+malt.on_death(gone.append)
+w = np.zeros(10)
+replica = malt.Replica(w)
+how, had = "leaves", []
+try:
+    for epoch in malt.epochs(60):
+        mine = malt.shard(100, shuffle=True, seed=epoch)
+        print(json.dumps([epoch, mine.tolist() if isinstance(mine, np.ndarray) else [*range(100)][mine]]), flush=True)
+        for row in mine:
+            w += 1
+            replica.step()
+        if epoch == 20 and malt.rank() == 0:
+            print("grow", flush=True)
+        if epoch == 20:
+            wait_until(lambda: len(malt.alive()) == 3)
+        if epoch == 40 and malt.rank() == 0:
+            malt.scale(2)
+        if epoch == 40:
+            wait_until(lambda: malt.size() == 2)
+        if epoch == 50:
+            wait_until(lambda: len(malt.alive()) == 2)
+    how = "ends"
+    replica.finish()
+finally:
+    print(how, malt.rank(), malt.size(), malt.alive(), malt.rejoined(), joined, gone, malt.lost_ranks(), flush=True)
+"""
+
+
+@under_one_mpi
+def test_a_job_grows_and_shrinks_and_trains_each_row_of_each_epoch_once(job_environment, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(TRAINS)
+    command = [sys.executable, "-m", "malt", "run", "--elastic", "1:4", "-n", "2", program]
+    environment = job_environment | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as job:
+        lines = []
+        for line in job.stdout:
+            lines.append(line.rstrip("\n"))
+            if line == "grow\n":
+                scaled = [sys.executable, "-m", "malt", "scale", str(job.pid), "3"]
+                found = subprocess.run(scaled, env=environment, capture_output=True, text=True, timeout=60)
+                assert found.stdout == f"job {job.pid}: 3 ranks, 2 before\n" and not found.stderr
+    assert job.returncode == 0, lines
+    trained = [json.loads(line) for line in lines if line.startswith("[")]
+    for epoch in range(60):
+        times = Counter(row for at, rows in trained if at == epoch for row in rows)
+        assert times == Counter(range(100)), (epoch, lines)
+    assert max(Counter(at for at, _ in trained).values()) == 3
+    assert lines.count("malt: rank 2 has come; 3 of 3 ranks go on") == 1, lines
+    assert lines.count("malt: rank 2 has left, as the job shrank; 2 of 2 ranks go on") == 1, lines
+    assert "leaves 2 2 (0, 1, 2) True [] [] []" in lines, lines
+    assert {f"ends {rank} 2 (0, 1) False [2] [2] []" for rank in (0, 1)} <= set(lines), lines
+
+
+@under_one_mpi
+def test_the_loop_of_the_guide(job_environment, tmp_path):
+    program = tmp_path / "program.py"
+    rows = "import numpy as np\nX = np.random.default_rng(0).normal(size=(200, 30))\ny = np.sign(X[:, 0])\n"
+    program.write_text(rows + EXAMPLES["elastic"] + "print('ends', malt.size(), bool(w[0] > w[1:].max()))\n")
+    command = [sys.executable, "-m", "malt", "run", "--elastic", "1:4", "-n", "2", program]
+    found = subprocess.run(
+        command, env=job_environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60
+    )
+    assert (found.returncode, found.stdout) == (0, 2 * "ends 2 True\n"), found
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["scale", "999999999", "3"], "malt scale: no job 999999999 of this user runs on this machine"),
+        (["run", "--elastic", "2:3", "-n", "4", "x.py"], "--elastic 2:3: the job would begin with 4 ranks: -n 2"),
+        (["run", "--elastic", "1:4", "-n", "2", "--hosts", "no:4", "x.py"], "one host alone: leave out --hosts"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_line(words, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.py").touch()
+    assert main(words) == 2
+    assert says in capsys.readouterr().err

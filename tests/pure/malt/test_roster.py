@@ -1,0 +1,137 @@
+"""Which ranks train in which epoch, where they come, go and fail: each row of each epoch is trained once."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from malt.data.shards import bounds
+from malt.runner import roster
+from malt.runner.roster import Roster
+
+ROWS, EPOCHS = 60, 12
+
+
+def parts(found, rank, at):
+    """The rows of `rank` in the epoch `at`, as malt.shard deals them."""
+    members, heirs = list(found.members(at)), found.heirs(at)
+
+    def part(one):
+        return range(*bounds(ROWS, members.index(one), len(members)))
+
+    mine = [*part(rank)]
+    for lost, sharers in heirs.items():
+        if rank in sharers:
+            whole = part(lost)
+            mine += whole[slice(*bounds(len(whole), sharers.index(rank), len(sharers)))]
+    return mine
+
+
+class Job:
+    """Ranks at a pace of their own. `epochs`: the next one of each that runs, by rank and incarnation."""
+
+    def __init__(self, seed, first=2, most=5):
+        self.random, self.found = random.Random(seed), Roster.of(first, 1, most)
+        self.epochs = {(rank, 0): 0 for rank in range(first)}
+        self.lives = Counter()
+        self.trained = {epoch: Counter() for epoch in range(EPOCHS)}
+        self.cut_off = set()
+        """The epochs in which a rank failed, up to the latest that another had begun by then."""
+
+    def turn(self, kills):
+        """Something that happens: a rank trains an epoch, one fails, comes or is told to go."""
+        found, choice = self.found, self.random.random()
+        running = [one for one in self.epochs if self.epochs[one] < EPOCHS]
+        if choice < 0.1:
+            found.scale(self.random.randrange(found.least, found.most + 1))
+        elif choice < 0.2:
+            here = {rank for rank, _ in self.epochs}
+            for rank in [one for one in range(found.size) if one not in here][:1]:
+                self.lives[rank] += 1
+                loop, self.epochs[rank, self.lives[rank]] = found.come(rank, self.lives[rank])
+                assert loop == 0
+        elif choice < 0.25 and kills and len(running) > 1:
+            rank, life = self.random.choice(running)
+            last = self.epochs.pop((rank, life)) - 1
+            begun = max(epoch for _, (_, epoch) in found.begun.values()) if found.begun else -1
+            self.cut_off.update(range(max(last, 0), begun + 1))
+            found.lose(rank, life)
+        elif running:
+            self.train(*self.random.choice(running))
+
+    def train(self, rank, life):
+        """A rank trains its next epoch, or leaves."""
+        epoch = self.epochs[rank, life]
+        if not self.found.begin(rank, life, (0, epoch)):
+            self.found.retire(rank, life)
+            del self.epochs[rank, life]
+            return
+        self.trained[epoch].update(parts(self.found, rank, (0, epoch)))
+        self.epochs[rank, life] += 1
+
+    def end(self):
+        """Let all that run train to the end."""
+        while running := [one for one in self.epochs if self.epochs[one] < EPOCHS]:
+            self.train(*self.random.choice(running))
+
+
+@pytest.mark.parametrize("kills", [False, True])
+def test_each_row_of_each_epoch_is_trained_once_while_ranks_come_and_go(kills):
+    """Where a rank fails at least once, but in epochs that another one had begun before that was noted."""
+    grown = shrunk = 0
+    for seed in range(400):
+        job = Job(seed)
+        for _ in range(80):
+            before = set(job.found.retired.items())
+            job.turn(kills)
+            shrunk += set(job.found.retired.items()) != before
+        grown += len(job.lives)
+        job.end()
+        for epoch, times in job.trained.items():
+            most = 1 if epoch not in job.cut_off else 9
+            assert epoch in job.cut_off or set(times) == set(range(ROWS)), (seed, epoch)
+            assert set(times.values()) <= {*range(1, most + 1)}, (seed, epoch)
+    assert grown > 100 and shrunk > 100
+
+
+def test_one_that_was_to_go_stays_where_the_job_grows_again_before_its_last_epoch():
+    found = Roster.of(2, 1, 4)
+    assert found.begin(0, 0, (0, 0)) and found.begin(1, 0, (0, 0))
+    found.scale(1)
+    found.scale(2)
+    assert found.begin(1, 0, (0, 1)) and found.members((0, 5)) == {0: 0, 1: 0}
+    found.scale(1)
+    assert not found.begin(1, 0, (0, 2)) and found.begin(1, 0, (0, 1))
+    found.retire(1, 0)
+    found.scale(2)
+    assert found.members((0, 2)) == {0: 0}, "it has left: its next incarnation comes"
+    assert found.come(1, 1) == (0, 2) and found.members((0, 2)) == {0: 0, 1: 1}
+
+
+def test_the_bounds_hold():
+    found = Roster.of(2, 2, 4)
+    for size in (1, 5):
+        with pytest.raises(ValueError, match=f"from 2 to 4 ranks, not {size}"):
+            found.scale(size)
+    assert found == Roster.of(2, 2, 4)
+
+
+def test_what_is_written_is_read(tmp_path):
+    assert roster.read(tmp_path) is None and not roster.changed_at(tmp_path)
+    with pytest.raises(LookupError, match="change: start it with malt run --elastic"), roster.changing(tmp_path):
+        pass
+    job = Job(3)
+    for _ in range(60):
+        job.turn(kills=True)
+    job.found.lose(0, 0)
+    roster.write(tmp_path, job.found)
+    assert roster.read(tmp_path) == job.found
+    seen = roster.changed_at(tmp_path)
+    with roster.changing(tmp_path) as found:
+        found.scale(4)
+    assert roster.read(tmp_path).size == 4 and roster.changed_at(tmp_path) != seen
+    with pytest.raises(ValueError, match="ranks, not 9"), roster.changing(tmp_path) as found:
+        found.scale(9)
+    assert roster.read(tmp_path).size == 4
