@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
 
 import pytest
@@ -15,18 +16,19 @@ from programs import ROOT
 from malt.commands.command_line import main
 
 pytestmark = pytest.mark.serial
+LIMIT_S = 90
 
 TRAINS = """
-import json, sys, time
+import json, pathlib, sys, time
 import numpy as np
 import malt
 
 def wait_until(condition):
     while not condition():
-        malt.heartbeat()
+        malt.alive()
         time.sleep(0.01)
 
-joined, gone = [], []
+came, joined, gone = pathlib.Path(__file__).with_name("came"), [], []
 malt.on_join(joined.append)
 malt.on_death(gone.append)
 w = np.zeros(10)
@@ -34,6 +36,8 @@ replica = malt.Replica(w)
 how, had = "leaves", []
 try:
     for epoch in malt.epochs(60):
+        if malt.rejoined():
+            came.touch()
         mine = malt.shard(100, shuffle=True, seed=epoch)
         print(json.dumps([epoch, mine.tolist() if isinstance(mine, np.ndarray) else [*range(100)][mine]]), flush=True)
         for row in mine:
@@ -42,12 +46,12 @@ try:
         if epoch == 20 and malt.rank() == 0:
             print("grow", flush=True)
         if epoch == 20:
-            wait_until(lambda: len(malt.alive()) == 3)
+            wait_until(came.exists)
         if epoch == 40 and malt.rank() == 0:
             malt.scale(2)
         if epoch == 40:
             wait_until(lambda: malt.size() == 2)
-        if epoch == 50:
+        if epoch == 50 and malt.rank() < 2:
             wait_until(lambda: len(malt.alive()) == 2)
     how = "ends"
     replica.finish()
@@ -65,13 +69,15 @@ def test_a_job_grows_and_shrinks_and_trains_each_row_of_each_epoch_once(job_envi
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as job:
-        lines = []
+        limit, lines = threading.Timer(LIMIT_S, job.kill), []
+        limit.start()
         for line in job.stdout:
             lines.append(line.rstrip("\n"))
             if line == "grow\n":
                 scaled = [sys.executable, "-m", "malt", "scale", str(job.pid), "3"]
                 found = subprocess.run(scaled, env=environment, capture_output=True, text=True, timeout=60)
                 assert found.stdout == f"job {job.pid}: 3 ranks, 2 before\n" and not found.stderr
+    limit.cancel()
     assert job.returncode == 0, lines
     trained = [json.loads(line) for line in lines if line.startswith("[")]
     for epoch in range(60):
