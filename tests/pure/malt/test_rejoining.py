@@ -24,9 +24,13 @@ ARENA = 1 << 23
 
 
 class Job:
-    """Simulated ranks that are started again. `live(transport)` is called on each."""
+    """Simulated ranks that are started again. `live(transport)` is called on each.
 
-    def __init__(self, size, seed, failures, again):
+    `absent`: those that are not there at first, until they "fail".
+    """
+
+    def __init__(self, size, seed, failures, again, absent=()):
+        self.absent = absent
         self.group = Group(size, seed, failures, again)
         self.arenas, self.ended, self.left, self.ready = {}, set(), set(), []
         self.away = set()
@@ -39,7 +43,9 @@ class Job:
         arena = self.arenas.get(rank) or inner.window(ARENA)
         self.arenas[rank] = arena
         failed = lambda: [*inner.find_failed(), *self.away]  # noqa: E731
-        made = SurvivingTransport(inner, arena, failed, 5.0, readmit=lambda rank, process: None)
+        made = SurvivingTransport(
+            inner, arena, failed, 5.0, readmit=lambda rank, process: None, absent=self.absent
+        )  # fmt: skip
         if group.incarnations[rank]:
             made.clear()
             made.rejoining.ask(group.incarnations[rank], (), lambda: group.failed | self.ended | self.away)
@@ -50,6 +56,8 @@ class Job:
 
         def start(rank):
             transport = self.transport(rank)
+            while rank in self.absent and not self.group.incarnations[rank]:
+                transport._place.pause(14)
             world = World(transport, 5.0, ending=TolerantEnding())
             transport.rejoining.offer = lambda: offer(world)
             note_ready = lambda: self.ready.append((rank, world.is_outside))  # noqa: E731
@@ -125,6 +133,18 @@ def test_a_rank_comes_back(sync, graph, seed):
     check(found, turn % 3, sync, graph)
     is_back = job.group.incarnations[turn % 3] > 0 and isinstance(found[turn % 3], tuple)
     assert job.ready == [(turn % 3, False)] or not (is_back or job.ready), "it is ready once it is admitted"
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(("sync", "graph"), [("bsp", "all"), ("asp", "all"), ("ssp:1", "ring"), ("notify-ack", "ring")])
+def test_a_rank_comes_that_was_not_there(sync, graph, seed):
+    """And another one after it; nobody was told that they had failed."""
+    job = Job(4, seed, {2: 20 + 9 * seed, 3: 40 + 17 * seed}, {2: [0], 3: [0]}, absent=(2, 3))
+    found = job.run(lambda transport: (trained(transport, sync, graph), session.world().transport.view.reported))
+    check([one if isinstance(one, str) or one is None else one[0] for one in found], None, sync, graph)
+    changes = found[0][1]
+    assert not any(member.incarnation == 0 for change in changes for member in change.failed)
+    assert {member.rank for change in changes for member in change.joined} <= {2, 3}
 
 
 @pytest.mark.parametrize("seed", range(12))
