@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dstorm import DeadlinePassed, Queues, Transport
+from dstorm.membership.barriers.rejoining import Refused
 from dstorm.membership.returns.returns import Answer, Opening, Returns
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.waiting import Awaited
@@ -282,11 +283,12 @@ class Returning:
         """The answers so far. Another rank is asked where the server has closed the vector, or may have failed."""
         answers = self._returns.answers(self._place)
         self._has_closed |= {rank for rank, one in answers.items() if one.closed}
-        away = {self._server}.difference(self._view.alive)
-        if self._server in self._has_closed or (away and not self._waits):
+        server, away = self._server, {self._server}.difference(self._view.alive)
+        if server in self._has_closed or (away and not self._waits):
             self._ask(asked)
-        if self._server >= 0:
-            self._view.check_alive([self._server], "it failed before this rank had the values of its vector")
+        if self._server >= 0 or server not in self._has_closed:
+            asked_one = self._server if self._server >= 0 else server
+            self._view.check_alive([asked_one], "it failed before this rank had the values of its vector")
         return answers
 
     def _pause(self) -> None:
@@ -301,8 +303,14 @@ class Returning:
         return [rank for rank in self._view.alive if rank != self._rank and rank not in self.absent()]
 
     def _ask(self, asked: int) -> None:
-        """Say that this rank has opened the vector, and whom it asks for values of the step `asked`."""
-        left = [rank for rank in self._peers() if rank not in self._has_closed and self._has_values(rank)]
+        """Say that this rank has opened the vector, and whom it asks for values of the step `asked`.
+
+        Refused: all that have it open wait for values themselves, as those that had them have failed.
+        """
+        have_it_open = [rank for rank in self._peers() if rank not in self._has_closed]
+        left = [rank for rank in have_it_open if self._has_values(rank)]
+        if have_it_open and not left:
+            raise Refused(self._rank, "no rank that is left has the values of its vector")
         self._server = left[0] if left else -1
         self._returns.open(self._place, Opening(self._server, asked))
 

@@ -223,6 +223,15 @@ def test_a_rank_comes_back_to_ranks_that_came_back_while_it_was_away(monkeypatch
     assert all(isinstance(one, tuple) for one in found), found
 
 
+@pytest.mark.parametrize("turn", (55, 60, 90))
+@pytest.mark.parametrize("sync", ["asp", "bsp"])
+def test_ranks_that_come_back_stay_out_where_nobody_has_the_values_any_more(sync, turn):
+    """They do not take the vector for one that was closed."""
+    job = Job(3, turn, {1: 30, 2: 34, 0: turn}, {1: [0], 2: [0]})
+    found = job.run(lambda transport: trained(transport, sync))
+    assert all(isinstance(one, tuple) or str(one).startswith("out: malt: rank") for one in found[1:]), found
+
+
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("graph", ["ring", "exponential", "one-peer", "star"])
 @pytest.mark.parametrize("order", ["0011", "0101", "1001", "1010"])
