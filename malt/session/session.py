@@ -20,7 +20,7 @@ from malt.resilience import start
 from malt.runner import exits
 from malt.runner.leaving import is_leaving
 from malt.runner.program import status_of
-from malt.session.opening import checked, opened
+from malt.session.opening import checked, claim, opened
 from malt.watch import answers
 from malt.watch.trace.files import TRACE
 from malt.world import counters
@@ -297,6 +297,7 @@ def _finalize_at_exit() -> None:
     if getattr(sys, "last_type", None) is None and not is_leaving():  # else an exception is the reason
         _warn_of_unfinished()
     _close_or_end_job()
+    start.leave_job()
     if _world is not None and _world.departed and _world.size > 1:
         _world.ending.after_departure()
 
@@ -321,7 +322,7 @@ def _close_or_end_job() -> None:
         return depart()
 
 
-children.claim(os.environ)
+claim()
 heartbeats.give_by(heartbeat)
 os.register_at_fork(after_in_child=_leave_to_parent)
 atexit.register(_finalize_at_exit)

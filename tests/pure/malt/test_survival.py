@@ -23,6 +23,7 @@ from malt.files import checkpoint
 from malt.files.checkpoint import Content
 from malt.resilience import start as survival
 from malt.session import session
+from malt.world.endings import TolerantEnding
 from malt.world.world import World
 from vol import DenseVector, SparseVector, as_graph
 
@@ -373,7 +374,7 @@ class Reported(Exception):
 def with_callbacks(transport, monkeypatch):
     """A session on `transport` with two callbacks that raise, and the ranks that they are called with."""
     monkeypatch.setattr("malt.resilience.start._reason", lambda world, rank: "it was to die")
-    world, reports = World(transport, 5.0), []
+    world, reports = World(transport, 5.0, ending=TolerantEnding()), []
     session.enter_simulation(world)
     transport.view.subscribe(lambda one: survival.report(world, transport, one, ProcessMonitor({}, transport.clock)))
 
