@@ -667,7 +667,7 @@ def test_arguments_that_do_not_go_together(options, message):
 
 
 @with_torch
-@pytest.mark.parametrize(("average", "again"), [("gradient", "them a second time"), ("model", "the models of the same ranks on top")])
+@pytest.mark.parametrize(("average", "again"), [("gradient", "them a second"), ("model", "the models of")])
 def test_a_process_group_would_average_twice(average, again, monkeypatch):
     """Of several processes, among several ranks, and unless it is said to be there for something else."""
     import torch
