@@ -150,7 +150,7 @@ def test_folders_of_jobs_that_were_killed_are_removed_and_those_of_others_stay(t
         assert os.path.isdir(left), "its rank 0 runs"
         rank.kill()
         rank.wait()
-    job_folder.remove_left()
+    come([0, 1], 2)
     assert not os.path.exists(left) and launched.exists() and begun.exists()
     job_folder.remove(launched)
     assert launched.exists(), "it is malt run's"
