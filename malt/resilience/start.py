@@ -103,7 +103,7 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
     DeadlinePassed: ranks are missing. MemoryError: shared memory is short.
     """
     made, monitor = transport(deadline_s, suspect_after_s)
-    exits.leave_on_failure(made.close)
+    exits.leave_on_failure(made.close if may_go_on() else leave_job)
     atomic.confirm_by(made.confirm)
     if not may_go_on():
         opened = World(made, deadline_s, ending=PlainEnding())
@@ -232,7 +232,8 @@ def _eviction(world: World, rank: int) -> str:
 def end_with(world: World, change: Change) -> None:
     """End this process, as ranks have failed and none goes on without them. Does not return. Local.
 
-    The lowest live rank says which, unless another one, which has ended since, has said so, and removed the folder.
+    The lowest live rank says which, unless the folder is gone. Then another one, which has ended since, has said so; or
+    rank 0 has failed, and has printed why.
     """
     if world.rank == world.transport.view.lowest and os.path.isdir(os.environ[JOB_DIR]):
         for rank in sorted(member.rank for member in change.failed):

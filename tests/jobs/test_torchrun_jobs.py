@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from documents import EXAMPLES
 from programs import ROOT
 
 from bench.pages import lines
@@ -97,7 +98,7 @@ print("trained without it")
 @pytest.mark.parametrize("rank", ["0", "1"])
 @pytest.mark.parametrize("sync", ["asp", "bsp"])
 @pytest.mark.parametrize("how", ["killed", "raised", "left"])
-def test_a_rank_that_fails_ends_the_job(how, sync, rank, torchrun):
+def test_a_rank_that_fails_ends_the_job(how, sync, rank, torchrun, job_environment):
     """Also one that ends with status 0 while others train: torchrun then waits for them, and does not end them."""
     done = torchrun(FAILS, how, sync, rank)
     why = "it has failed" if how == "raised" else "its process has ended"
@@ -105,6 +106,8 @@ def test_a_rank_that_fails_ends_the_job(how, sync, rank, torchrun):
     said = re.findall(r"malt: .*", done.stderr)  # nothing, where torchrun ends the others before they see it
     assert said in ([f"malt: rank {rank} is lost: {why}; the job ends"], [] if how != "left" else None)
     assert done.stderr.count("ValueError: a fault of its own") == (how == "raised")
+    if how == "raised" and rank == "0":
+        assert left(job_environment) == []
     if how != "left":
         cause = done.stderr.partition("Root Cause")[2]
         assert re.search(r"rank +: (\d)", cause)[1] == rank, "torchrun names the one that has failed"
@@ -190,11 +193,46 @@ if malt.rank() == 0:
         malt.alive()
         time.sleep(0.1)
     os.kill(process, signal.SIGCONT)
-print(malt.allreduce(1.0, "sum"))
+ranks = malt.allreduce(1.0, "sum")
+if malt.lowest():
+    print(ranks)
 """
 
 
 @pytest.mark.thorough
 def test_a_rank_that_is_stopped_is_waited_for(torchrun):
     done = torchrun(STOPPED)
-    assert (done.returncode, done.stdout) == (0, "2.0\n2.0\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "2.0\n"), done.stderr
+
+
+ACCELERATE = """
+import os
+class Accelerator:
+    def __init__(self, cpu):
+        names = "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "WORLD_SIZE"
+        counts = [int(os.environ[name]) for name in names if name in os.environ]
+        if int(os.environ.get("LOCAL_RANK", -1)) != -1 or max(counts, default=1) > 1:
+            raise SystemExit("starts gloo")
+"""
+"""When Accelerate 1.15 starts a process group of torch.distributed on the CPU."""
+HIDDEN = EXAMPLES["accelerate"] + """
+is_back = any(f"{name}_SIZE" in os.environ for name in ("WORLD", "OMPI_COMM_WORLD", "PMI"))
+is_back = malt.allreduce(float(is_back), "sum")
+if malt.lowest():
+    print(is_back)
+"""
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "malt run"])
+def test_accelerate_starts_no_process_group_where_the_guide_hides_the_variables(
+    launcher, torchrun, job_environment, tmp_path
+):
+    (tmp_path / "accelerate.py").write_text(ACCELERATE)
+    if launcher == "torchrun":
+        done = torchrun(HIDDEN)
+        assert "starts gloo" in torchrun(HIDDEN.replace("os.environ.pop(name, None)", "pass")).stderr
+    else:
+        (tmp_path / "program.py").write_text(HIDDEN)
+        command = [sys.executable, "-m", "malt", "run", "-n", "2", str(tmp_path / "program.py")]
+        done = subprocess.run(command, cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stdout) == (0, "2.0\n"), done.stderr
