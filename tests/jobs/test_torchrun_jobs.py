@@ -67,7 +67,8 @@ else:
 
 
 def test_a_session_can_follow_another(torchrun, job_environment):
-    done = torchrun(SESSIONS, ranks=3)
+    """Also where srun has started torchrun: these variables are of that."""
+    done = torchrun(SESSIONS, ranks=3, PMIX_RANK="0", SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="1")
     assert (done.returncode, done.stdout) == (0, "[0, 1, 2] 3 [0, 1, 2] False\n"), done.stderr
     assert left(job_environment) == []
 
