@@ -57,7 +57,7 @@ def agreed(name: str, rank: int, size: int, program: Sequence[str], deadline_s: 
         try:
             _lock(folder)
             jobs.publish(folder, size, program)
-            _tell(path, folder, size, deadline_s)
+            _serve(path, folder, size, deadline_s)
         except BaseException:
             remove(folder)
             raise
@@ -131,8 +131,8 @@ def _is_own(found: os.stat_result) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
-def _tell(path: str, folder: Path, size: int, deadline_s: float) -> None:
-    """Tell all other ranks the folder as they come."""
+def _serve(path: str, folder: Path, size: int, deadline_s: float) -> None:
+    """Answer all other ranks as they come."""
     came, waited = {0}, Stopwatch()
     with socket.socket(socket.AF_UNIX) as server:
         _bind(server, path)

@@ -39,8 +39,8 @@ def started(environ: Mapping[str, str]) -> Started | None:
     Nor where an mpiexec has started it, which torchrun may have started, or the other way round. But srun may have
     started torchrun, one on each host: what srun says is then of torchrun.
     """
-    told = {name: value for name, value in environ.items() if not (_RUN in environ and name.startswith(_OF_SLURM))}
-    if network.process_count(told) is not None or not all(environ.get(name) for name in _NEEDED):
+    said = {name: value for name, value in environ.items() if not (_RUN in environ and name.startswith(_OF_SLURM))}
+    if network.process_count(said) is not None or not all(environ.get(name) for name in _NEEDED):
         return None
     if not all(environ[name].isdecimal() for name in (RANK, SIZE, HOST_SIZE)):
         return None

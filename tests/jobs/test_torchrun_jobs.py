@@ -144,7 +144,10 @@ def test_a_restart_goes_on_from_the_checkpoint(torchrun, tmp_path, job_environme
     assert left(job_environment) == []
 
 
-@pytest.mark.parametrize(("survive", "variables"), [("True", {}), ("False", {"MALT_SURVIVE": "1"})])
+@pytest.mark.thorough(but="argument")
+@pytest.mark.parametrize(
+    ("survive", "variables"), [("True", {}), ("False", {"MALT_SURVIVE": "1"})], ids=["argument", "variable"]
+)
 def test_ranks_cannot_survive_there(survive, variables, torchrun):
     done = torchrun(f"import malt\nmalt.init(survive={survive})\nprint('begun')", **variables)
     assert done.returncode == 1 and done.stdout == ""
@@ -224,6 +227,7 @@ if malt.lowest():
 """
 
 
+@pytest.mark.thorough(but="torchrun")
 @pytest.mark.parametrize("launcher", ["torchrun", "malt run"])
 def test_accelerate_starts_no_process_group_where_the_guide_hides_the_variables(
     launcher, torchrun, job_environment, tmp_path

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+import malt
 from dstorm.membership.children import RANK_PROCESS
 from malt.resilience import torchrun
 from malt.session import opening
@@ -60,14 +61,25 @@ def test_ranks_that_are_to_survive_are_refused_with_the_remedy():
         torchrun.check(torchrun.started(TORCHRUN), True)
 
 
-@pytest.mark.parametrize("alone", ["", "1"])
-def test_children_of_a_rank_are_known_before_its_session_begins(alone, monkeypatch):
-    """Those of a process that trains alone are worlds of one."""
-    for name in (RANK_PROCESS, "MALT_RANK"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in {**TORCHRUN, opening.ALONE: alone}.items():
-        monkeypatch.setenv(name, value)
-    for name in [one for one in os.environ if one.startswith(("OMPI_COMM_WORLD", "PMI", "SLURM_"))]:
+@pytest.fixture
+def under_torchrun(monkeypatch):
+    """The variables of torchrun, and none of another launcher."""
+    for name in [one for one in os.environ if one.startswith(("OMPI_COMM_WORLD", "PMI", "SLURM_", "MALT_"))]:
         monkeypatch.delenv(name)
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("alone", ["", "1"])
+def test_children_of_a_rank_are_known_before_its_session_begins(alone, monkeypatch, under_torchrun):
+    """Those of a process that trains alone are worlds of one."""
+    monkeypatch.setenv(opening.ALONE, alone)
+    monkeypatch.setenv(RANK_PROCESS, "")  # so that it is restored
+    del os.environ[RANK_PROCESS]
     opening.claim()
-    assert os.environ.pop(RANK_PROCESS, "").split()[:2] == ([] if alone else ["1", str(os.getpid())])
+    assert os.environ.get(RANK_PROCESS, "").split()[:2] == ([] if alone else ["1", str(os.getpid())])
+
+
+def test_ranks_start_no_other_ranks(under_torchrun):
+    with pytest.raises(RuntimeError, match="started without mpiexec, malt run and torchrun"):
+        malt.run(print, 2)
