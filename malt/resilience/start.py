@@ -107,6 +107,7 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
     atomic.confirm_by(made.confirm)
     if not may_go_on():
         opened = World(made, deadline_s, ending=PlainEnding())
+        reporting.report(Kind.READY)
         made.view.subscribe(lambda change: end_with(opened, change))
         return opened
     opened = World(made, deadline_s, ending=TolerantEnding())
@@ -128,7 +129,9 @@ def transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Survivi
     try:
         made = _transport(deadline_s, suspect_after_s)
     except MemoryError as error:
-        raise MemoryError(f"survive=True: {error}, or run without it") from None if may_go_on() else error
+        if not may_go_on():
+            raise
+        raise MemoryError(f"survive=True: {error}, or run without it") from None
     _views.append(made[0].view)
     return made
 

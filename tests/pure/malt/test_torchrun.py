@@ -8,7 +8,8 @@ import pytest
 
 import malt
 from dstorm.membership.children import RANK_PROCESS
-from malt.resilience import torchrun
+from malt.resilience import start, torchrun
+from malt.runner.program import JOB_DIR
 from malt.session import opening
 
 pytestmark = pytest.mark.serial
@@ -83,3 +84,17 @@ def test_children_of_a_rank_are_known_before_its_session_begins(alone, monkeypat
 def test_ranks_start_no_other_ranks(under_torchrun):
     with pytest.raises(RuntimeError, match="started without mpiexec, malt run and torchrun"):
         malt.run(print, 2)
+
+
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [("malt-torchrun-x", "no room"), ("malt-x", "survive=True: no room, or run without it")],
+)
+def test_a_remedy_is_one_that_there_is(folder, message, monkeypatch):
+    def short(*options):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(start, "_transport", short)
+    monkeypatch.setenv(JOB_DIR, f"/tmp/{folder}")
+    with pytest.raises(MemoryError, match=f"^{message}$"):
+        start.transport(5.0, None)
