@@ -1,7 +1,11 @@
-"""The begin of a session whose ranks may fail, and the reports about those that have failed."""
+"""The begin of a session of plain processes, and the reports about ranks that have failed.
+
+Where `malt run --survive` has started them the others go on then. Where torchrun has the job ends, as under mpiexec.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -9,7 +13,8 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from dstorm.errors import DeadlinePassed
+from dstorm import interruption
+from dstorm.membership import children
 from dstorm.membership.processes import ProcessMonitor, this_process
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.stopwatch import Stopwatch
@@ -20,18 +25,19 @@ from dstorm.view import Change, View
 from malt.files import atomic
 from malt.launch.command import survive_of
 from malt.launch.mpi_library import LaunchError
-from malt.resilience import hosts
+from malt.resilience import hosts, job_folder
 from malt.resilience.newcomer import Newcomer, offer
 from malt.resilience.party import NO_MPI, SESSION, Party, party
 from malt.resilience.rendezvous import Rendezvous
-from malt.runner import exits, reporting
-from malt.runner.events import Kind, Stream
+from malt.resilience.torchrun import Started
+from malt.runner import exits, leaving, program, reporting
+from malt.runner.events import Kind, Stream, append, event
 from malt.runner.leaving import is_leaving
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import is_connected
 from malt.watch.ranks import processes
 from malt.world.crew import Crew
-from malt.world.endings import TolerantEnding
+from malt.world.endings import PlainEnding, TolerantEnding
 from malt.world.world import World
 
 _sessions = 0
@@ -40,6 +46,8 @@ _views: list[View] = []
 """The membership views of the sessions so far."""
 
 _POLL_S = 0.002
+_LAUNCHER_S = 5.0
+"""How long a rank leaves it to its launcher to end it where another has failed: the launcher then names that one."""
 
 
 def is_asked_for(environ: Mapping[str, str], survive: bool = False) -> bool:
@@ -62,14 +70,47 @@ def check_support(survive: bool) -> None:
         )
 
 
+def join(one: Started, deadline_s: float) -> None:
+    """Make this process a rank of a job of plain processes, whose folder the ranks agree on. Collective.
+
+    DeadlinePassed: ranks are missing. RuntimeError: another job starts with the same variables, or another user may
+    have made a folder of this one.
+    """
+    folder = str(job_folder.agreed(one.name, one.rank, one.size, sys.argv, deadline_s))
+    for name in children.RANKS:  # srun may have given them to torchrun
+        os.environ.pop(name, None)
+    numbers = {reporting.RANK: one.rank, reporting.SIZE: one.size, reporting.HOST_SIZE: one.here}
+    os.environ.update({JOB_DIR: folder, **{name: str(number) for name, number in numbers.items()}})
+    reporting.start(folder, ())
+    append(folder, event(Kind.STARTED, one.rank, leaving.process()))
+    program.write_stacks_when_asked(folder)
+    interruption.take_interrupts()  # under `malt run` the runner has taken them
+
+
+def leave_job() -> None:
+    """Remove the folder of a job that no launcher of malt removes, on rank 0. Local."""
+    if reporting.is_rank() and os.environ.get(reporting.RANK) == "0":
+        job_folder.remove(os.environ.get(JOB_DIR, ""))
+
+
+def may_go_on() -> bool:
+    """Whether the others go on where a rank of this job of plain processes fails. Local."""
+    return not job_folder.is_made(os.environ[JOB_DIR])
+
+
 def begin(deadline_s: float, suspect_after_s: float | None) -> World:
-    """A new session of all ranks of a job of plain processes: ranks may fail while the others go on. Collective.
+    """A new session of all ranks of a job of plain processes. Collective.
 
     DeadlinePassed: ranks are missing. MemoryError: shared memory is short.
     """
     made, monitor = transport(deadline_s, suspect_after_s)
-    exits.leave_on_failure(made.close)
+    exits.leave_on_failure(made.close if may_go_on() else leave_job)
     atomic.confirm_by(made.confirm)
+    if not may_go_on():
+        opened = World(made, deadline_s, ending=PlainEnding())
+        reporting.report(Kind.READY)
+        made.view.subscribe(lambda change: end_with(opened, change))
+        return opened
     opened = World(made, deadline_s, ending=TolerantEnding())
     _add_crew(opened, made)
     if (barrier := made.rejoining) is not None:
@@ -100,6 +141,8 @@ def transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Survivi
     try:
         made = _transport(deadline_s, suspect_after_s)
     except MemoryError as error:
+        if not may_go_on():
+            raise
         raise MemoryError(f"survive=True: {error}, or run without it") from None
     _views.append(made[0].view)
     return made
@@ -126,7 +169,7 @@ def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Surviv
 
 def check_asked(survive: bool, world: World) -> None:
     """Check that `world` is fault tolerant if `survive`. Local. RuntimeError: it began without survive=True."""
-    if survive and world.transport.size > 1 and not world.transport.view.can_change:
+    if survive and world.transport.size > 1 and not world.survive:
         raise RuntimeError("malt.init was called before, without survive=True: call it first, before any other of malt")
 
 
@@ -162,20 +205,21 @@ def _of_one_host(
     """The transport and process monitor of ranks of one host. Collective."""
     place = OneHost(ranks.rank, ranks.size, NO_MPI)
     waited, reports = Stopwatch(), Stream(folder)
-    while missing := set(range(ranks.first)) - (started := processes(reports.read())).keys():
+    while set(range(ranks.first)) - (started := processes(reports.read())).keys():
         if waited.seconds() > deadline_s:
-            raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))
+            raise job_folder.missing(set(started), ranks.first, deadline_s)
         time.sleep(_POLL_S)
     others = {rank: process for rank, process in started.items() if rank != place.rank}
-    monitor = ProcessMonitor(others, place.clock, suspect_after_s)
+    monitor = ProcessMonitor(others, place.clock, suspect_after_s if may_go_on() else math.inf)
     arrived = Rendezvous(folder, session, place.rank, ranks.first).come(
         shm_space.share_nbytes(place.size), monitor.find_failed, deadline_s
     )
     path = shm_space.file_of(folder.name, session)
     arena = SharedMemory(path, place.rank, range(place.size), arrived.nbytes, fence)
     made = SurvivingTransport(
-        place, arena, monitor.find_failed, deadline_s, discard=arena.discard, evict=monitor.kill,
-        readmit=monitor.readmit if ranks.rejoins else None, absent=range(ranks.first, ranks.size),
+        place, arena, monitor.find_failed, deadline_s, discard=arena.discard,
+        evict=monitor.kill if may_go_on() else None, readmit=monitor.readmit if ranks.rejoins else None,
+        absent=range(ranks.first, ranks.size),
     )  # fmt: skip
     if ranks.incarnation and made.rejoining is not None:
         made.clear()
@@ -210,6 +254,21 @@ def _eviction(world: World, rank: int) -> str:
         f"it made no call of malt for {since_heartbeat_s:.0f} s while others waited for it, and was ended "
         f"(deadline_s={world.deadline_s:g}; malt.heartbeat() is a sign of life)"
     )
+
+
+def end_with(world: World, change: Change) -> None:
+    """End this process, as ranks have failed and none goes on without them. Does not return. Local.
+
+    The lowest live rank says which, unless the folder is gone. Then another one, which has ended since, has said so; or
+    rank 0 has failed, and has printed why.
+    """
+    if world.rank == world.transport.view.lowest and os.path.isdir(os.environ[JOB_DIR]):
+        for rank in sorted(member.rank for member in change.failed):
+            print(f"malt: rank {rank} is lost: {_reason(world, rank)}; the job ends", file=sys.stderr, flush=True)
+        job_folder.remove(os.environ[JOB_DIR])
+    leaving.flush()
+    time.sleep(_LAUNCHER_S)
+    exits.leave(1)
 
 
 def report(world: World, transport: SurvivingTransport, change: Change, monitor: ProcessMonitor) -> None:

@@ -111,7 +111,7 @@ def main() -> None:
     _print_to_the_launcher(folder)
     _write_whole_lines()
     stdin.take(folder, reporting.rank(), bool(reporting.incarnation()))
-    _write_stacks_when_asked(folder)
+    write_stacks_when_asked(folder)
     _join_the_job(folder)
     try:
         if kind == "-m":
@@ -217,8 +217,10 @@ def _run(code: CodeType, module: ModuleType) -> None:
     exec(code, vars(module))
 
 
-def _write_stacks_when_asked(folder: str | None) -> None:
-    """Have the stacks of all threads written at each STACKS_SIGNAL, also while C code runs (malt/watch/stacks.py)."""
+def write_stacks_when_asked(folder: str | None) -> None:
+    """Have the stacks of all threads written at each STACKS_SIGNAL, also while C code runs (malt/watch/stacks.py).
+    Local.
+    """
     if folder is not None:
         with contextlib.suppress(OSError, ImportError):
             import faulthandler

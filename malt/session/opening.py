@@ -1,4 +1,4 @@
-"""How the world of this process is made: of MPI's ranks, of plain processes, or of one."""
+"""How the world of this process is made: of MPI's ranks, of plain processes (also torchrun's), or of one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from dstorm import ClosedError, SoloTransport, interruption
 from dstorm.membership import children
 from malt.launch.machine import network
-from malt.resilience import start
+from malt.resilience import start, torchrun
 from malt.runner import exits, reporting
 from malt.runner.events import Kind
 from malt.world.world import World
@@ -28,6 +28,9 @@ def opened(
     """
     if refusal := children.refusal():
         raise ClosedError(f"{refusal}; a job of its own starts with malt run")
+    if (one := started()) is not None:
+        torchrun.check(one, survive)
+        start.join(one, deadline_s)
     if reporting.is_plain():
         return _of_plain_processes(comm, deadline_s, suspect_after_s)
     is_meant = os.environ.get(ALONE) == "1"
@@ -69,6 +72,19 @@ def opened(
     return made
 
 
+def started() -> torchrun.Started | None:
+    """Which process of torchrun's this is, where it is to be a rank and no session has made it one so far. Local."""
+    if reporting.is_plain() or os.environ.get(ALONE) == "1":
+        return None
+    return torchrun.started(os.environ)
+
+
+def claim() -> None:
+    """Name this process to its children as that of its rank, where its launcher has given it one. Local."""
+    one = started()
+    children.claim(os.environ, None if one is None else one.rank)
+
+
 def _check_strangers() -> None:
     """RuntimeError: this process is one of several, by the variables of a launcher that MPI knows nothing of."""
     if found := network.strangers(os.environ):
@@ -83,8 +99,8 @@ def _of_plain_processes(comm: Any, deadline_s: float, suspect_after_s: float | N
     """A new world of all ranks of a job of plain processes. Collective."""
     if comm is not None:
         raise ValueError(
-            "malt.init takes no comm under malt run --survive: ranks are no processes of one MPI job: malt.rank() and "
-            "malt.size() are the job's"
+            "malt.init takes no comm under malt run --survive, and under torchrun: ranks are no processes of one MPI "
+            "job: malt.rank() and malt.size() are the job's"
         )
     children.claim(os.environ, int(reporting.rank()))
     exits.end_job_on_failure(exits.leave)

@@ -25,6 +25,7 @@ from malt.files.values import Packed, joined, pack, parted
 from malt.runner import function as runner
 from malt.session import session
 from malt.session.functions import Sent, sent
+from malt.session.opening import started
 from vol import arguments
 
 _LAUNCHER: Final = """
@@ -90,10 +91,10 @@ def run(
 def _check_is_no_rank() -> None:
     if session.in_simulation():
         raise RuntimeError("malt.run cannot be called inside a simulated rank")
-    if any(variable in os.environ for variable in children.RANKS):
+    if any(variable in os.environ for variable in children.RANKS) or started() is not None:
         raise RuntimeError(
-            "malt.run starts ranks, and cannot be called in one: call it in a program that was started without mpiexec "
-            'and malt run; in a file, under `if __name__ == "__main__":`, as ranks run what stands outside of it'
+            "malt.run starts ranks, and cannot be called in one: call it in a program started without mpiexec, "
+            'malt run and torchrun; in a file, under `if __name__ == "__main__":`, as ranks run what is outside of it'
         )
 
 

@@ -20,7 +20,7 @@ from malt.resilience import start
 from malt.runner import exits
 from malt.runner.leaving import is_leaving
 from malt.runner.program import status_of
-from malt.session.opening import checked, opened
+from malt.session.opening import checked, claim, opened
 from malt.watch import answers
 from malt.watch.trace.files import TRACE
 from malt.world import counters
@@ -43,11 +43,12 @@ def init(
 
     After it, an uncaught exception, in any thread, and a non-zero sys.exit end the whole job.
 
-    `comm`: an mpi4py intracommunicator, by default MPI.COMM_WORLD. A program without an MPI library, or started alone,
-    is a world of one. `deadline_s`: how long a wait lasts, in seconds, after the last heartbeat of the rank that is
-    waited for: a step, a step counted in a Replica, or malt.heartbeat(). Time in which this process was itself stopped,
-    as a suspended job is, does not count. A later call with another deadline changes it for this rank's collective
-    calls, and for vectors that are made from then on.
+    `comm`: an mpi4py intracommunicator, by default MPI.COMM_WORLD. Where torchrun has started several processes on one
+    host they are the ranks, without MPI. A program without an MPI library, or started alone, is a world of one.
+    `deadline_s`: how long a wait lasts, in seconds, after the last heartbeat of the rank that is waited for: a step, a
+    step counted in a Replica, or malt.heartbeat(). Time in which this process was itself stopped, as a suspended job
+    is, does not count. A later call with another deadline changes it for this rank's collective calls, and for vectors
+    that are made from then on.
 
     `survive`: the job must be one of `malt run --survive`: a rank that fails, for whatever reason, ends alone, and the
     others go on. A rank is killed if it makes no call of malt for `deadline_s` while
@@ -57,10 +58,10 @@ def init(
     failed, and leaves if it wakes up.
 
     ValueError: an argument is wrong, or `comm` is another than before. TypeError: `comm` is no intracommunicator.
-    RuntimeError: an mpiexec has started the ranks, which cannot `survive` then; a launcher, torchrun say, started
-    several processes and MPI sees only one, which would train alone, and MALT_ALONE is not 1; MPI is not initialized,
-    or finalized. ClosedError: this process is a child of a rank, by fork or otherwise. Children of a program that was
-    started alone are worlds of one.
+    RuntimeError: an mpiexec or torchrun has started the ranks, which cannot `survive` then; torchrun has, on several
+    hosts; another launcher started several processes and MPI sees only one, which would train alone, and MALT_ALONE is
+    not 1; MPI is not initialized, or finalized. DeadlinePassed: processes of torchrun have not come. ClosedError: this
+    process is a child of a rank, by fork or otherwise. Children of a program that was started alone are worlds of one.
     """
     global _world
     if suspect_after_s is not None:
@@ -297,6 +298,7 @@ def _finalize_at_exit() -> None:
     if getattr(sys, "last_type", None) is None and not is_leaving():  # else an exception is the reason
         _warn_of_unfinished()
     _close_or_end_job()
+    start.leave_job()
     if _world is not None and _world.departed and _world.transport.size > 1:
         _world.ending.after_departure()
 
@@ -321,7 +323,7 @@ def _close_or_end_job() -> None:
         return depart()
 
 
-children.claim(os.environ)
+claim()
 heartbeats.give_by(heartbeat)
 os.register_at_fork(after_in_child=_leave_to_parent)
 atexit.register(_finalize_at_exit)

@@ -17,6 +17,7 @@ from malt.replica.options import bounds
 from malt.replica.replica import Replica
 from malt.replica.totals import ReplicaStatistics, replica_statistics
 from malt.session import session
+from malt.torch import process_groups
 from malt.torch.bypasses import Bypasses
 from malt.torch.contents import Contents
 from malt.torch.gradients import Gradients
@@ -54,6 +55,9 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
     `check_finite`: what holds NaN or infinity stays on its rank, as by malt.Replica. A rank whose gradients do counts
     as one without gradients at that step.
 
+    `distributed`: whether torch.distributed may have a process group beside it, as for metrics. Otherwise that is an
+    error: DistributedDataParallel would average gradients there, too.
+
     `step`: the name of another method of `optimizer` that ends a step, as "second_step" of sharpness-aware
     minimization. It then does what `step` does. Without it a method that changes parameters is an error, as ranks would
     train apart.
@@ -72,11 +76,11 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         self, optimizer: torch.optim.Optimizer, model: torch.nn.Module, every: Any = None, average: str = "model",
         graph: Any = "auto", sync: str | None = None, *, outer: Callable[..., None] | None = None,
         wire: str | None = None, top: float | None = None, fragments: int = 1, check_finite: bool = False,
-        step: str | None = None, name: str | None = None, epoch: int | None = None,
+        step: str | None = None, name: str | None = None, epoch: int | None = None, distributed: bool = False,
     ) -> None:  # fmt: skip
         self.optimizer = optimizer
         """The optimizer of torch."""
-        self._model, self._average = model, average
+        self._model, self._average, self._distributed = model, average, distributed
         made = session.world().replicas_made
         self._name = f"malt.torch.Optimizer {made + 1}" if name is None else name
         if sync is None:
@@ -105,6 +109,7 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         def check() -> tuple[Contents, dict[str, Any]]:
             if isinstance(self.optimizer, Optimizer):
                 raise TypeError("optimizer is a malt.torch.Optimizer already")
+            process_groups.check(self._average, transport.size, self._distributed)
             contents = Contents(self.optimizer, self._model)
             if self._average == "gradient":
                 _check_gradients(**self._options, **self._changed)

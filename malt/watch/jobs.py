@@ -9,13 +9,15 @@ import stat
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dstorm.membership.processes import has_ended, process, this_process
 from dstorm.stopwatch import uptime_s
 from malt.runner import reporting
 
-_FILE, _MOST_SHOWN = "job", 100
+FILE: Final = "job"
+"""The file in the folder of a job that says what it is."""
+_MOST_SHOWN = 100
 
 
 class RunningJob(NamedTuple):
@@ -34,7 +36,7 @@ class RunningJob(NamedTuple):
 def publish(folder: Path, ranks: int, program: Sequence[str]) -> None:
     """Write down which job `folder` belongs to. The launcher calls it. OSError: a full disk, say. Local."""
     own, shown = this_process(), beginning(program)
-    reporting.write(folder / _FILE, json.dumps([own.number, own.started, ranks, shown]))
+    reporting.write(folder / FILE, json.dumps([own.number, own.started, ranks, shown]))
 
 
 def beginning(program: Sequence[str]) -> str:
@@ -101,7 +103,7 @@ def _is_own(path: Path) -> bool:
 def _job(folder: Path) -> RunningJob | None:
     """The job of a folder. None: it has none, or it has ended."""
     try:
-        number, started, ranks, program = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+        number, started, ranks, program = json.loads((folder / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError):
         return None
     if not (all(isinstance(one, int) for one in (number, started, ranks)) and isinstance(program, str)):

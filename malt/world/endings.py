@@ -23,6 +23,8 @@ Close = Callable[[float | None], None]
 class Ending:
     """The end of a session that all ranks close together. A rank that ends alone ends the job."""
 
+    goes_on = False
+    """Whether the others go on where a rank fails."""
     waits_for_exit = False
     """Whether malt.finalize() after sys.exit(0) leaves the close to the exit of the interpreter."""
 
@@ -51,10 +53,21 @@ class Ending:
         exits.end_without_mpi()
 
 
-class TolerantEnding(Ending):
+class PlainEnding(Ending):
+    """The end of a session of plain processes that all ranks close together, as nobody goes on where one fails."""
+
+    def free(self, world: World) -> None:
+        """Free all vectors. Local: other ranks may have ended. Memory stays where this rank keeps a view of it."""
+        world.free([world.free_places()])
+
+    def after_departure(self) -> None:
+        """Do nothing: such a rank ends without MPI in any case. Local."""
+
+
+class TolerantEnding(PlainEnding):
     """The end of a session whose ranks may end one by one."""
 
-    waits_for_exit = True
+    goes_on = waits_for_exit = True
 
     def close(self, world: World, close: Close) -> None:
         """Close the session, or leave it if the other ranks still train. Collective.
@@ -91,10 +104,6 @@ class TolerantEnding(Ending):
 
         succeed(world.transport, check, call)
 
-    def free(self, world: World) -> None:
-        """Free all vectors. Local: other ranks may have ended. Memory stays where this rank keeps a view of it."""
-        world.free([world.free_places()])
-
     def without_the_others(self, world: World, error: MismatchedCalls) -> None:
         """Leave: the other ranks still train, and this rank has ended early. Local."""
         self._leave_early(world)
@@ -103,6 +112,3 @@ class TolerantEnding(Ending):
     def _leave_early(world: World) -> None:
         world.transport.close()  # so that the others know that it ends, and has not lost them
         exits.leave_early()
-
-    def after_departure(self) -> None:
-        """Do nothing: such a rank ends without MPI in any case. Local."""

@@ -166,7 +166,7 @@ class World:
     @property
     def survive(self) -> bool:
         """Whether ranks may fail while the others go on. False in a world of one."""
-        return self.transport.view.can_change
+        return self.ending.goes_on
 
     @property
     def alive(self) -> tuple[int, ...]:

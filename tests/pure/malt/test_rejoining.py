@@ -223,7 +223,7 @@ def test_a_rank_comes_back_to_ranks_that_came_back_while_it_was_away(monkeypatch
     assert all(isinstance(one, tuple) for one in found), found
 
 
-@pytest.mark.parametrize("turn", (55, 60, 90))
+@pytest.mark.parametrize("turn", [55, 60, 90])
 @pytest.mark.parametrize("sync", ["asp", "bsp"])
 def test_ranks_that_come_back_stay_out_where_nobody_has_the_values_any_more(sync, turn):
     """They do not take the vector for one that was closed."""

@@ -23,6 +23,7 @@ from malt.files import checkpoint
 from malt.files.checkpoint import Content
 from malt.resilience import start as survival
 from malt.session import session
+from malt.world.endings import PlainEnding, TolerantEnding
 from malt.world.world import World
 from vol import DenseVector, SparseVector, as_graph
 
@@ -373,7 +374,7 @@ class Reported(Exception):
 def with_callbacks(transport, monkeypatch):
     """A session on `transport` with two callbacks that raise, and the ranks that they are called with."""
     monkeypatch.setattr("malt.resilience.start._reason", lambda world, rank: "it was to die")
-    world, reports = World(transport, 5.0), []
+    world, reports = World(transport, 5.0, ending=TolerantEnding()), []
     session.enter_simulation(world)
     transport.view.subscribe(lambda one: survival.report(world, transport, one, ProcessMonitor({}, transport.clock)))
 
@@ -405,6 +406,20 @@ def test_callbacks_may_raise_before_anything_is_sent(seed, monkeypatch):
 
     lists, failed = run(3, seed, {1: 80 + 10 * seed}, live)
     assert failed == {1} and lists[0] == lists[2] == (60, ["first"], [("first", 1), ("second", 1)])
+
+
+def test_a_rank_meets_no_other_after_the_last_barrier_of_the_session():
+    """Where they end together, as under torchrun: its process may end, which others would take for a failure."""
+
+    def live(transport):
+        world = World(transport, 5.0, ending=PlainEnding())
+        session.enter_simulation(world)
+        malt.vector(5).close()
+        before = transport._barrier.next_number
+        world.close()
+        return transport._barrier.next_number - before, world.vectors, world.survive
+
+    assert run(3, 0, {}, live)[0] == [(1, [], False)] * 3
 
 
 def test_failed_ranks_are_reported_with_the_reason(monkeypatch):

@@ -666,6 +666,29 @@ def test_arguments_that_do_not_go_together(options, message):
     malt.finalize()
 
 
+@with_torch
+@pytest.mark.parametrize(("average", "again"), [("gradient", "them a second"), ("model", "the models of")])
+def test_a_process_group_would_average_twice(average, again, monkeypatch):
+    """Of several processes, among several ranks, and unless it is said to be there for something else."""
+    import torch
+
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+
+    def made(rank=0, **options):
+        return trained(rank, 1, average=average, **options)
+
+    def refused(rank):
+        with pytest.raises(ValueError, match=f"process group of 2 processes.*would average {again}"):
+            made(rank)
+
+    malt.simulate(refused, 2)
+    malt.simulate(lambda rank: made(rank, distributed=True)[1].finish(), 2)
+    malt.simulate(made, 1)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
+    malt.simulate(lambda rank: made(rank)[1].finish(), 2)
+
+
 def test_without_torch_the_extra_is_named():
     program = (
         "import sys, malt\nassert 'torch' not in sys.modules\nsys.modules['torch'] = None\n"

@@ -1,0 +1,243 @@
+"""Jobs that torchrun starts: its processes are ranks, a failure ends all, a restart goes on from a checkpoint."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from documents import EXAMPLES
+from programs import ROOT
+
+from bench.pages import lines
+
+pytestmark = [
+    pytest.mark.serial,
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch"),
+]
+
+
+@pytest.fixture
+def torchrun(job_environment, tmp_path):
+    """torchrun(program, *arguments, ...): the job of 2 ranks, at its end. `program`: a source text, or a file."""
+
+    def run(program, *arguments, ranks=2, options=(), **variables):
+        file = tmp_path / "program.py"
+        if program.endswith(".py"):
+            file = ROOT / program
+        else:
+            file.write_text(program)
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), *options]
+        environment = {**job_environment, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
+        return subprocess.run(
+            [*command, str(file), *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200
+        )
+
+    return run
+
+
+def left(environment):
+    """What is left of the job, but for an empty folder and what torch leaves."""
+    names = os.listdir(environment["TMPDIR"])
+    sockets = os.listdir(os.path.join(environment["TMPDIR"], f"malt-{os.geteuid()}"))
+    return [name for name in names if name.startswith("malt-torchrun-")] + sockets
+
+
+def test_the_example_is_as_accurate_as_under_malt_run(torchrun, job_environment):
+    done = torchrun("examples/cnn_parallel.py")
+    [result] = done.stdout.splitlines()
+    measure, value = re.fullmatch(r"(.+?) ([\d.]+)", result).groups()
+    assert done.returncode == 0 and measure == "test accuracy"
+    assert float(value) == pytest.approx(lines.EXAMPLES["cnn"].parallel, rel=0.03)
+    assert left(job_environment) == []
+
+
+SESSIONS = """
+import malt
+first = malt.allgather(malt.rank())
+malt.finalize()
+if malt.lowest():
+    print(first, malt.size(), malt.allgather(malt.rank()), malt.init().survive)
+else:
+    malt.allgather(malt.rank())
+"""
+
+
+def test_a_session_can_follow_another(torchrun, job_environment):
+    """Also where srun has started torchrun: these variables are of that."""
+    done = torchrun(SESSIONS, ranks=3, PMIX_RANK="0", SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="1")
+    assert (done.returncode, done.stdout) == (0, "[0, 1, 2] 3 [0, 1, 2] False\n"), done.stderr
+    assert left(job_environment) == []
+
+
+FAILS = """
+import os, signal, sys, time
+import numpy as np
+import malt
+w = np.zeros(10)
+replica = malt.Replica(w, every=1, sync=sys.argv[2])
+for step in range(1000):
+    w += 1
+    replica.step()
+    if step == 100 and malt.rank() == int(sys.argv[3]):
+        if sys.argv[1] == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if sys.argv[1] == "raised":
+            raise ValueError("a fault of its own")
+        os._exit(0)
+    if step > 100:
+        time.sleep(0.02)
+replica.finish()
+print("trained without it")
+"""
+
+
+@pytest.mark.thorough(but="left-asp-1")
+@pytest.mark.parametrize("rank", ["0", "1"])
+@pytest.mark.parametrize("sync", ["asp", "bsp"])
+@pytest.mark.parametrize("how", ["killed", "raised", "left"])
+def test_a_rank_that_fails_ends_the_job(how, sync, rank, torchrun, job_environment):
+    """Also one that ends with status 0 while others train: torchrun then waits for them, and does not end them."""
+    done = torchrun(FAILS, how, sync, rank)
+    why = "it has failed" if how == "raised" else "its process has ended"
+    assert done.returncode == 1 and done.stdout == ""
+    said = re.findall(r"malt: .*", done.stderr)  # nothing, where torchrun ends the others before they see it
+    assert said in ([f"malt: rank {rank} is lost: {why}; the job ends"], [] if how != "left" else None)
+    assert done.stderr.count("ValueError: a fault of its own") == (how == "raised")
+    if how == "raised" and rank == "0":
+        assert left(job_environment) == []
+    if how != "left":
+        cause = done.stderr.partition("Root Cause")[2]
+        assert re.search(r"rank +: (\d)", cause)[1] == rank, "torchrun names the one that has failed"
+
+
+RESUMES = """
+import os, signal, sys
+import numpy as np
+import malt
+checkpoint = malt.Checkpoint(sys.argv[1])
+state = checkpoint.load() or {"w": np.zeros(4), "epoch": 0}
+w, first = state["w"], int(state["epoch"])
+if malt.lowest():
+    print("begins at", first, flush=True)
+replica = malt.Replica(w, every=1, sync="bsp")
+for epoch in range(first, 10):
+    checkpoint.save({"w": w, "epoch": epoch}, force=True)
+    if epoch == 6 and malt.rank() == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    w += 2.0 * epoch * (malt.rank() + 1)
+    replica.step()
+replica.finish()
+if malt.lowest():
+    print("ends with", w)
+"""
+
+
+def test_a_restart_goes_on_from_the_checkpoint(torchrun, tmp_path, job_environment):
+    done = torchrun(RESUMES, str(tmp_path / "state.ckpt"), options=["--max-restarts", "1"])
+    assert (done.returncode, done.stdout.splitlines()) == (
+        0, ["begins at 0", "begins at 6", "ends with [135. 135. 135. 135.]"]
+    ), done.stderr  # fmt: skip
+    assert left(job_environment) == []
+
+
+@pytest.mark.thorough(but="argument")
+@pytest.mark.parametrize(
+    ("survive", "variables"), [("True", {}), ("False", {"MALT_SURVIVE": "1"})], ids=["argument", "variable"]
+)
+def test_ranks_cannot_survive_there(survive, variables, torchrun):
+    done = torchrun(f"import malt\nmalt.init(survive={survive})\nprint('begun')", **variables)
+    assert done.returncode == 1 and done.stdout == ""
+    assert "survive=True: torchrun ends the job when a rank dies: start with malt run --survive -n 2" in done.stderr
+
+
+COMES_ALONE = """
+import os, time
+import malt
+if os.environ["RANK"] == "2":
+    time.sleep(100)
+malt.init(deadline_s=1)
+"""
+
+
+def test_a_rank_that_does_not_come_is_named(torchrun):
+    done = torchrun(COMES_ALONE, ranks=3)
+    assert done.returncode == 1
+    assert "malt.init: ranks 0, 1 have come: the deadline passed waiting for rank 2" in done.stderr
+
+
+SLEEPS = """
+import time
+import malt
+malt.init(deadline_s=1)
+if malt.rank() == 1:
+    time.sleep(100)
+malt.barrier()
+"""
+
+
+@pytest.mark.thorough
+def test_a_rank_that_gives_no_heartbeat_is_named_and_not_killed(torchrun):
+    done = torchrun(SLEEPS)
+    assert done.returncode == 1
+    assert "DeadlinePassed: malt.barrier: the deadline passed waiting for rank 1" in done.stderr
+    assert re.search(r"rank +: (\d)", done.stderr.partition("Root Cause")[2])[1] == "0"
+
+
+STOPPED = """
+import os, signal, time
+import malt
+process = malt.allgather(os.getpid())[1]
+if malt.rank() == 0:
+    os.kill(process, signal.SIGSTOP)
+    for _ in range(50):
+        malt.alive()
+        time.sleep(0.1)
+    os.kill(process, signal.SIGCONT)
+ranks = malt.allreduce(1.0, "sum")
+if malt.lowest():
+    print(ranks)
+"""
+
+
+@pytest.mark.thorough
+def test_a_rank_that_is_stopped_is_waited_for(torchrun):
+    done = torchrun(STOPPED)
+    assert (done.returncode, done.stdout) == (0, "2.0\n"), done.stderr
+
+
+ACCELERATE = """
+import os
+class Accelerator:
+    def __init__(self, cpu):
+        names = "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "WORLD_SIZE"
+        counts = [int(os.environ[name]) for name in names if name in os.environ]
+        if int(os.environ.get("LOCAL_RANK", -1)) != -1 or max(counts, default=1) > 1:
+            raise SystemExit("starts gloo")
+"""
+"""When Accelerate 1.15 starts a process group of torch.distributed on the CPU."""
+HIDDEN = EXAMPLES["accelerate"] + """
+is_back = any(f"{name}_SIZE" in os.environ for name in ("WORLD", "OMPI_COMM_WORLD", "PMI"))
+is_back = malt.allreduce(float(is_back), "sum")
+if malt.lowest():
+    print(is_back)
+"""
+
+
+@pytest.mark.thorough(but="torchrun")
+@pytest.mark.parametrize("launcher", ["torchrun", "malt run"])
+def test_accelerate_starts_no_process_group_where_the_guide_hides_the_variables(
+    launcher, torchrun, job_environment, tmp_path
+):
+    (tmp_path / "accelerate.py").write_text(ACCELERATE)
+    if launcher == "torchrun":
+        done = torchrun(HIDDEN)
+        assert "starts gloo" in torchrun(HIDDEN.replace("os.environ.pop(name, None)", "pass")).stderr
+    else:
+        (tmp_path / "program.py").write_text(HIDDEN)
+        command = [sys.executable, "-m", "malt", "run", "-n", "2", str(tmp_path / "program.py")]
+        done = subprocess.run(command, cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stdout) == (0, "2.0\n"), done.stderr
