@@ -85,10 +85,14 @@ class Newcomer:
             raise Refused(world.rank, f"{call} gives each rank a part, which a rank that comes back cannot take over")
         return entry
 
+    def has_replica(self, world: World) -> bool:
+        """As `Newcomer.has_replica` of malt/world/creations.py."""
+        self._come_in(world)
+        return world.replicas_made < len(self._replicas)
+
     def match_replica(self, world: World, described: dict[str, Any]) -> bool:
         """As `Newcomer.match_replica` of malt/world/world.py. Refused: the others have made another one."""
-        self._come_in(world)
-        if world.replicas_made == len(self._replicas):
+        if not self.has_replica(world):
             return False
         self._check(world, "malt.Replica", described, self._replicas[world.replicas_made])
         world.creations.replicas.append(described)

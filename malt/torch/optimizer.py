@@ -21,7 +21,7 @@ from malt.torch import process_groups
 from malt.torch.bypasses import Bypasses
 from malt.torch.contents import Contents
 from malt.torch.gradients import Gradients
-from malt.torch.tensors import Tensors, broadcast, sum_of
+from malt.torch.tensors import Tensors, broadcast, packed, sum_of, unpack
 from malt.world import agreement
 from vol import Vector
 
@@ -115,11 +115,13 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
                 _check_gradients(**self._options, **self._changed)
             return contents, {"name": self._name, "average": self._average, "tensors": contents.described}
 
-        contents, _ = agreement.agree(transport, "malt.torch.Optimizer", check)
+        comes_back = self._comes_back()
+        contents, _ = check() if comes_back else agreement.agree(transport, "malt.torch.Optimizer", check)
         self._contents, self._open = contents, True
         if self._step is None:
             self._bypasses.refuse_steps()
-        self._broadcast(contents.left)
+        if not comes_back:
+            self._broadcast(contents.left)
         if self._average == "gradient":
             self._broadcast({**contents.trained, **contents.buffers})
             self._gradients = Gradients(transport, contents.trained, self._name, self._options["check_finite"])
@@ -136,6 +138,21 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
             self._add(lambda: contents.buffers, f"{self._name}, buffers", every=every)
             if self._is_together:
                 self._replicas[-1][0].follow(parameters)
+        self._give_left(comes_back)
+
+    def _comes_back(self) -> bool:
+        """Whether this rank has come back to others that have made this optimizer, and exchange models. One-sided."""
+        world = session.world()
+        return self._average != "gradient" and world.newcomer is not None and world.newcomer.has_replica(world)
+
+    def _give_left(self, comes_back: bool) -> None:
+        """Have ranks that come back get what is not exchanged; take it, if this one has. Local."""
+        if not (left := self._contents.left):
+            return
+        given = self.vectors[-1].accompany(lambda: {name: packed(one) for name, one in left.items()})
+        if comes_back and given is not None:
+            for name, one in left.items():
+                unpack(given[name], one)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step of the optimizer of torch, and exchange if that is due. Return what its step returns. One-sided.

@@ -97,6 +97,18 @@ def broadcast(transport: Transport, tensor: Tensor, root: int | None = None) -> 
     tensor.detach().copy_(near)
 
 
+def packed(tensor: Tensor) -> Array:
+    """The bytes of the values of a dense tensor: a copy. Local."""
+    return _bytes(tensor.detach().cpu().contiguous()).copy()
+
+
+def unpack(found: Array, tensor: Tensor) -> None:
+    """Give a dense tensor the values whose bytes `packed` has returned. Local."""
+    near = torch.empty_like(tensor, device="cpu", memory_format=torch.contiguous_format, requires_grad=False)
+    _bytes(near)[:] = found
+    tensor.detach().copy_(near)
+
+
 def sum_of(tensor: Tensor) -> int:
     """The checksum of the values of a dense tensor. Local."""
     return checksum(_bytes(tensor.detach().cpu().contiguous()))

@@ -33,6 +33,9 @@ class Newcomer(Protocol):
     def match(self, world: World, call: str, described: dict[str, Any]) -> dict[str, Any] | None:
         """What the others have made by the same call. None: they have not made it yet, and all make it."""
 
+    def has_replica(self, world: World) -> bool:
+        """Whether the others have made the Replica that this rank is about to make. One-sided: it may be admitted."""
+
     def match_replica(self, world: World, described: dict[str, Any]) -> bool:
         """Whether the others have made the same Replica."""
 

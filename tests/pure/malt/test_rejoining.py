@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import sys
 
@@ -554,6 +555,38 @@ def test_a_replica_comes_back_with_the_model_of_the_others(options, seed):
     assert len(ends) >= 2 and len({one[1] for one in ends}) == 1 and {one[2] for one in ends} == {1}
     if isinstance(found[1], tuple) and found[1][3]:
         assert 1 < found[1][0] <= STEPS + 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")
+@pytest.mark.parametrize("seed", range(6))
+def test_a_rank_comes_back_to_an_optimizer_of_torch(seed):
+    """It gets parameters, averaged buffers, and what is not exchanged, which rank 0 gave at the start."""
+    import torch
+
+    def live(transport):
+        torch.manual_seed(10 * transport.rank + job.group.incarnations[transport.rank])
+        model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+        model[0].bias.requires_grad_(False)
+        optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.1)
+        optimizer = malt.torch.Optimizer(optimizer, model, every=1)
+        fixed = model[0].bias.tolist()
+        while len(malt.alive()) == 3 and not malt.rejoined() and optimizer.vectors[0].step < 300:
+            one_step(model, optimizer, transport)
+        for _ in range(20):
+            one_step(model, optimizer, transport)
+        optimizer.finish()
+        return malt.rejoined(), fixed, [one.tolist() for one in model.state_dict().values()]
+
+    def one_step(model, optimizer, transport):
+        optimizer.zero_grad()
+        model(torch.ones(4, 2) * torch.arange(4)[:, None]).sum().backward()
+        optimizer.step()
+        transport.pause(14)
+
+    job = Job(3, seed, {1: 150 + 11 * seed}, {1: [0]})
+    found = job.run(live)
+    assert [one[0] for one in found] == [False, True, False], found
+    assert found[0][1:] == found[1][1:] == found[2][1:], found
 
 
 def test_other_arguments_are_refused_in_a_line():
