@@ -189,7 +189,7 @@ def _can_draw() -> bool:
     if not any(map(is_screen, (1, 2))):
         return False
     if find_spec("rich") is None:
-        say("malt run: --view needs rich, and draws nothing: pip install 'malt[view]'\n")
+        say("malt run: --view needs rich, and draws nothing: pip install '.[view]' in the checkout\n")
         return False
     return True
 

@@ -149,7 +149,9 @@ def test_what_is_missing_is_listed_with_what_it_is_for(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     assert extras.missing() == tuple(extras.PURPOSES)
     findings = judge(replace(GOOD, missing=("torch",)))
-    assert findings[-1] == Finding(OK, "torch", "not installed, for malt.torch", "pip install torch")
+    assert findings[-1] == Finding(
+        OK, "torch", "not installed (extra torch); needed for malt.torch", "pip install '.[torch]' in the checkout"
+    )
     monkeypatch.setitem(sys.modules, "greenlet", SimpleNamespace(__spec__=True))
     monkeypatch.setitem(sys.modules, "tensorboard", SimpleNamespace(__spec__=True))
     assert not {"greenlet", "tensorboardX"} & {*extras.missing()}

@@ -347,5 +347,5 @@ def test_a_replica_of_rebound_arrays_warns(capfd):
 def test_without_scikit_learn_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.delitem(sys.modules, "malt.sklearn")
-    with pytest.raises(ImportError, match=re.escape("pip install 'malt[sklearn]'")):
+    with pytest.raises(ImportError, match=re.escape("pip install '.[sklearn]' in the checkout")):
         import_module("malt.sklearn")

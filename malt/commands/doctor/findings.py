@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from malt.commands.doctor.extras import PURPOSES
+from malt.commands.doctor.extras import shortfall
 from malt.commands.doctor.facts import Facts, Outcome
 from malt.commands.doctor.probe import COMPUTE_S, Examination, deadline_s
 from malt.launch.mpi_library import INSTALL
@@ -60,8 +60,7 @@ def judge(facts: Facts) -> list[Finding]:
     findings = [check(facts) for check in _ON_MACHINE]
     if facts.examination is not None:
         findings += [check(facts, facts.examination) for check in _ON_JOB]
-    findings += [Finding(OK, name, f"not installed, for {PURPOSES[name]}", f"pip install {name}")
-                 for name in facts.missing]  # fmt: skip
+    findings += [Finding(OK, name, *shortfall(name)) for name in facts.missing]
     return [finding for finding in findings if finding is not None]
 
 
