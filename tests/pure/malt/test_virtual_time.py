@@ -209,7 +209,9 @@ def test_sharded_vectors_and_reductions_on_a_network():
 
 def test_the_program_of_the_page(capsys):
     exec(EXAMPLES["planning"], {})
-    lines = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert printed.err == "", "its model changes"
     assert [line.split(":")[0] for line in lines] == ["2 ranks", "8 ranks", "32 ranks"]
     # An exchange with log2(ranks) peers: payloads of 1 MB in sequence, headers, four latencies; then contention.
     for line, peers in zip(lines, (1, 3, 5), strict=True):
