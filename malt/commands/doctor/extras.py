@@ -29,7 +29,7 @@ _MODULES: Final = {"scikit-learn": ("sklearn",), "tensorboardX": ("tensorboardX"
 
 
 def shortfall(name: str) -> tuple[str, str]:
-    """Return what is missing without the distribution `name`, with its extra, and the command that installs it. Pure."""
+    """Return what is missing without the distribution `name`, and the command that installs it. Pure."""
     extra = _EXTRAS.get(name)
     if extra is None:
         return f"not installed; needed for {PURPOSES[name]}", f"pip install {name}"
