@@ -48,14 +48,14 @@ SHARDED = {
 _TITLES = "| | lines, serial | parallel | added | changed | result, serial | on two ranks |"
 PAGE = """# Examples
 
-All but the last three programs in examples/ come in two versions: serial, without MALT, and parallel. Run them in the root of
-the checkout:
+All but the last three programs in examples/ come in two versions: serial, without MALT, and parallel. Run them in the
+root of the checkout:
 
     python examples/svm_serial.py
     malt run -n 4 examples/svm_parallel.py
 
-The matrix factorization needs numba, the PyTorch network the extra torch. With `sync="bsp"` every run has the same result, bit
-for bit. Without it, no rank waits for another.
+The matrix factorization needs numba, the PyTorch network the extra torch. With `sync="bsp"` every run has the same
+result, bit for bit. Without it, no rank waits for another.
 
 {table}
 
