@@ -19,7 +19,7 @@ NO_STEP: Final = "no step along the direction lowers the loss"
 
 
 class Result(NamedTuple):
-    """Where a minimization has come to."""
+    """The result of a minimization."""
 
     value: float
     """The loss at w."""

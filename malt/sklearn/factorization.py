@@ -67,7 +67,7 @@ def _updated(
 
 
 class MatrixFactorization(RegressorMixin, BaseEstimator):
-    """Ratings of items by users, predicted by biases and products of factors, which all ranks train together.
+    """Predicts ratings of items by users from biases and products of factors, trained by all ranks together.
 
         model = malt.sklearn.MatrixFactorization().fit([["ann", "Alien"], ["bob", "Brazil"]], [4.0, 5.0])
 
@@ -81,7 +81,7 @@ class MatrixFactorization(RegressorMixin, BaseEstimator):
     number of ratings of a user or an item. A user or an item that is not known adds nothing.
 
     Ranks deal users to each other: the row of a user is trained by one rank. Rows of items are passed on from rank to
-    rank, as malt.blocks has it, and never averaged. All ranks end with the same model, bit by bit.
+    rank, as malt.blocks has it, and never averaged. All ranks end with the same model, bit for bit.
 
     `n_factors`: the length of p and q. `alpha`: the weight of the penalty. `learning_rate`: the first step size, which
     falls linearly to 0 in `max_iter` epochs. `biases`: whether there are b_u and b_i. `rows`: "shard": all ranks pass
