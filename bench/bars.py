@@ -79,19 +79,19 @@ CHARTS: dict[str, Chart | Lines] = {
     ),
     "mllib": Chart("mllib", 0, "steps", unit="steps", title="Steps to the objective", others="other ways to send"),
     "mllib-bytes": Chart(
-        "mllib", 0, "hottest rank, MB", unit="MB", title="Moved by the busiest rank to the objective",
+        "mllib", 0, "busiest rank, MB", unit="MB", title="Moved by the busiest rank to the objective",
         others="other ways to send",
     ),
     "ps2": Chart(
         "ps2", 0, "ms", unit="ms", title="Time of a step of Adam, 10^7 parameters", others="other ways to send"
     ),
     "ps2-bytes": Chart(
-        "ps2", 2, "hottest rank", unit="MB", title="Moved by the busiest rank, 10^7 parameters",
+        "ps2", 2, "busiest rank", unit="MB", title="Moved by the busiest rank, 10^7 parameters",
         others="other ways to send",
     ),
     "angel": Chart("angel", 0, "seconds", title="Training time to 0.001 above the optimum", others="through rank 0"),
     "angel-bytes": Chart(
-        "angel", 0, "hottest rank, MB", unit="MB", title="Moved by the busiest rank", others="through rank 0"
+        "angel", 0, "busiest rank, MB", unit="MB", title="Moved by the busiest rank", others="through rank 0"
     ),
     "angel-memory": Chart(
         "angel", 0, "memory of training", unit="MB", title="Memory of training, rank 0", others="through rank 0"
@@ -107,7 +107,7 @@ CHARTS: dict[str, Chart | Lines] = {
     "malt-failure": Lines("malt", 6, (2, 4, 6), "seconds", "objective", "Objective over time, 4 ranks"),
     "modes-svm": Chart("modes", 1, "ms to", unit="ms", title="Time to the objective, one rank slow", others=_RARE),
     "modes-bytes": Chart(
-        "modes", 1, "hottest rank, MB", unit="MB", title="Moved by the busiest rank to the objective", others=_RARE
+        "modes", 1, "busiest rank, MB", unit="MB", title="Moved by the busiest rank to the objective", others=_RARE
     ),
     "modes-mlp": Chart("modes", 3, "ms to", unit="ms", title="Time to the test loss, one rank slow", others=_RARE),
 }
