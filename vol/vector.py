@@ -113,7 +113,7 @@ class Vector(ComesBack, Shared):
     def scatter(self, rows: Any = None, *, to: int | Iterable[int] | None = None, weight: float = 1.0) -> int:
         """Write an update into the memory of each out-neighbour of this step; return the payload bytes sent. One-sided.
 
-        A dense vector sends the whole array. A sparse vector sends `rows`: whole numbers in any order, or a mask of all
+        A dense vector sends the whole array. A sparse vector sends `rows`: integers in any order, or a mask of all
         rows. By default it sends to each peer the rows that changed and have not been sent to it. Without rows or peers
         the scatter only publishes the step.
 

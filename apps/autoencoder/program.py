@@ -185,10 +185,10 @@ class Program(harness.Program):
 
 
 def activation(text: str) -> float:
-    """A type for argparse: a number from 0 up to 1, without 1."""
+    """A type for argparse: a number of at least 0 and below 1."""
     number = float(text)
     if not 0 <= number < 1:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 up, below 1, got {text}")
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0 and below 1, got {text}")
     return number
 
 

@@ -43,14 +43,14 @@ def add_options(parser: Parser) -> None:
 
 
 def whole_number(least: int, most: int) -> Callable[[str], int]:
-    """A type for argparse: a whole number from `least` to `most`."""
+    """A type for argparse: an integer from `least` to `most`."""
 
     def parse(text: str) -> int:
         if not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}, got {text}")
+            raise argparse.ArgumentTypeError(f"must be an integer from {least} to {most}, got {text}")
         return int(text)
 
-    parse.__name__ = "whole number"
+    parse.__name__ = "integer"
     return parse
 
 

@@ -108,30 +108,30 @@ def add_tolerance(parser: Parser) -> None:
 
 
 def interval(text: str) -> int | str:
-    """A type for argparse: a whole number from 1 up, or AUTO."""
+    """A type for argparse: an integer of at least 1, or AUTO."""
     return AUTO if text == AUTO else whole_number(1)(text)
 
 
 def whole_number(least: int) -> Callable[[str], int]:
-    """A type for argparse: a whole number from `least` up."""
+    """A type for argparse: an integer of at least `least`."""
 
     def parse(text: str) -> int:
         number = int(text)
         if number < least:
-            raise argparse.ArgumentTypeError(f"must be a whole number from {least} up, got {text}")
+            raise argparse.ArgumentTypeError(f"must be an integer of at least {least}, got {text}")
         return number
 
-    parse.__name__ = "whole number"
+    parse.__name__ = "integer"
     return parse
 
 
 def real_number(least: float) -> Callable[[str], float]:
-    """A type for argparse: a finite number from `least` up."""
+    """A type for argparse: a finite number of at least `least`."""
 
     def parse(text: str) -> float:
         number = float(text)
         if not least <= number < float("inf"):
-            raise argparse.ArgumentTypeError(f"must be a number from {least:g} up, got {text}")
+            raise argparse.ArgumentTypeError(f"must be a number of at least {least:g}, got {text}")
         return number
 
     parse.__name__ = "number"

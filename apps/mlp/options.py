@@ -46,7 +46,7 @@ def add_options(parser: Parser) -> None:
 def settle(options: Namespace, is_rows: bool) -> None:
     """Give the options their defaults. Local. ValueError: an option does not go with the data."""
     if options.problem and options.train:
-        raise ValueError("--problem is made of the seed: it goes without DATA")
+        raise ValueError("--problem is generated from the seed: use it without DATA")
     if options.test and (options.problem or not is_rows):
         raise ValueError("--test is for svmlight text: other data has its own test examples")
     for name, default in (_ROWS if is_rows else _PICTURES).items():
@@ -64,16 +64,16 @@ def _both(name: str) -> str:
 
 
 def share_below_1(text: str) -> float:
-    """A type for argparse: a number from 0 up and below 1."""
+    """A type for argparse: a number of at least 0 and below 1."""
     number = float(text)
     if not 0 <= number < 1:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 up and below 1, got {text}")
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0 and below 1, got {text}")
     return number
 
 
 def layer_sizes(text: str) -> list[int]:
-    """A type for argparse: whole numbers such as "128" or "256,64"."""
+    """A type for argparse: integers such as "128" or "256,64"."""
     sizes = [int(size) if size.isdecimal() else 0 for size in text.split(",")]
     if min(sizes) < 1:
-        raise argparse.ArgumentTypeError(f"must be whole numbers from 1 up, with commas between them, got {text}")
+        raise argparse.ArgumentTypeError(f"must be integers of at least 1, with commas between them, got {text}")
     return sizes

@@ -133,7 +133,7 @@ def _run(
     survive = chosen.survive or survive_of(environ)
     environ.pop(SURVIVE, None)
     if chosen.rejoin and survive is None:
-        raise LaunchError("--rejoin needs --survive, or --survive=best-effort: else a rank that fails ends the job")
+        raise LaunchError("--rejoin needs --survive, or --survive=best-effort: otherwise a failed rank ends the job")
     environ.pop(REJOIN, None)
     injected = _faults(chosen.inject, ranks, survive)
     view = chosen.view and _can_draw()
@@ -180,7 +180,7 @@ def _faults(values: Sequence[str], ranks: int, survive: str | None) -> faults.Fa
         raise LaunchError(f"--inject: {error}") from None
     if found.every_s and survive is None:
         kind, _ = found.every_s[0]
-        raise LaunchError(f"--inject {kind} needs --survive, or --survive=best-effort: else it ends the job")
+        raise LaunchError(f"--inject {kind} needs --survive, or --survive=best-effort: otherwise it ends the job")
     return found
 
 

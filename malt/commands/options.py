@@ -187,7 +187,7 @@ def _add_watching(parser: argparse.ArgumentParser, description: str) -> None:
 
 
 def _number_of(things: str, least: int) -> Callable[[str], int]:
-    """A type for argparse: a whole number, `least` or more."""
+    """A type for argparse: an integer, `least` or more."""
 
     def parse(word: str) -> int:
         """The number. ArgumentTypeError."""

@@ -39,7 +39,7 @@ class Ratings:
     ratings: NDArray[np.float32]
     """The value of each rating."""
     user_ids: Ids
-    """The ids of all users of the file, ascending, the same on all ranks. int64 if all are whole numbers, else the
+    """The ids of all users of the file, ascending, the same on all ranks. int64 if all are integers, else the
     bytes of their names."""
     item_ids: Ids
     """The ids of all items of the file, of the same form."""

@@ -151,7 +151,7 @@ def _count(rows: Any) -> tuple[int, bool]:
     except (TypeError, IndexError):
         raise TypeError(what) from None
     if isinstance(rows, bool) or count < 0:
-        raise ValueError(f"malt.shard takes a number of rows from 0 up, got {rows!r}")
+        raise ValueError(f"malt.shard takes a number of rows of at least 0, got {rows!r}")
     return count, is_count
 
 

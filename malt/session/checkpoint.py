@@ -237,7 +237,7 @@ class Checkpoint:
 def _seconds(every_s: Any) -> float:
     number = arguments.real("every_s", every_s)
     if not number >= 0:
-        raise ValueError(f"every_s must be a number of seconds from 0 up, got {every_s!r}")
+        raise ValueError(f"every_s must be a number of seconds of at least 0, got {every_s!r}")
     return number
 
 
@@ -291,4 +291,4 @@ def _check_same(path: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -
     for key in {**ours, **theirs}:
         if theirs.get(key) != ours.get(key):
             raise ValueError(f"{path}: a checkpoint with {key} {theirs.get(key)}, not {ours.get(key)} as here: "
-                             "go on as it was begun, or name another file")  # fmt: skip
+                             "continue with the same options, or name another file")  # fmt: skip

@@ -321,7 +321,7 @@ def _root(root: Any, size: int) -> int:
 def _weight(weight: Any, op: str) -> float:
     number = arguments.real("weight", weight)
     if not 0 <= number < math.inf:
-        raise ValueError(f"weight must be a number from 0 up, got {weight!r}")
+        raise ValueError(f"weight must be a number of at least 0, got {weight!r}")
     if op != "mean" and number != 1:
         raise ValueError(f"weight is for op='mean', got weight={weight!r} with op={op!r}")
     return number

@@ -71,7 +71,7 @@ def run(
     of a rank that ends with sys.exit(0). `label`: start each line of output with its rank.
 
     TypeError: `function` cannot be found by ranks, or uses what cannot be sent; an argument cannot be. NameError: it
-    uses a name that is not defined. ValueError: `n` is not a whole number from 1 up. RuntimeError: the call is made in
+    uses a name that is not defined. ValueError: `n` is not an integer of at least 1. RuntimeError: the call is made in
     a rank; a rank has failed, and the message has its traceback; the job cannot be started.
     """
     _check_is_no_rank()

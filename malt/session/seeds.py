@@ -28,7 +28,7 @@ def seed(number: int) -> np.random.Generator:
     numpy.random.default_rng(0). Simulated ranks share one process, in which each call seeds the same module generators,
     so they should draw from the returned one.
 
-    TypeError, ValueError: `number` is not a whole number from 0 up. No generator has been seeded.
+    TypeError, ValueError: `number` is not an integer of at least 0. No generator has been seeded.
     """
     entropy = arguments.whole("seed", number, 0)
     own = np.random.SeedSequence(entropy, spawn_key=(session.rank(),))

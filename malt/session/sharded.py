@@ -170,6 +170,6 @@ def _shape(n: Any, dtype: np.dtype[Any], size: int) -> tuple[int, ...]:
     except TypeError:
         raise TypeError(f"n must be a length, or a shape (n, k), got {n!r}") from None
     if len(shape) not in (1, 2) or shape[0] < 0 or shape[1:] == (0,) or min(shape) < 0:
-        raise ValueError(f"n must be a length from 0 up, or a shape (n, k) with k from 1 up, got {n!r}")
+        raise ValueError(f"n must be a length of at least 0, or a shape (n, k) with k of at least 1, got {n!r}")
     shm_space.check_host(f"n: a part of shape {shape} of {dtype}", prod(shape) * dtype.itemsize // size)
     return shape

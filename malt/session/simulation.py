@@ -34,9 +34,10 @@ def simulate(
     An exception in one rank stops the others and is raised, with its causes and an error that names the rank. Ctrl-C
     stops all.
 
-    ValueError: `ranks` is not a whole number from 1 up, or `seed` not one from 0 up; `network` has hosts for another
-    number of ranks. TypeError: `function` is not callable, or `network` is no malt.Network. ImportError: several ranks
-    need the library greenlet, of the extra `simulate`. RuntimeError: the call is made inside a simulated rank.
+    ValueError: `ranks` is not an integer of at least 1, or `seed` not one of at least 0; `network` has hosts for
+    another number of ranks. TypeError: `function` is not callable, or `network` is no malt.Network. ImportError:
+    several ranks need the library greenlet, of the extra `simulate`. RuntimeError: the call is made inside a simulated
+    rank.
     """
     if not callable(function):
         raise TypeError(f"function must be callable with a rank, got {function!r}")
@@ -67,10 +68,10 @@ def compute(seconds: float) -> None:
 
     In a real session it does nothing, because real work takes its time. So one program can run in both.
 
-    ValueError: `seconds` is not a finite number from 0 up.
+    ValueError: `seconds` is not a finite number of at least 0.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float, np.number)) or not 0 <= seconds < math.inf:
-        raise ValueError(f"malt.compute takes a finite number of seconds from 0 up, got {seconds!r}")
+        raise ValueError(f"malt.compute takes a finite number of seconds of at least 0, got {seconds!r}")
     transport = session.world().transport
     if isinstance(transport, SimulatedTransport) and seconds:
         transport.compute(float(seconds))

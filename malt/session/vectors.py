@@ -99,7 +99,7 @@ def _array(init: Any) -> Array:
     except TypeError:
         raise TypeError(f"init must be a length, a shape or a NumPy array, got {init!r}") from None
     if any(length < 0 for length in shape):
-        raise ValueError(f"init must be a length or a shape of numbers from 0 up, got {init!r}")
+        raise ValueError(f"init must be a length or a shape of numbers of at least 0, got {init!r}")
     shm_space.check_host(f"init: an array of shape {shape} of float32", 4 * prod(shape))
     try:
         return np.zeros(shape, np.float32)
@@ -147,7 +147,7 @@ def _row_options(
             raise ValueError('track is for sparse vectors: kind="sparse"')
         return {"wire": _whole_wire(wire, array, consistency)}
     if array.ndim not in (1, 2) or array.shape[1:] == (0,):
-        raise ValueError(f"a sparse vector has shape (n,) or (n, k) with k from 1 up, got {array.shape}")
+        raise ValueError(f"a sparse vector has shape (n,) or (n, k) with k of at least 1, got {array.shape}")
     if capacity is not None:
         arguments.whole("capacity", capacity, 1, "rows")
     if wire is not None:

@@ -90,7 +90,7 @@ class MultilayerPerceptron(BaseEstimator):
         for name in ("batch_size", "max_iter", "every"):
             arguments.whole(name, getattr(self, name), 1)
         if not 0 <= arguments.real("alpha", self.alpha) < math.inf:
-            raise ValueError(f"alpha must be a number from 0 up, got {self.alpha!r}")
+            raise ValueError(f"alpha must be a number of at least 0, got {self.alpha!r}")
         step = self.learning_rate_init
         if step is not None and not 0 < arguments.real("learning_rate_init", step) < math.inf:
             raise ValueError(f"learning_rate_init must be a positive number, got {step!r}")

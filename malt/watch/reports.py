@@ -90,7 +90,7 @@ def progress(iterable: Iterable[_Item], total: int | None = None) -> Iterator[_I
     `total`: the number of items, by default len(iterable) if there is one. A loop within another one counts as one item
     of that loop.
 
-    TypeError: `iterable` is none, or `total` is not a whole number. ValueError: `total` is negative.
+    TypeError: `iterable` is none, or `total` is not an integer. ValueError: `total` is negative.
     """
     items = iter(iterable)
     if total is None:

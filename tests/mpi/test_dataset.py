@@ -405,11 +405,11 @@ def test_labels_that_are_too_large_for_float32(write):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"n_features": 0}, "n_features must be a whole number from 1 to 2147483647, got 0"),
-        ({"n_features": 2**31}, "n_features must be a whole number from 1 to 2147483647, got 2147483648"),
-        ({"n_features": 1.5}, "n_features must be a whole number from 1 to 2147483647, got 1.5"),
-        ({"n_features": "7"}, "n_features must be a whole number from 1 to 2147483647, got '7'"),
-        ({"n_features": True}, "n_features must be a whole number from 1 to 2147483647, got True"),
+        ({"n_features": 0}, "n_features must be an integer from 1 to 2147483647, got 0"),
+        ({"n_features": 2**31}, "n_features must be an integer from 1 to 2147483647, got 2147483648"),
+        ({"n_features": 1.5}, "n_features must be an integer from 1 to 2147483647, got 1.5"),
+        ({"n_features": "7"}, "n_features must be an integer from 1 to 2147483647, got '7'"),
+        ({"n_features": True}, "n_features must be an integer from 1 to 2147483647, got True"),
         ({"zero_based": "auto"}, "zero_based must be True, False or None, got 'auto'"),
         ({"labels": "row"}, "or the only one, got 'row'; 'raw' leaves them as in the file"),
         ({"labels": ()}, "labels must be the two that become -1 and +1, or the only one, got ()"),

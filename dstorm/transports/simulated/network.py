@@ -154,5 +154,5 @@ _ROUNDS: Final = {"allgather": (0, 2), "broadcast": (0, 1), "alltoall": (2, 0), 
 
 def _seconds(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be a finite number from 0 up, got {value!r}")
+        raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
     return float(value)

@@ -49,5 +49,5 @@ def kernels() -> tuple[str, str]:
         how = "apps.svm, .mf and .logistic run interpreted, up to 300 times slower, and most others not at all"
         return f"{compiler.TROUBLE}: {how}", compiler.REMEDY
     if not compiler.has_cache():
-        return f"{compiler.NO_CACHE}: each rank compiles its kernels anew", compiler.CACHE_REMEDY
+        return f"{compiler.NO_CACHE}: each rank compiles its kernels again", compiler.CACHE_REMEDY
     return f"compiled by numba {compiler.numba.__version__}", ""

@@ -171,7 +171,7 @@ def _failure(facts: Facts, outcome: Outcome) -> tuple[str, str]:
     if found is None or outcome.status != 0:
         return f"ended with status {outcome.status}: {_cause(outcome.messages)}", _by_hand(facts)
     if found.ranks != facts.ranks:
-        return f"each rank took itself for one of {found.ranks}", "mpiexec is not that of mpi4py's library: " + INSTALL
+        return f"each rank believed it was one of {found.ranks}", "mpiexec is not that of mpi4py's library: " + INSTALL
     if found.trouble:  # it contains the remedy
         return f"no window could be opened: {found.trouble}", ""
     return "", ""
