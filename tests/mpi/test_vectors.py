@@ -80,12 +80,12 @@ BAD = [
     (dict(init=(), kind="sparse"), "shape"),
     (dict(init=(3, 0), kind="sparse"), "shape"),
     (dict(init=3, kind="sparse", capacity=0), "capacity must be a whole number of rows of at least 1, got 0"),
-    (dict(init=3, kind="sparse", capacity=True), "capacity must be an integer"),
+    (dict(init=3, kind="sparse", capacity=True), "capacity must be a whole number"),
     (dict(init=3, kind="sparse", wire="float8"), "use 'float16', 'int8'"),
     (dict(init=3, kind="sparse", wire=16), "use 'float16', 'int8'"),
     (dict(init=np.zeros(3, np.float16), kind="sparse", wire="float16"), "this one is of float16"),
     (dict(init=np.zeros(3, int), kind="sparse", wire="float16"), "this one is of int64"),
-    (dict(init=3, kind="sparse", top_k=1.5), "top_k must be an integer"),
+    (dict(init=3, kind="sparse", top_k=1.5), "top_k must be a whole number"),
     (dict(init=np.zeros(3, int), kind="sparse", top_k=1), "top_k is for floating-point vectors"),
     (dict(init=9, kind="sparse", top_k=5, capacity=4), "capacity=4 rows cannot hold top_k=5"),
 ]
@@ -131,7 +131,7 @@ def test_a_graph_that_raises():
 @pytest.mark.parallel
 def test_one_bad_rank_is_named():
     mine = dict(init=3, depth=-5) if malt.rank() == 1 else dict(init=3)
-    all_raise_alike(lambda: malt.vector(**mine), "malt.vector: on rank 1: depth must be an integer")
+    all_raise_alike(lambda: malt.vector(**mine), "malt.vector: on rank 1: depth must be a whole number")
 
 
 @pytest.mark.parallel
