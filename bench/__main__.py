@@ -34,6 +34,18 @@ from malt.launch.mpi_library import bound_library
 ROOT = Path(__file__).parents[1]
 PAGE = Path(__file__).with_name("page.md")
 _MPI = {"openmpi": "Open MPI", "mpich": "MPICH"}
+_HEADINGS = {
+    "training": "Linear SVM",
+    "logistic": "Logistic regression",
+    "factorization": "Matrix factorization",
+    "libmf": "Matrix factorization, compared with LIBMF",
+    "straggler": "One slow rank",
+    "exchanges": "Exchanges of the dual SVM",
+    "load": "Busy cores",
+    "start": "Start and end of a job",
+    "scale": "Many ranks",
+}
+"""Of parts whose names say too little."""
 
 
 PARTS: dict[str, Callable[[bool], list[Row]]] = {
@@ -92,7 +104,8 @@ def page(path: Path) -> str:
         sections.append(f"## {_MPI[result['mpi'].split()[0]]}{', a quick run' if result['quick'] else ''}\n")
         for name, part in result["parts"].items():
             rows = table.page_table(table.from_json(part["rows"]))
-            sections.append(f"### {name.capitalize()}, {part['measured']}\n\n{part['machine']}.\n\n{rows}\n")
+            heading = _HEADINGS.get(name, name.capitalize())
+            sections.append(f"### {heading}, {part['measured']}\n\n{part['machine']}.\n\n{rows}\n")
     text = PAGE.read_text(encoding="utf-8").replace("{results}", "\n".join(sections))
     text = text.replace("{headlines}", headlines(first))
     ratios = {f"{row.name} | {row.against}": f"{row.ratio:.3g}" for row in first if row.ratio is not None}

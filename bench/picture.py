@@ -87,7 +87,7 @@ def picture(rows: Sequence[Row]) -> str:
     step = (_WIDTH - _LEFT - 60) / max([1.0, *(ratio for *_, ratio in bars)])
     high, one_x = _HEAD + _LINE * len(bars), _LEFT + step
     lines = ['<text class="title" x="4" y="17">Time to the same result, as a multiple of MALT\'s on 2 ranks</text>']
-    lines.append(_text(4, 38, "x; shorter is better; left of the line the other library is faster", "start"))
+    lines.append(_text(4, 38, "x; shorter is better", "start"))
     lines.append(f'<rect class="peer" x="{_LEFT}" y="28" width="12" height="12"/>')
     lines.append(_text(_LEFT + 18, 38, "other library", "start"))
     lines.append(f'<line class="ours" x1="{_LEFT + 130}" x2="{_LEFT + 146}" y1="34" y2="34"/>')
