@@ -300,7 +300,7 @@ def test_a_feature_that_looks_stray_is_warned_about_once(write):
         loaded(path, "aab")
     assert [str(one.message) for one in caught] == [
         f"{path}:4: feature 300,000,000 makes 300,000,000 columns, and there are only 4 non-zeros in the file: correct "
-        "the line, or say n_features=300000000"
+        "the line, or pass n_features=300000000"
     ]
     assert loaded(path, "aab", 300_000_000)[0].X.shape[1] == 300_000_000  # a warning would be an error here
     assert opened(path).X.shape[1] == 300_000_000
