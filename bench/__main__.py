@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from bench import jobs, scale, start
 from bench import rows as table
 from bench.document import new_file
 from bench.mf import comparison as factorization
-from bench.picture import picture
+from bench.picture import headlines, picture
 from bench.rows import Row
 from bench.svm import comparison as classification
 from bench.svm import exchanges, logistic, straggler
@@ -32,6 +33,19 @@ from malt.launch.mpi_library import bound_library
 
 ROOT = Path(__file__).parents[1]
 PAGE = Path(__file__).with_name("page.md")
+_MPI = {"openmpi": "Open MPI", "mpich": "MPICH"}
+_HEADINGS = {
+    "training": "Linear SVM",
+    "logistic": "Logistic regression",
+    "factorization": "Matrix factorization",
+    "libmf": "Matrix factorization, compared with LIBMF",
+    "straggler": "One slow rank",
+    "exchanges": "Exchanges of the dual SVM",
+    "load": "Busy cores",
+    "start": "Start and end of a job",
+    "scale": "Many ranks",
+}
+"""Of parts whose names say too little."""
 
 
 PARTS: dict[str, Callable[[bool], list[Row]]] = {
@@ -80,15 +94,22 @@ def _write(path: Path, family: str, about: dict[str, object], made: dict[str, li
 
 
 def page(path: Path) -> str:
-    """The text of docs/benchmarks.md for a results file."""
-    stored = json.loads(path.read_text())
+    """The text of docs/benchmarks.md for a results file. Figures in its sentences are ratios of the first MPI library.
+
+    A question mark stands for the ratio of a row that was not measured.
+    """
+    stored, first = json.loads(path.read_text()), next(iter(table.read(path).values()))
     sections = []
     for result in stored["results"].values():
-        sections.append(f"## {result['mpi']}{', a quick run' if result['quick'] else ''}\n")
+        sections.append(f"## {_MPI[result['mpi'].split()[0]]}{', a quick run' if result['quick'] else ''}\n")
         for name, part in result["parts"].items():
-            rows = table.table(table.from_json(part["rows"]))
-            sections.append(f"### {name}, {part['measured']}\n\n{part['machine']}.\n\n{rows}\n")
-    return PAGE.read_text(encoding="utf-8").replace("{results}", "\n".join(sections))
+            rows = table.page_table(table.from_json(part["rows"]))
+            heading = _HEADINGS.get(name, name.capitalize())
+            sections.append(f"### {heading}, {part['measured']}\n\n{part['machine']}.\n\n{rows}\n")
+    text = PAGE.read_text(encoding="utf-8").replace("{results}", "\n".join(sections))
+    text = text.replace("{headlines}", headlines(first))
+    ratios = {f"{row.name} | {row.against}": f"{row.ratio:.3g}" for row in first if row.ratio is not None}
+    return re.sub(r"\{(.+?)\}", lambda found: ratios.get(found[1], "?"), text)
 
 
 def drawn(path: Path) -> str:

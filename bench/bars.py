@@ -6,7 +6,7 @@ python -m bench.bars
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +29,9 @@ class Chart(NamedTuple):
     unit: str = "s"
     alone: bool = False
     """Whether all rows are MALT's."""
+    title: str = ""
+    others: str = "other libraries"
+    """What the legend calls the rows that are not MALT's."""
 
     def draw(self, folder: Path = DOCS) -> str:
         """The chart of the page as it stands in `folder`. Local. LookupError, StopIteration: it has no such table, or
@@ -37,8 +40,8 @@ class Chart(NamedTuple):
         rows = tables((folder / f"{self.page}.md").read_text(encoding="utf-8"))[self.table]
         place = next(place for place, heading in enumerate(rows[0]) if heading.startswith(self.column))
         extents = [row[rows[0].index(self.extent)] for row in rows[1:]] if self.extent else [""] * (len(rows) - 1)
-        return picture([Bar(row[0], row[place], one) for row, one in zip(rows[1:], extents, strict=True)], self.unit,
-                       self.alone)  # fmt: skip
+        bars = [Bar(row[0], row[place], one) for row, one in zip(rows[1:], extents, strict=True)]
+        return picture(bars, self.unit, self.alone, self.title, self.others)
 
 
 class Lines(NamedTuple):
@@ -50,6 +53,7 @@ class Lines(NamedTuple):
     """Their places, from 0."""
     across: str
     up: str
+    title: str
 
     def draw(self, folder: Path = DOCS) -> str:
         """The lines of the page as it stands in `folder`. Local. LookupError: it has no such table, or column."""
@@ -59,33 +63,53 @@ class Lines(NamedTuple):
             points = [(number(row[column - 1]), number(row[column])) for row in rows]
             name = heading[column - 1].removesuffix(", s")
             series[name] = [(x, y) for x, y in points if x is not None and y is not None]
-        return curves.picture(series, self.across, self.up)
+        return curves.picture(series, self.across, self.up, self.title)
 
 
+_FASTER = "Speedup over one rank"
+_RARE = "averaging once per epoch"
 CHARTS: dict[str, Chart | Lines] = {
-    "network": Chart("network", 0, "s to 0.98", "from, to"),
-    "boosting": Chart("boosting", 0, "s", "from, to"),
-    "boosting-rows": Chart("boosting", 1, "s", "from, to"),
-    "topics": Chart("topics", 0, "seconds to perplexity "),
-    "torch": Chart("torch", 0, "seconds"),
-    "torch-bytes": Chart("torch", 0, "MB to 0.97", unit="MB"),
-    "mllib": Chart("mllib", 0, "steps", unit="steps"),
-    "mllib-bytes": Chart("mllib", 0, "hottest rank, MB", unit="MB"),
-    "ps2": Chart("ps2", 0, "ms", unit="ms"),
-    "ps2-bytes": Chart("ps2", 2, "hottest rank", unit="MB"),
-    "angel": Chart("angel", 0, "seconds"),
-    "angel-bytes": Chart("angel", 0, "hottest rank, MB", unit="MB"),
-    "angel-memory": Chart("angel", 0, "memory of training", unit="MB"),
-    "qjam": Chart("qjam", 0, "speedup of an iteration", unit="x"),
-    "malt": Chart("malt", 1, "times as fast", "from, to", unit="x", alone=True),
-    "malt-hosts": Chart("malt", 2, "10 ranks", unit="x", alone=True),
-    "malt-rcv1": Chart("malt", 3, "10 ranks", unit="x", alone=True),
-    "malt-bytes": Chart("malt", 4, "% of all", unit="%", alone=True),
-    "malt-graphs": Chart("malt", 5, "RCV1", unit="MB", alone=True),
-    "malt-failure": Lines("malt", 6, (2, 4, 6), "seconds", "objective"),
-    "modes-svm": Chart("modes", 1, "ms to", unit="ms"),
-    "modes-bytes": Chart("modes", 1, "hottest rank, MB", unit="MB"),
-    "modes-mlp": Chart("modes", 3, "ms to", unit="ms"),
+    "network": Chart("network", 0, "s to 0.98", "from, to", title="Training time to a test accuracy of 0.98"),
+    "boosting": Chart("boosting", 0, "s", "from, to", title="Training time of 100 trees, a9a"),
+    "boosting-rows": Chart("boosting", 1, "s", "from, to", title="Training time of 20 trees, 1,000,000 rows"),
+    "topics": Chart("topics", 0, "seconds to perplexity ", title="Training time to scikit-learn's final perplexity"),
+    "torch": Chart("torch", 0, "seconds", title="Training time", others="DDP"),
+    "torch-bytes": Chart(
+        "torch", 0, "MB to 0.97", unit="MB", title="Sent per rank to an accuracy of 0.97", others="DDP"
+    ),
+    "mllib": Chart("mllib", 0, "steps", unit="steps", title="Steps to the objective", others="other ways to send"),
+    "mllib-bytes": Chart(
+        "mllib", 0, "busiest rank, MB", unit="MB", title="Moved by the busiest rank to the objective",
+        others="other ways to send",
+    ),
+    "ps2": Chart(
+        "ps2", 0, "ms", unit="ms", title="Time of a step of Adam, 10^7 parameters", others="other ways to send"
+    ),
+    "ps2-bytes": Chart(
+        "ps2", 2, "busiest rank", unit="MB", title="Moved by the busiest rank, 10^7 parameters",
+        others="other ways to send",
+    ),
+    "angel": Chart("angel", 0, "seconds", title="Training time to 0.001 above the optimum", others="through rank 0"),
+    "angel-bytes": Chart(
+        "angel", 0, "busiest rank, MB", unit="MB", title="Moved by the busiest rank", others="through rank 0"
+    ),
+    "angel-memory": Chart(
+        "angel", 0, "memory of training", unit="MB", title="Memory of training, rank 0", others="through rank 0"
+    ),
+    "qjam": Chart("qjam", 0, "speedup of an iteration", unit="x", title=_FASTER, others="Qjam"),
+    "malt": Chart("malt", 1, "times as fast", "from, to", unit="x", alone=True, title=f"{_FASTER}, 2 ranks"),
+    "malt-hosts": Chart("malt", 2, "10 ranks", unit="x", alone=True, title=f"{_FASTER}, 10 hosts"),
+    "malt-rcv1": Chart("malt", 3, "10 ranks", unit="x", alone=True, title=f"{_FASTER}, 10 hosts, RCV1"),
+    "malt-bytes": Chart(
+        "malt", 4, "% of all", unit="%", alone=True, title="Bytes of the rows touched, relative to all weights"
+    ),
+    "malt-graphs": Chart("malt", 5, "RCV1", unit="MB", alone=True, title="Sent by all ranks in an epoch, RCV1"),
+    "malt-failure": Lines("malt", 6, (2, 4, 6), "seconds", "objective", "Objective over time, 4 ranks"),
+    "modes-svm": Chart("modes", 1, "ms to", unit="ms", title="Time to the objective, one rank slow", others=_RARE),
+    "modes-bytes": Chart(
+        "modes", 1, "busiest rank, MB", unit="MB", title="Moved by the busiest rank to the objective", others=_RARE
+    ),
+    "modes-mlp": Chart("modes", 3, "ms to", unit="ms", title="Time to the test loss, one rank slow", others=_RARE),
 }
 """By the name of the picture."""
 
@@ -100,13 +124,15 @@ class Bar(NamedTuple):
     """`least, largest`."""
 
 
-_WIDTH, _LINE, _LEFT, _RIGHT = 760, 26, 300, 90
+_WIDTH, _LINE, _LEFT, _RIGHT, _HEAD = 760, 26, 300, 90, 58
 _OURS = ("apps.", "malt", "gradients", "changes", "outer", "the same", "asp", "ssp", "bsp", "notify")
 """What the names of MALT's own rows begin with."""
 _STYLE = """
-  text { font: 13px sans-serif; fill: #24292f } .ours { fill: #7c4dff } .peer { fill: #8c959f }
-  .extent { stroke: #24292f; stroke-width: 1.5 }
-  @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .extent { stroke: #e6edf3 } .peer { fill: #6e7681 } }
+  text { font: 13px sans-serif; fill: #24292f } .title { font-weight: bold } .ours { fill: #7c4dff }
+  .peer { fill: #8c959f } .extent { stroke: #24292f; stroke-width: 1.5 } .one { stroke: #24292f; stroke-dasharray: 4 3 }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6edf3 } .extent, .one { stroke: #e6edf3 } .peer { fill: #6e7681 }
+  }
 """
 
 
@@ -120,37 +146,62 @@ def tables(text: str) -> list[list[list[str]]]:
     return found
 
 
-def picture(bars: Sequence[Bar], unit: str, alone: bool = False) -> str:
-    """An SVG of a bar a row, from 0 on, with its extent as a line. A row that is no number has its words. Pure.
+def picture(
+    bars: Sequence[Bar], unit: str, alone: bool = False, title: str = "", others: str = "other libraries"
+) -> str:
+    """An SVG of one bar per row, with its extent as a line. A row that is no number shows its words. Pure.
 
-    `alone`: all rows are MALT's own.
+    Above the bars are the title, the unit, whether shorter or longer is better, and a legend. If the unit is "x", a
+    line marks 1. `alone`: all rows are MALT's own.
     """
     extents = [[one for one in map(number, bar.extent.split(", ")) if one is not None] for bar in bars]
     most = max([number(bar.value) or 0.0 for bar in bars] + [one for extent in extents for one in extent])
-    scale = (_WIDTH - _LEFT - _RIGHT) / (most or 1.0)
-    lines = []
+    scale, high = (_WIDTH - _LEFT - _RIGHT) / (most or 1.0), _HEAD + _LINE * len(bars)
+    whose = ["ours" if alone or bar.name.startswith(_OURS) else "peer" for bar in bars]
+    lines = _heading(title, unit, {"ours": "MALT", "peer": others}, whose, any(len(extent) == 2 for extent in extents))
+    if unit == "x":
+        x = _LEFT + scale
+        lines.append(f'<line class="one" x1="{x:.1f}" x2="{x:.1f}" y1="{_HEAD - 6}" y2="{high}"/>')
     for place, (bar, extent) in enumerate(zip(bars, extents, strict=True)):
-        middle, value = _LINE * place + _LINE // 2, number(bar.value)
-        lines.append(_text(_LEFT - 8, middle, bar.name, "end"))
-        end = max([scale * (value or 0.0), *(scale * one for one in extent if value is not None)])
-        if value is not None:
-            whose = "ours" if alone or bar.name.startswith(_OURS) else "peer"
-            width = scale * value
-            lines.append(f'<rect class="{whose}" x="{_LEFT}" y="{middle - 9}" width="{width:.1f}" height="18"/>')
-            if len(extent) == 2:
-                x1, x2 = (_LEFT + scale * one for one in extent)
-                lines.append(f'<line class="extent" x1="{x1:.1f}" x2="{x2:.1f}" y1="{middle}" y2="{middle}"/>')
-                lines += [f'<line class="extent" x1="{x:.1f}" x2="{x:.1f}" y1="{middle - 4}" y2="{middle + 4}"/>'
-                          for x in (x1, x2)]  # fmt: skip
-        shown = f"{bar.value} {unit}" if value is not None else bar.value
-        if value is not None and bar.extent and len(extent) < 2:
-            shown += f" ({bar.extent})"  # some runs have not reached it
-        lines.append(_text(_LEFT + end + 6, middle, shown, "start"))
-    high = _LINE * len(bars)
+        lines += _row(bar, extent, _HEAD + _LINE * place + _LINE // 2, scale, whose[place], unit)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {high}" width="{_WIDTH}" height="{high}">'
         f"<style>{_STYLE}</style>\n" + "\n".join(lines) + "\n</svg>\n"
     )
+
+
+def _heading(title: str, unit: str, legend: Mapping[str, str], whose: Sequence[str], has_extents: bool) -> list[str]:
+    """The title, the unit, and the legend of those classes that are in `whose`, and of extents."""
+    better = "longer" if unit == "x" else "shorter"
+    lines = [f'<text class="title" x="4" y="17">{escape(title)}</text>']
+    lines.append(_text(4, 34, f"{unit}; {better} is better", "start"))
+    left = _LEFT
+    for kind, name in legend.items():
+        if kind in whose:
+            lines.append(f'<rect class="{kind}" x="{left}" y="28" width="12" height="12"/>')
+            lines.append(_text(left + 18, 34, name, "start"))
+            left += 40 + 8 * len(name)
+    if has_extents:
+        lines.append(f'<line class="extent" x1="{left}" x2="{left + 18}" y1="34" y2="34"/>')
+        lines.append(_text(left + 24, 34, "range of the runs", "start"))
+    return lines
+
+
+def _row(bar: Bar, extent: Sequence[float], middle: int, scale: float, whose: str, unit: str) -> list[str]:
+    """A bar, its name and what it says."""
+    lines, value = [_text(_LEFT - 8, middle, bar.name, "end")], number(bar.value)
+    end = max([scale * (value or 0.0), *(scale * one for one in extent if value is not None)])
+    if value is not None:
+        lines.append(f'<rect class="{whose}" x="{_LEFT}" y="{middle - 9}" width="{scale * value:.1f}" height="18"/>')
+        if len(extent) == 2:
+            x1, x2 = (_LEFT + scale * one for one in extent)
+            lines.append(f'<line class="extent" x1="{x1:.1f}" x2="{x2:.1f}" y1="{middle}" y2="{middle}"/>')
+            lines += [f'<line class="extent" x1="{x:.1f}" x2="{x:.1f}" y1="{middle - 4}" y2="{middle + 4}"/>'
+                      for x in (x1, x2)]  # fmt: skip
+    shown = f"{bar.value} {unit}" if value is not None else bar.value
+    if value is not None and bar.extent and len(extent) < 2:
+        shown += f" ({bar.extent})"  # some runs have not reached it
+    return [*lines, _text(_LEFT + end + 6, middle, shown, "start")]
 
 
 def number(text: str) -> float | None:

@@ -91,6 +91,39 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+NUMBA = ", with numba"
+"""How the name of a row ends whose program has imported numba. That of the row without numba lacks it."""
+LIMITS = ("60 us", "0.3 s more than bare mpi4py", "none of them")
+"""What rows are compared with that is no measurement, but the developers' limit. The page does not show it."""
+
+
+def page_table(rows: Sequence[Row]) -> str:
+    """A table in Markdown for readers: no goals, and what was measured plainly and with numba in one line."""
+    compiled = {(row.name.removesuffix(NUMBA), row.against): row for row in rows if row.name.endswith(NUMBA)}
+    headings = ["what", "compared with", "theirs", "MALT", "ratio"]
+    headings += ["MALT with numba", "ratio with numba"] if compiled else []
+    headings += ["notes"] if any(row.note for row in rows) else []
+    lines = [headings, ["---"] * len(headings)]
+    for row in rows:
+        if not row.name.endswith(NUMBA):
+            other = compiled.get((row.name, row.against))
+            theirs, ours = shown(row.theirs, row.unit), shown(row.ours, row.unit)
+            cells = [row.name, row.against, theirs, ours, times(row.ratio)]
+            if row.against in LIMITS:
+                cells[1:] = ["-", "-", ours, "-"]
+            if compiled:
+                cells += ["-", "-"] if other is None else [shown(other.ours, other.unit), times(other.ratio)]
+            if "notes" in headings:
+                cells.append(row.note if row.ratio is not None else f"not measured: {row.note}")
+            lines.append(cells)
+    return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
+
+
+def times(ratio: float | None) -> str:
+    """A ratio as the page has it."""
+    return "-" if ratio is None else f"{ratio:.2f} x"
+
+
 def shown(value: float, unit: str) -> str:
     """A number with its unit. Seconds are shown as s, ms, us or ns."""
     if not value:

@@ -18,7 +18,7 @@ class PeerLost(RuntimeError):
 
 
 class DeadlinePassed(TimeoutError):
-    """A wait ended at its deadline; why the missing ranks did not come is not known.
+    """A wait ended at its deadline; it is not known why the missing ranks did not arrive.
 
     `missing` maps each rank that was waited for to the last step that it is known to have reached.
     """

@@ -117,10 +117,10 @@ _LATER = {
         ("Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight"), "malt.data"
     ),
 }
-"""Names that are imported at their first use, and their modules."""
+"""Names that are imported at their first use, and the modules that define them."""
 
-_PACKAGES = ("files", "kernels", "optim", "sklearn", "torch")
-"""Public subpackages that are imported at their first use. Those of an extra are not in `__all__`."""
+_PACKAGES = ("data", "files", "kernels", "optim", "sklearn", "torch")
+"""The public subpackages, which are imported at their first use. Those of an extra are not in `__all__`."""
 
 
 def __getattr__(name: str) -> Any:
@@ -132,4 +132,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER, *_PACKAGES})
+    return sorted({*__all__, *_PACKAGES})

@@ -1,4 +1,4 @@
-"""Checks of arguments: numbers, whole numbers, timeouts. Each is made before the call changes anything. Pure."""
+"""Checks of arguments: numbers, integers, timeouts. Each is made before the call changes anything. Pure."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ def real(name: str, number: Any) -> float:
 
 
 def integer(number: Any) -> int:
-    """Return `number` as an int. Local. TypeError: it is not a whole number. True is none here."""
+    """Return `number` as an int. Local. TypeError: it is not an integer. True is none here."""
     if isinstance(number, (bool, np.bool_)):  # older NumPy takes its own for an index
-        raise TypeError(f"{number!r} is not a whole number")
+        raise TypeError(f"{number!r} is not an integer")
     return index(number)
 
 
 def whole(name: str, number: Any, least: int, unit: str = "") -> int:
     """Return `number` as an int. Local.
 
-    TypeError: it is not a whole number. ValueError: it is below `least`. The messages call the argument `name`, and say
+    TypeError: it is not an integer. ValueError: it is below `least`. The messages call the argument `name`, and say
     in which `unit` it is.
     """
-    message = f"{name} must be a whole number {unit and f'of {unit} '}from {least} up, got {number!r}"
+    kind = f"a whole number of {unit}" if unit else "an integer"
+    message = f"{name} must be {kind} of at least {least}, got {number!r}"
     try:
         found = integer(number)
     except TypeError:
@@ -67,5 +68,5 @@ def timeout(name: str, timeout_s: Any) -> float | None:
         return None
     seconds = real(f"{name}: timeout_s", timeout_s)
     if not seconds >= 0:
-        raise ValueError(f"{name}: timeout_s must be a number of seconds from 0 up, got {timeout_s!r}")
+        raise ValueError(f"{name}: timeout_s must be a number of seconds of at least 0, got {timeout_s!r}")
     return seconds

@@ -1,4 +1,4 @@
-"""Rounded values: float16, or whole numbers of 8 bits with a scale for each row. Whole arrays as messages. Pure."""
+"""Rounded values: float16, or integers of 8 bits with a scale for each row. Whole arrays as messages. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Bytes = NDArray[np.uint8]
 BLOCK = 64
 """The elements of a row of a whole array."""
 _LARGEST_STEP = 127
-"""Of the whole numbers that a scale is multiplied with. -128 has no counterpart."""
+"""Of the integers that a scale is multiplied with. -128 has no counterpart."""
 
 
 class Rounding:
     """How messages hold whole arrays of `size` elements of `dtype`: as float16, or with `wire` "int8" as rows of BLOCK
-    whole numbers and their scale. Local.
+    integers and their scale. Local.
     """
 
     def __init__(self, wire: str, dtype: np.dtype[Any], size: int) -> None:
@@ -53,7 +53,7 @@ class Rounding:
 
 
 def scaled_row(width: int) -> np.dtype[Any]:
-    """Return the dtype of a row of `width` whole numbers with its scale."""
+    """Return the dtype of a row of `width` integers with its scale."""
     return np.dtype([("scale", np.float32), ("steps", np.int8, (width,))])
 
 
@@ -74,7 +74,7 @@ def narrow(values: Array, out: Array) -> NDArray[np.bool_] | None:
 
 
 def scale(values: Array, out: NDArray[Any]) -> NDArray[np.bool_] | None:
-    """Write each row of `values` into `out`, of `scaled_row`, as a scale and whole numbers. Local.
+    """Write each row of `values` into `out`, of `scaled_row`, as a scale and integers. Local.
 
     A row that holds NaN or infinity becomes NaN. A finite row whose scale is beyond float32 becomes as large as can be.
     Return a mask of such rows, of shape (len(values), 1), or None.

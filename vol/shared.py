@@ -50,7 +50,7 @@ class Shared(ABC):
     def close(self) -> None:
         """Close it on this rank. One-sided. A second call does nothing.
 
-        No rank waits for this one any more, and none sends to it. Peers can still receive what it sent. `array` stays
+        No rank waits for this one any longer, and none sends to it. Peers can still receive what it sent. `array` stays
         usable. Any thread may call it at any time. If another thread waits in a call, that call raises ClosedError;
         `close` returns after it.
         """

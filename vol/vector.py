@@ -113,14 +113,14 @@ class Vector(ComesBack, Shared):
     def scatter(self, rows: Any = None, *, to: int | Iterable[int] | None = None, weight: float = 1.0) -> int:
         """Write an update into the memory of each out-neighbour of this step; return the payload bytes sent. One-sided.
 
-        A dense vector sends the whole array. A sparse vector sends `rows`: whole numbers in any order, or a mask of all
+        A dense vector sends the whole array. A sparse vector sends `rows`: integers in any order, or a mask of all
         rows. By default it sends to each peer the rows that changed and have not been sent to it. Without rows or peers
         the scatter only publishes the step.
 
         `to`: a rank, or several, among the out-neighbours; by default all of them. `weight`: the weight of the message
         for malt.WEIGHTED; for malt.TRAINED the count of all examples of this rank. The caller may change `array` as
         soon as the call returns. A scatter waits only under "bsp" and "notify-ack". Otherwise messages to other hosts
-        leave while this rank goes on; collective calls wait until they have arrived.
+        are sent while this rank continues; collective calls wait until they have arrived.
 
         ValueError, TypeError: a bad argument, or more rows than the capacity. ClosedError: the vector is closed.
         PeerLost: a rank in `to` has failed. DeadlinePassed: a receiver has not taken the earlier messages.
@@ -183,7 +183,7 @@ class Vector(ComesBack, Shared):
 
         `function`: malt.AVG, MEAN, SUM, REPLACE, WEIGHTED, TRAINED, PUSH_SUM, or a function f(own, updates). It
         returns the new array, or None if it changed `own` in place. f gets private copies, and is not called without
-        updates. It may call malt: its result takes the place of what that has changed in `array`. The built-in
+        updates. It may call malt; its result then replaces what that has changed in `array`. The built-in
         functions merge a sparse vector row by row. `timeout_s`: the longest wait, in seconds; by default the deadline
         of the vector. Other threads and signal handlers may see `array` half merged meanwhile. Under "bsp" AVG and MEAN
         take the weights of the graph, equal but in the graph "base" (malt.Graph.weight).
@@ -245,8 +245,8 @@ class Vector(ComesBack, Shared):
     def clear(self) -> None:
         """Set `array` to zeros. Local.
 
-        No row of a sparse vector is dirty or pending then, and from now on those are that are not zeros. So increments
-        that are the same in two steps are both sent. What `top_k` has left for later scatters stays.
+        No row of a sparse vector then counts as changed or pending; from now on the nonzero rows do. So increments that
+        are equal in two steps are both sent. What `top_k` has left for later scatters is kept.
 
         ClosedError: the vector is closed. RuntimeError: another thread is in a scatter or gather of this vector.
         """

@@ -155,19 +155,23 @@ class Program(harness.Program):
     def add_options(self, parser: Parser) -> None:
         add, number = parser.add_argument, harness.real_number(0)
         add("data", nargs="?", metavar="DATA",
-            help="pictures: an idx file, also .gz, or a folder with MNIST's (digits of scikit-learn)")  # fmt: skip
+            help="pictures: an idx file, also .gz, or a folder with MNIST's (default: sklearn's digits)")  # fmt: skip
         add("--patches", type=harness.whole_number(1), default=10000, metavar="N",
-            help=f"of {patches.SIDE} x {patches.SIDE} pixels, drawn at random (%(default)s)")  # fmt: skip
-        add("--hidden", type=harness.whole_number(1), default=25, metavar="N", help="hidden units (%(default)s)")
+            help=f"random patches of {patches.SIDE} x {patches.SIDE} pixels (default: %(default)s)")  # fmt: skip
+        add("--hidden", type=harness.whole_number(1), default=25, metavar="N",
+            help="number of hidden units (default: %(default)s)")  # fmt: skip
         add("--sparsity", type=activation, default=0.01, metavar="X",
-            help="the mean activation that each hidden unit is to have; 0: any (%(default)g)")  # fmt: skip
-        add("--sparsity-weight", type=number, default=3.0, metavar="X", help="weight of that penalty (%(default)g)")
-        add("--l2", type=number, default=1e-4, metavar="X", help="weight of |w|^2 / 2, without biases (%(default)g)")
-        add("--epochs", type=harness.whole_number(0), default=400, metavar="N", help="iterations at most (%(default)s)")
+            help="target mean activation of each hidden unit; 0: any (default: %(default)g)")  # fmt: skip
+        add("--sparsity-weight", type=number, default=3.0, metavar="X",
+            help="weight of that penalty (default: %(default)g)")  # fmt: skip
+        add("--l2", type=number, default=1e-4, metavar="X",
+            help="weight of |w|^2 / 2, without biases (default: %(default)g)")  # fmt: skip
+        add("--epochs", type=harness.whole_number(0), default=400, metavar="N",
+            help="maximum number of iterations (default: %(default)s)")  # fmt: skip
         add("--tolerance", dest="gradient_tolerance", type=number, default=1e-5, metavar="X",
-            help="end when the norm of the gradient is so much of the first one (%(default)g)")  # fmt: skip
-        add("--model", metavar="FILE", help="start from a model that --save wrote")
-        add("--picture", metavar="FILE", help="draw what each hidden unit has learned there, as PNG")
+            help="stop at this gradient norm, relative to the first one (default: %(default)g)")  # fmt: skip
+        add("--model", metavar="FILE", help="start from a model written by --save")
+        add("--picture", metavar="FILE", help="draw what each hidden unit has learned to FILE, as PNG")
         harness.add_common_options(parser, epochs=None)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
@@ -181,10 +185,10 @@ class Program(harness.Program):
 
 
 def activation(text: str) -> float:
-    """A type for argparse: a number from 0 up to 1, without 1."""
+    """A type for argparse: a number of at least 0 and below 1."""
     number = float(text)
     if not 0 <= number < 1:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 up, below 1, got {text}")
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0 and below 1, got {text}")
     return number
 
 

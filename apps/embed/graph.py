@@ -81,7 +81,7 @@ def _labels(path: str, names: NDArray[Any]) -> Numbers:
         if label_of.setdefault(node, label) != label:
             raise ValueError(f"{path}: node {node} has two labels, {label_of[node]} and {label}")
     if missing := [name for name in names.tolist() if name not in label_of]:
-        raise ValueError(f"{path}: there is no label of node {missing[0]}")
+        raise ValueError(f"{path}: there is no label for node {missing[0]}")
     communities: Numbers = np.unique([label_of[name] for name in names.tolist()], return_inverse=True)[1]
     return communities
 

@@ -165,20 +165,25 @@ class Program(harness.Program):
     def add_options(self, parser: Parser) -> None:
         add, whole = parser.add_argument, harness.whole_number
         add("edges", nargs="?", metavar="EDGES", help="lines with the names of two nodes, also .gz .bz2 .xz; lines "
-            "that begin with # are comments (a graph of 5 communities made of the seed)")  # fmt: skip
-        add("--labels", metavar="FILE", help="lines with a node and its community: measure the NMI of clusters")
-        add("--dim", type=whole(1), default=64, metavar="K", help="numbers of a vector (%(default)s)")
-        add("--walks", dest="epochs", type=whole(0), default=10, metavar="N", help="walks from each node (%(default)s)")
-        add("--length", type=whole(2), default=40, metavar="N", help="nodes of a walk (%(default)s)")
-        add("--window", type=whole(1), default=5, metavar="N", help="steps between the nodes of a pair (%(default)s)")
-        add("--negatives", type=whole(1), default=5, metavar="N", help="drawn for each pair (%(default)s)")
-        add("--p", type=harness.positive_number, default=1.0, metavar="X", help="1/p: weight of a step back (1)")
-        add("--q", type=harness.positive_number, default=1.0, metavar="X", help="1/q: weight of a step away (1)")
+            "that start with # are comments (default: a graph of 5 communities, generated from the seed)")  # fmt: skip
+        add("--labels", metavar="FILE", help="lines with a node and its community, to measure the NMI of clusters")
+        add("--dim", type=whole(1), default=64, metavar="K", help="dimensions of a vector (default: %(default)s)")
+        add("--walks", dest="epochs", type=whole(0), default=10, metavar="N",
+            help="walks from each node (default: %(default)s)")  # fmt: skip
+        add("--length", type=whole(2), default=40, metavar="N", help="nodes per walk (default: %(default)s)")
+        add("--window", type=whole(1), default=5, metavar="N",
+            help="maximum steps between the nodes of a pair (default: %(default)s)")  # fmt: skip
+        add("--negatives", type=whole(1), default=5, metavar="N",
+            help="negative samples per pair (default: %(default)s)")  # fmt: skip
+        add("--p", type=harness.positive_number, default=1.0, metavar="X",
+            help="1/p: weight of a step back (default: 1)")  # fmt: skip
+        add("--q", type=harness.positive_number, default=1.0, metavar="X",
+            help="1/q: weight of a step away (default: 1)")  # fmt: skip
         add("--step", type=harness.positive_number, default=0.025, metavar="X",
-            help="the first step size; it falls to 0 in a line (%(default)s)")  # fmt: skip
-        add("--model", metavar="FILE", help="start from vectors that --save wrote")
+            help="initial step size; it decays linearly to 0 (default: %(default)s)")  # fmt: skip
+        add("--model", metavar="FILE", help="start from vectors written by --save")
         add("--exchange-every", type=whole(1), default=50, metavar="N",
-            help="walks of all ranks between two exchanges, at most (%(default)s)")  # fmt: skip
+            help="maximum walks of all ranks between two exchanges (default: %(default)s)")  # fmt: skip
         harness.add_common_options(parser, epochs=None)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:

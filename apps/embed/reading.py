@@ -26,7 +26,7 @@ def _graph(options: Namespace) -> Graph:
     if options.edges is not None:
         return graph.read(options.edges, options.labels)
     if options.labels is not None:
-        raise ValueError("--labels needs EDGES: the communities of the graph made of the seed are known")
+        raise ValueError("--labels needs EDGES: the communities of the generated graph are known")
     return graph.graph(np.arange(planted.NODES), *planted.graph(options.seed))
 
 

@@ -19,33 +19,38 @@ LOSSES = "logistic", "squared"
 def add_options(parser: Parser) -> None:
     """Add all options."""
     add = parser.add_argument
-    add("train", nargs="?", metavar="TRAIN", help="svmlight text, also .gz .bz2 .xz (the embedded census data a9a)")
-    add("--test", metavar="TEST", help="rows to measure on")
-    add("--valid", metavar="VALID", help="rows that say when to stop, and which trees to keep")
+    add("train", nargs="?", metavar="TRAIN",
+        help="svmlight text, also .gz .bz2 .xz (default: the embedded census data a9a)")  # fmt: skip
+    add("--test", metavar="TEST", help="rows on which to measure")
+    add("--valid", metavar="VALID", help="validation rows, which decide when to stop and which trees to keep")
     add("--patience", type=harness.whole_number(1), metavar="N",
-        help=f"stop when so many trees have not made the loss on VALID smaller ({PATIENCE})")  # fmt: skip
+        help=f"stop after this many trees without a lower loss on VALID (default: {PATIENCE})")  # fmt: skip
     add("--trees", "--epochs", dest="epochs", type=harness.whole_number(0), default=100, metavar="N",
-        help="at most (%(default)s)")  # fmt: skip
-    add("--depth", type=whole_number(1, MOST_DEPTH), default=6, metavar="N", help="of a tree (%(default)s)")
-    add("--bins", type=whole_number(2, MOST_BINS), default=MOST_BINS, metavar="N", help="of a feature (%(default)s)")
+        help="maximum number of trees (default: %(default)s)")  # fmt: skip
+    add("--depth", type=whole_number(1, MOST_DEPTH), default=6, metavar="N",
+        help="maximum depth of a tree (default: %(default)s)")  # fmt: skip
+    add("--bins", type=whole_number(2, MOST_BINS), default=MOST_BINS, metavar="N",
+        help="bins per feature (default: %(default)s)")  # fmt: skip
     add("--learning-rate", type=harness.positive_number, default=0.1, metavar="X",
-        help="the share of a tree that is added (%(default)s)")  # fmt: skip
-    add("--loss", choices=LOSSES, default="logistic", help="of two classes, or of numbers (%(default)s)")
-    add("--l2", type=harness.real_number(0), default=0.0, metavar="X", help="what shrinks leaves (%(default)g)")
-    add("--min-rows", type=harness.whole_number(1), default=20, metavar="N", help="of a leaf, at least (%(default)s)")
-    add("--missing", action="store_true", help="absent entries are missing values (they are 0)")
+        help="fraction of each tree that is added (default: %(default)s)")  # fmt: skip
+    add("--loss", choices=LOSSES, default="logistic", help="for two classes, or for numbers (default: %(default)s)")
+    add("--l2", type=harness.real_number(0), default=0.0, metavar="X",
+        help="L2 penalty on leaf values (default: %(default)g)")  # fmt: skip
+    add("--min-rows", type=harness.whole_number(1), default=20, metavar="N",
+        help="minimum rows per leaf (default: %(default)s)")  # fmt: skip
+    add("--missing", action="store_true", help="treat absent entries as missing values (default: as 0)")
     harness.add_common_options(parser, epochs=None)
 
 
 def whole_number(least: int, most: int) -> Callable[[str], int]:
-    """A type for argparse: a whole number from `least` to `most`."""
+    """A type for argparse: an integer from `least` to `most`."""
 
     def parse(text: str) -> int:
         if not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}, got {text}")
+            raise argparse.ArgumentTypeError(f"must be an integer from {least} to {most}, got {text}")
         return int(text)
 
-    parse.__name__ = "whole number"
+    parse.__name__ = "integer"
     return parse
 
 

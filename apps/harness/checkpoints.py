@@ -162,10 +162,10 @@ def check_checkpoint(options: Namespace) -> None:
         path = options.checkpoint
         if path is None:
             if options.resume:
-                raise ValueError("--resume needs --checkpoint FILE, to go on from")
+                raise ValueError("--resume needs --checkpoint FILE")
             return
         if malt.lowest() and not (options.resume or is_restarted()) and os.path.exists(path):
-            raise ValueError(f"{path}: the file is there: --resume goes on from it; remove it to start anew")
+            raise ValueError(f"{path}: the file exists: continue from it with --resume, or remove it to start over")
 
     malt.together(check)
 

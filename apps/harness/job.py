@@ -20,7 +20,7 @@ from apps.harness.program import Measured, Measures, Problem, Program
 from apps.harness.report import Report, header
 from apps.harness.training import Training
 
-_NO_CHECKPOINT: Final = "its part of the model has failed with it; with --checkpoint FILE the others go on from that"
+_NO_CHECKPOINT: Final = "its part of the model is lost with it; with --checkpoint FILE the others continue from that"
 
 
 def parser(program: Program) -> Parser:

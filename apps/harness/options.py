@@ -39,28 +39,29 @@ def add_common_options(
     """
     add = parser.add_argument
     if epochs is not None:
-        add("--epochs", type=whole_number(0), default=epochs, metavar="N", help="passes over the rows (%(default)s)")
+        add("--epochs", type=whole_number(0), default=epochs, metavar="N",
+            help="passes over the rows (default: %(default)s)")  # fmt: skip
     if exchange_every is not None:
         add_exchange_every(parser, exchange_every, unit)
     if graph is not None and sync is not None:
         add_graph(parser, graph, sync)
         parser.set_defaults(graph=graph, sync=sync)
-    add("--seed", type=whole_number(0), default=0, metavar="N", help="of all that is random (%(default)s)")
-    add("--save", metavar="FILE", help="write the final model there, as .npz")
-    add("--checkpoint", metavar="FILE", help="save there, at the end of epochs, what a failed run can resume from")
+    add("--seed", type=whole_number(0), default=0, metavar="N", help="random seed (default: %(default)s)")
+    add("--save", metavar="FILE", help="write the final model to FILE, as .npz")
+    add("--checkpoint", metavar="FILE", help="at the end of epochs, save a state from which --resume continues")
     add("--checkpoint-every", type=real_number(0), default=60.0, metavar="SECONDS",
-        help="write it when so many have passed; 0: after every epoch (%(default)g)")  # fmt: skip
+        help="time between two checkpoints; 0: after every epoch (default: %(default)g)")  # fmt: skip
     add("--resume", action="store_true",
-        help="go on from the --checkpoint FILE, on any number of ranks; where there is none, begin")  # fmt: skip
-    add("--json", metavar="FILE", help="write a report there")
+        help="continue from the --checkpoint FILE if it exists, on any number of ranks")  # fmt: skip
+    add("--json", metavar="FILE", help="write a report to FILE")
 
 
 def add_exchange_every(parser: Any, usual: int, unit: str, more: str = "") -> None:
     """Add --exchange-every to a parser or a group of one; `settle_exchange_every` gives it its default."""
     parser.add_argument(
         "--exchange-every", type=interval, metavar="N",
-        help=f"{unit} that a rank trains on between two exchanges; auto: so that an exchange costs a tenth of that "
-        f"(auto; bsp, notify-ack: {usual}{more})",
+        help=f"{unit} a rank trains on between two exchanges; auto: an exchange costs a tenth of that "
+        f"(default: auto; bsp, notify-ack: {usual}{more})",
     )  # fmt: skip
 
 
@@ -87,10 +88,10 @@ def often(options: argparse.Namespace, unit: str) -> str:
 def add_graph(parser: Any, graph: str, sync: str) -> None:
     """Add --graph, --degree and --sync to a parser or a group of one. What is not given is None; the help says this."""
     add = parser.add_argument
-    add("--graph", help=f"along which updates travel: all, ring, chord, auto... ({graph})")
+    add("--graph", help=f"graph along which updates are sent: all, ring, chord, auto... (default: {graph})")
     add("--degree", type=whole_number(1), metavar="N",
-        help="peers of a rank, at most, along halton, chord, exponential, random, base (log2 of ranks)")  # fmt: skip
-    add("--sync", help=f"asp, bsp, ssp:S or notify-ack ({sync})")
+        help="maximum peers per rank: halton, chord, exponential, random, base (default: log2 of ranks)")  # fmt: skip
+    add("--sync", help=f"who waits: asp, bsp, ssp:S or notify-ack (default: {sync})")
 
 
 def graph_of(options: argparse.Namespace) -> Any:
@@ -102,35 +103,35 @@ def add_tolerance(parser: Parser) -> None:
     """Add --tolerance, for a program whose trainer has an objective."""
     parser.add_argument(
         "--tolerance", type=real_number(0), default=0.0, metavar="X",
-        help="stop when an epoch improves the objective by less than this part of it (0: never)",
+        help="stop when an epoch improves the objective by less than this fraction (default: 0, never)",
     )  # fmt: skip
 
 
 def interval(text: str) -> int | str:
-    """A type for argparse: a whole number from 1 up, or AUTO."""
+    """A type for argparse: an integer of at least 1, or AUTO."""
     return AUTO if text == AUTO else whole_number(1)(text)
 
 
 def whole_number(least: int) -> Callable[[str], int]:
-    """A type for argparse: a whole number from `least` up."""
+    """A type for argparse: an integer of at least `least`."""
 
     def parse(text: str) -> int:
         number = int(text)
         if number < least:
-            raise argparse.ArgumentTypeError(f"must be a whole number from {least} up, got {text}")
+            raise argparse.ArgumentTypeError(f"must be an integer of at least {least}, got {text}")
         return number
 
-    parse.__name__ = "whole number"
+    parse.__name__ = "integer"
     return parse
 
 
 def real_number(least: float) -> Callable[[str], float]:
-    """A type for argparse: a finite number from `least` up."""
+    """A type for argparse: a finite number of at least `least`."""
 
     def parse(text: str) -> float:
         number = float(text)
         if not least <= number < float("inf"):
-            raise argparse.ArgumentTypeError(f"must be a number from {least:g} up, got {text}")
+            raise argparse.ArgumentTypeError(f"must be a number of at least {least:g}, got {text}")
         return number
 
     parse.__name__ = "number"

@@ -160,17 +160,18 @@ class Program(harness.Program):
 
     def add_options(self, parser: Parser) -> None:
         add = parser.add_argument
-        add("data", nargs="?", metavar="DATA", help="svmlight text, also .gz .bz2 .xz; labels are left alone (the "
-            "embedded census data a9a)")  # fmt: skip
-        add("--clusters", type=harness.whole_number(1), default=8, metavar="K", help="(%(default)s)")
+        add("data", nargs="?", metavar="DATA", help="svmlight text, also .gz .bz2 .xz; labels are ignored (default: "
+            "the embedded census data a9a)")  # fmt: skip
+        add("--clusters", type=harness.whole_number(1), default=8, metavar="K",
+            help="number of clusters (default: %(default)s)")  # fmt: skip
         add("--batch", type=harness.whole_number(1), metavar="N",
-            help="rows of all ranks for a step of mini-batch k-means (all: Lloyd's iterations)")  # fmt: skip
+            help="rows of all ranks per step of mini-batch k-means (default: Lloyd's iterations on all)")  # fmt: skip
         add("--epochs", type=harness.whole_number(0), metavar="N",
-            help=f"iterations at most ({ITERATIONS}); with --batch passes over the rows ({PASSES})")  # fmt: skip
+            help=f"maximum iterations (default: {ITERATIONS}); with --batch, passes over rows ({PASSES})")  # fmt: skip
         add("--tolerance", dest="shift_tolerance", type=harness.real_number(0), metavar="X",
-            help="end when centres move by less than this part of the variance, squared (1e-4); at 0 when no row "
-            "changes its cluster")  # fmt: skip
-        add("--model", metavar="FILE", help="start from the centres of a model that --save wrote (k-means++)")
+            help="stop when the squared movement of the centres is below this fraction of the variance "
+            "(default: 1e-4); 0: when no row changes its cluster")  # fmt: skip
+        add("--model", metavar="FILE", help="start from the centres of a model written by --save (default: k-means++)")
         harness.add_common_options(parser, epochs=None)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:

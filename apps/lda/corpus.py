@@ -38,7 +38,7 @@ class Corpus(NamedTuple):
 def corpus(documents: Array, words: Array, counts: Array, shape: tuple[int, int], path: str) -> Corpus:
     """The corpus of these counts of words in documents. Local. ValueError: a count is wrong, or there is none."""
     if np.any(counts < 0) or np.any(counts != np.floor(counts)):
-        raise ValueError(f"{path}: counts of words must be whole numbers from 0 up")
+        raise ValueError(f"{path}: counts of words must be integers of at least 0")
     repeated = np.repeat(np.stack([documents, words]), counts.astype(np.int64), axis=1)
     documents, words = repeated[:, np.lexsort(repeated[::-1])]
     if not len(words):

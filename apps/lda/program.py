@@ -165,15 +165,15 @@ class Program(harness.Program):
 
     def add_options(self, parser: Parser) -> None:
         add = parser.add_argument
-        add("corpus", nargs="?", metavar="CORPUS", help="a bag of words in UCI's format or svmlight's, also .gz .bz2 "
-            ".xz (documents of ten topics made of the seed)")  # fmt: skip
-        add("--test", metavar="TEST", help="documents to measure the perplexity on: of one half, given the other")
-        add("--vocab", metavar="FILE", help="the words, one a line, for the top words of each topic")
-        add("--topics", type=harness.whole_number(1), default=10, metavar="K", help="(%(default)s)")
-        add("--alpha", type=harness.positive_number, default=0.1, metavar="X", help="prior of topics (0.1)")
-        add("--beta", type=harness.positive_number, default=0.01, metavar="X", help="prior of words (0.01)")
+        add("corpus", nargs="?", metavar="CORPUS", help="a bag of words in UCI or svmlight format, also .gz .bz2 .xz "
+            "(default: documents of ten topics, generated from the seed)")  # fmt: skip
+        add("--test", metavar="TEST", help="documents on which to measure the perplexity of one half, given the other")
+        add("--vocab", metavar="FILE", help="the vocabulary, one word per line, to print the top words of each topic")
+        add("--topics", type=harness.whole_number(1), default=10, metavar="K", help="topics (default: %(default)s)")
+        add("--alpha", type=harness.positive_number, default=0.1, metavar="X", help="prior of topics (default: 0.1)")
+        add("--beta", type=harness.positive_number, default=0.01, metavar="X", help="prior of words (default: 0.01)")
         add("--model", metavar="FILE",
-            help="start from topics that --save wrote; without CORPUS: measure them on TEST")  # fmt: skip
+            help="start from topics written by --save; without CORPUS: measure them on TEST")  # fmt: skip
         harness.add_common_options(parser, epochs=100)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:

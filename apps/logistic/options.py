@@ -29,27 +29,30 @@ time (every 5,000: 0.7 to 0.9), and four on the 32,561 rows of a9a end 0.8 % abo
 def add_options(parser: Parser) -> None:
     """Add all options."""
     add, steps = parser.add_argument, ", ".join(f"{name}: {step:g}" for name, step in STEPS.items())
-    add("train", nargs="?", metavar="TRAIN", help="svmlight text, also .gz .bz2 .xz (the embedded census data a9a)")
-    add("--test", metavar="TEST", help="rows to measure the accuracy on")
-    add("--optimizer", choices=OPTIMIZERS, default="lbfgs", help="(%(default)s)")
-    add("--loss", choices=SMOOTH, default="logistic", help="(%(default)s)")
-    add("--multiclass", choices=("ovr", "softmax"), help="more than two classes: one against the rest, or all (ovr)")
-    add("--l1", type=harness.real_number(0), default=0.0, metavar="X", help="weight of |w|_1 (%(default)g)")
-    add("--l2", type=harness.real_number(0), default=1e-4, metavar="X", help="weight of |w|^2 / 2 (%(default)s)")
-    add("--no-intercept", dest="intercept", action="store_false", help="a plane through the origin")
-    add("--sharded", action="store_true", help="each rank has a part of the weights (all have all)")
+    add("train", nargs="?", metavar="TRAIN",
+        help="svmlight text, also .gz .bz2 .xz (default: the embedded census data a9a)")  # fmt: skip
+    add("--test", metavar="TEST", help="rows on which to measure the accuracy")
+    add("--optimizer", choices=OPTIMIZERS, default="lbfgs", help="default: %(default)s")
+    add("--loss", choices=SMOOTH, default="logistic", help="default: %(default)s")
+    add("--multiclass", choices=("ovr", "softmax"),
+        help="for more than two classes: one against the rest, or all (default: ovr)")  # fmt: skip
+    add("--l1", type=harness.real_number(0), default=0.0, metavar="X", help="weight of |w|_1 (default: %(default)g)")
+    add("--l2", type=harness.real_number(0), default=1e-4, metavar="X",
+        help="weight of |w|^2 / 2 (default: %(default)s)")  # fmt: skip
+    add("--no-intercept", dest="intercept", action="store_false", help="fit a plane through the origin")
+    add("--sharded", action="store_true", help="each rank holds a part of the weights (default: all of them)")
     add("--allreduce", choices=("auto", *ALGORITHMS), default="auto",
-        help="how gradients are added up without --sharded; star: by the lowest rank (%(default)s)")  # fmt: skip
+        help="how gradients are summed without --sharded; star: by the lowest rank (default: %(default)s)")  # fmt: skip
     add("--tolerance", dest="gradient_tolerance", type=harness.real_number(0), metavar="X",
-        help="lbfgs, owlqn: end when the norm of the gradient is so much of that of zeros (1e-6)")  # fmt: skip
+        help="lbfgs, owlqn: stop at this gradient norm, relative to that of zero weights (default: 1e-6)")  # fmt: skip
     add("--warm-start", type=harness.whole_number(0), default=0, metavar="K",
-        help="lbfgs, owlqn: begin with K epochs of averaged sgd (%(default)s)")  # fmt: skip
+        help="lbfgs, owlqn: start with K epochs of averaged sgd (default: %(default)s)")  # fmt: skip
     add("--epochs", type=harness.whole_number(0), metavar="N",
-        help=f"lbfgs, owlqn: iterations at most ({ITERATIONS}); others: passes over the rows ({PASSES})")  # fmt: skip
+        help=f"maximum iterations (default: {ITERATIONS}); others: passes over the rows ({PASSES})")  # fmt: skip
     add("--step", type=harness.positive_number, metavar="X",
-        help=f"of sgd: the first (chosen on a sample); {steps}, of adam times sqrt(ranks)")  # fmt: skip
+        help=f"step size; sgd: the first (default: chosen on a sample); {steps}, adam's times sqrt(ranks)")  # fmt: skip
     add("--exchange-every", type=harness.whole_number(1), metavar="N",
-        help=f"rows of a rank for one step of adam or ftrl ({STEP_EVERY}), between two means of sgd "
+        help=f"rows of a rank per step of adam or ftrl (default: {STEP_EVERY}), or between two means of sgd "
         f"({AVERAGED_EVERY:,})")  # fmt: skip
     harness.add_common_options(parser, epochs=None)
 

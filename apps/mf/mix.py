@@ -21,7 +21,7 @@ _AVERAGE: Final[dict[str, Any]] = {"exchange_every": None, "graph": "all", "degr
 def add_options(parser: Parser) -> None:
     """Add --mix and the options of --mix average."""
     parser.add_argument("--mix", choices=("rotate", "average"), default="rotate",
-        help="how items are shared: each has one holder, who passes it on; or means (%(default)s)")  # fmt: skip
+        help="how items are shared: passed from rank to rank, or averaged (default: %(default)s)")  # fmt: skip
     group = parser.add_argument_group("for --mix average")
     harness.add_exchange_every(group, USUAL, "ratings")
     harness.add_graph(group, _AVERAGE["graph"], _AVERAGE["sync"])

@@ -25,7 +25,7 @@ FILM_RANK: Final = 16
 FILM_TRAINED: Final = 900_000
 FILM_TESTED: Final = 100_000
 _FILM_NOISE: Final = 0.8
-"""The standard deviation of the noise, before ratings are rounded to whole numbers from 1 to 5."""
+"""The standard deviation of the noise, before ratings are rounded to integers from 1 to 5."""
 _BIAS_SPREAD: Final = 0.4
 """The standard deviation of the biases of users, and of those of items."""
 _FACTOR_SPREAD: Final = 0.5
@@ -51,7 +51,7 @@ def planted(seed: int) -> Pair:
 
 
 def film(seed: int) -> Pair:
-    """Training ratings and test ratings like those of a film site: whole numbers from 1 to 5. Local.
+    """Training ratings and test ratings like those of a film site: integers from 1 to 5. Local.
 
     A few items have many ratings, and so have a few users. Each pair of a user and an item is rated at most once. The
     seed alone determines all.

@@ -158,17 +158,18 @@ class Program(harness.Program):
     def add_options(self, parser: Parser) -> None:
         add = parser.add_argument
         add("train", nargs="?", metavar="RATINGS",
-            help="lines of user item rating, also .gz .bz2 .xz (a problem made of the seed, with a test)")  # fmt: skip
-        add("--test", metavar="TEST", help="ratings to measure the error on")
-        add("--problem", choices=reading.PROBLEMS, help="without RATINGS: small (so), or as large as a film site's")
-        add("--rank", type=harness.whole_number(1), metavar="K", help=f"factors of a user and of an item ({RANK})")
+            help="lines of user item rating, also .gz .bz2 .xz (default: a generated problem)")  # fmt: skip
+        add("--test", metavar="TEST", help="ratings on which to measure the error")
+        add("--problem", choices=reading.PROBLEMS, help="without RATINGS: small (default), or like a film site's")
+        add("--rank", type=harness.whole_number(1), metavar="K", help=f"factors per user and item (default: {RANK})")
         add("--l2", type=harness.real_number(0), default=0.05, metavar="X",
-            help="weight of the factors' squares (%(default)s)")  # fmt: skip
-        add("--step", type=harness.real_number(0), default=0.04, metavar="X", help="the first step size (%(default)s)")
-        add("--biases", action="store_true", default=None, help="of users and items, beside the factors (so)")
-        add("--no-biases", dest="biases", action="store_false", help="factors and the mean alone")
+            help="weight of the squared factors (default: %(default)s)")  # fmt: skip
+        add("--step", type=harness.real_number(0), default=0.04, metavar="X",
+            help="initial step size (default: %(default)s)")  # fmt: skip
+        add("--biases", action="store_true", default=None, help="fit biases of users and items, too (default)")
+        add("--no-biases", dest="biases", action="store_false", help="fit only factors and the mean")
         add("--model", metavar="FILE",
-            help="go on from a model that --save wrote; without RATINGS: measure it on TEST")  # fmt: skip
+            help="start from a model written by --save; without RATINGS: measure it on TEST")  # fmt: skip
         mix.add_options(parser)
         harness.add_common_options(parser, epochs=20)
 

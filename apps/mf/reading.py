@@ -26,7 +26,7 @@ def start(options: Namespace) -> Model | None:
     if options.rank and options.rank > factors.MAX_RANK:
         raise ValueError(f"--rank must be at most {factors.MAX_RANK}, got {options.rank}")
     if options.problem and (options.train or options.model):
-        raise ValueError("--problem is a problem made of the seed: it goes without RATINGS and without --model")
+        raise ValueError("--problem is a problem generated from the seed: use it without RATINGS and without --model")
     if options.model is None:
         return None
     found = modelfile.load(options.model)

@@ -23,28 +23,30 @@ def add_options(parser: Parser) -> None:
     add = parser.add_argument
     steps = ", ".join(f"{name}: {kind.step:g}" for name, kind in OPTIMIZERS.items())
     add("train", nargs="?", metavar="DATA",
-        help="a folder with idx files named as those of MNIST, plain or .gz; or svmlight text of two classes, also .gz "
-        ".bz2 .xz (the digits of scikit-learn)")  # fmt: skip
-    add("--test", metavar="TEST", help="rows to measure on, where DATA is svmlight text")
-    add("--problem", choices=PROBLEMS, help="rows made of the seed in place of DATA: clicks on advertisements")
-    add("--hidden", type=layer_sizes, metavar="N[,N...]", help=f"neurons of the hidden layers ({_both('hidden')})")
-    add("--batch", type=harness.whole_number(1), metavar="N", help=f"examples of one step ({_both('batch')})")
-    add("--optimizer", choices=sorted(OPTIMIZERS), help=f"({_both('optimizer')}, which alone is for rows)")
+        help="a folder of idx files with the names of MNIST's, plain or .gz; or svmlight text of two classes, also .gz "
+        ".bz2 .xz (default: scikit-learn's digits)")  # fmt: skip
+    add("--test", metavar="TEST", help="rows on which to measure, if DATA is svmlight text")
+    add("--problem", choices=PROBLEMS, help="rows generated from the seed instead of DATA: clicks on advertisements")
+    add("--hidden", type=layer_sizes, metavar="N[,N...]",
+        help=f"neurons of the hidden layers (default: {_both('hidden')})")  # fmt: skip
+    add("--batch", type=harness.whole_number(1), metavar="N", help=f"examples per step (default: {_both('batch')})")
+    add("--optimizer", choices=sorted(OPTIMIZERS), help=f"default: {_both('optimizer')}, the only one for rows")
     add("--step", type=harness.real_number(0), metavar="X",
-        help=f"the first step size, or with --warm-up the largest; it falls to 0 in a line ({steps})")  # fmt: skip
+        help=f"initial step size, with --warm-up the largest; it decays linearly to 0 (default: {steps})")  # fmt: skip
     add("--warm-up", type=share_below_1, default=0.0, metavar="X",
-        help="the share of the training in which the step size rises to --step, in a line (%(default)g)")  # fmt: skip
+        help="fraction of training in which the step size rises linearly to --step (default: %(default)g)")  # fmt: skip
     add("--l2", type=harness.real_number(0), default=0.0, metavar="X",
-        help="weight of |w|^2 / 2, without biases; rows: of weights that a batch touches (%(default)g)")  # fmt: skip
-    add("--model", metavar="FILE", help="start from a model that --save wrote")
-    add("--epochs", type=harness.whole_number(0), metavar="N", help=f"passes over the examples ({_both('epochs')})")
+        help="weight of |w|^2 / 2, without biases; rows: of weights in the batch (default: %(default)g)")  # fmt: skip
+    add("--model", metavar="FILE", help="start from a model written by --save")
+    add("--epochs", type=harness.whole_number(0), metavar="N",
+        help=f"passes over the examples (default: {_both('epochs')})")  # fmt: skip
     harness.add_common_options(parser, epochs=None, exchange_every=USUAL, graph="auto", sync="asp", unit="batches")
 
 
 def settle(options: Namespace, is_rows: bool) -> None:
     """Give the options their defaults. Local. ValueError: an option does not go with the data."""
     if options.problem and options.train:
-        raise ValueError("--problem is made of the seed: it goes without DATA")
+        raise ValueError("--problem is generated from the seed: use it without DATA")
     if options.test and (options.problem or not is_rows):
         raise ValueError("--test is for svmlight text: other data has its own test examples")
     for name, default in (_ROWS if is_rows else _PICTURES).items():
@@ -62,16 +64,16 @@ def _both(name: str) -> str:
 
 
 def share_below_1(text: str) -> float:
-    """A type for argparse: a number from 0 up and below 1."""
+    """A type for argparse: a number of at least 0 and below 1."""
     number = float(text)
     if not 0 <= number < 1:
-        raise argparse.ArgumentTypeError(f"must be a number from 0 up and below 1, got {text}")
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0 and below 1, got {text}")
     return number
 
 
 def layer_sizes(text: str) -> list[int]:
-    """A type for argparse: whole numbers such as "128" or "256,64"."""
+    """A type for argparse: integers such as "128" or "256,64"."""
     sizes = [int(size) if size.isdecimal() else 0 for size in text.split(",")]
     if min(sizes) < 1:
-        raise argparse.ArgumentTypeError(f"must be whole numbers from 1 up, with commas between them, got {text}")
+        raise argparse.ArgumentTypeError(f"must be integers of at least 1, with commas between them, got {text}")
     return sizes

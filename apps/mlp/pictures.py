@@ -29,7 +29,7 @@ class Pictures:
     pixels: NDArray[np.uint8]
     """(pictures, pixels), C-contiguous."""
     labels: NDArray[np.intp]
-    """(pictures,), from 0 up."""
+    """(pictures,), at least 0."""
     white: int
     """The largest possible value of a pixel."""
 

@@ -31,22 +31,22 @@ def add_options(parser: Parser) -> None:
     """Add --optimizer and the options that not all optimizers have, or not with the same default."""
     add = parser.add_argument
     add("--optimizer", choices=("sgd", "dual"), default="sgd",
-        help="stochastic gradient descent, or dual coordinate ascent to a duality gap (%(default)s)")  # fmt: skip
+        help="stochastic gradient descent, or dual coordinate ascent to a gap (default: %(default)s)")  # fmt: skip
     add("--epochs", type=harness.whole_number(0), metavar="N",
-        help=f"passes over the rows ({_SGD['epochs']}; dual: at most {_DUAL['epochs']})")  # fmt: skip
+        help=f"passes over the rows (default: {_SGD['epochs']}; dual: at most {_DUAL['epochs']})")  # fmt: skip
     harness.add_exchange_every(parser, USUAL, "examples", more="; dual: an epoch")
     dual = parser.add_argument_group("for --optimizer dual").add_argument
     dual("--gap", type=harness.real_number(0), metavar="X",
-         help=f"stop when the duality gap is this part of the objective ({_DUAL['gap']}; 0: never)")  # fmt: skip
+         help=f"stop at this duality gap, relative to the objective (default: {_DUAL['gap']}; 0: never)")  # fmt: skip
     group = parser.add_argument_group("for --optimizer sgd")
     sgd = group.add_argument
     sgd("--average", choices=AVERAGES, help=f"what ranks exchange; reweighted: models, "
-        f"and an example counts as many times as there are ranks ({_SGD['average']})")  # fmt: skip
+        f"with each example counted as many times as there are ranks (default: {_SGD['average']})")  # fmt: skip
     sgd("--vector", choices=("dense", "sparse"),
-        help=f"send all weights, or those of features that were in the rows ({_SGD['vector']})")  # fmt: skip
-    sgd("--step", type=harness.positive_number, metavar="X", help="the first step size (chosen on a sample)")
+        help=f"send all weights, or only those of features seen in the rows (default: {_SGD['vector']})")  # fmt: skip
+    sgd("--step", type=harness.positive_number, metavar="X", help="initial step size (default: chosen on a sample)")
     sgd("--tolerance", type=harness.real_number(0), metavar="X",
-        help="stop when an epoch improves the objective by less than this part of it (0: never)")  # fmt: skip
+        help="stop when an epoch improves the objective by less than this fraction (default: 0, never)")  # fmt: skip
     harness.add_graph(group, _SGD["graph"], _SGD["sync"])
 
 

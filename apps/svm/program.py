@@ -32,11 +32,13 @@ class Program(harness.Program):
 
     def add_options(self, parser: Parser) -> None:
         add = parser.add_argument
-        add("train", nargs="?", metavar="TRAIN", help="svmlight text, also .gz .bz2 .xz (the embedded census data a9a)")
-        add("--test", metavar="TEST", help="rows to measure the accuracy on")
-        add("--loss", choices=sorted(linear.LOSSES), default="hinge", help="(%(default)s)")
-        add("--l2", type=harness.real_number(0), default=1e-4, metavar="X", help="weight of |w|^2 / 2 (%(default)s)")
-        add("--no-intercept", dest="intercept", action="store_false", help="a plane through the origin")
+        add("train", nargs="?", metavar="TRAIN",
+            help="svmlight text, also .gz .bz2 .xz (default: the embedded census data a9a)")  # fmt: skip
+        add("--test", metavar="TEST", help="rows on which to measure the accuracy")
+        add("--loss", choices=sorted(linear.LOSSES), default="hinge", help="default: %(default)s")
+        add("--l2", type=harness.real_number(0), default=1e-4, metavar="X",
+            help="weight of |w|^2 / 2 (default: %(default)s)")  # fmt: skip
+        add("--no-intercept", dest="intercept", action="store_false", help="fit a plane through the origin")
         optimizers.add_options(parser)
         harness.add_common_options(parser, epochs=None)
 

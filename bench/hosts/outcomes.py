@@ -32,7 +32,7 @@ then, on all hosts that are there.
 
 {table}
 
-Where a link goes down, neither the host nor its network answers: `malt run` ends the job after 6 s of that. What it has
+If a link goes down, neither the host nor its network answers: `malt run` ends the job after 6 s of that. What it has
 started there waits 30 s for the launcher, and then ends by itself."""
 SURVIVAL = """## Failures that ranks outlive
 
@@ -43,10 +43,10 @@ again, and until `malt run` has ended, which they do after some seconds of train
 
 {notes}"""
 SURVIVAL_NOTES = """\
-- A link that is cut is noticed by 10 s of silence. The ranks of the smaller part end then.
-- A rank that was killed is started again after 5 s. All ranks go on with it then, in lockstep, to the end.
-- Where `malt run` is on the smaller side, it says where the others go on, what they print to, and how they are ended.
-  What they have printed stays there.
+- A cut link is noticed after 10 s of silence. The ranks of the smaller part then end.
+- A killed rank is restarted after 5 s. All ranks then continue with it, in lockstep, to the end.
+- Where `malt run` is on the smaller side, it says where the others continue and print, and how to end them.
+  Their output stays there.
 - Three hosts of a rank each that all lose each other have no majority: all ranks end. What was started elsewhere for
   `malt run` waits for 30 s until it is heard again."""
 PROGRAMS = """## Programs

@@ -77,7 +77,8 @@ def lanes(name: str, steps: int, calls: Sequence[Sequence[tuple[float, float, fl
 
 _WIDTH, _LEFT, _RIGHT, _ROW, _HEAD = 760, 70, 12, 18, 26
 _STYLE = """
-  text { font: 13px sans-serif; fill: #24292f } .compute { fill: #7c4dff } .exchange { fill: #00a884 }
+  text { font: 13px sans-serif; fill: #24292f } .title { font-weight: bold }
+  .compute { fill: #2f81c7 } .exchange { fill: #00a884 }
   .wait { fill: #d0d7de } .axis { stroke: #8c959f }
   @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .wait { fill: #484f58 } }
 """
@@ -85,7 +86,8 @@ _STYLE = """
 
 def picture(runs: Sequence[Lanes], until: float) -> str:
     """An SVG of all runs on one axis, which ends `until` seconds after the start. Pure."""
-    scale, top, marks = (_WIDTH - _LEFT - _RIGHT) / until, 0, []
+    scale, top = (_WIDTH - _LEFT - _RIGHT) / until, _HEAD
+    marks = ['<text class="title" x="4" y="17">What each rank does over time</text>']
     for run in runs:
         ended = f"{run.steps} steps, {1e3 * run.until:,.0f} ms"
         marks.append(_text(_LEFT, top + 17, f"{run.name}: {ended}", "start"))

@@ -108,7 +108,7 @@ def news() -> Svm:
 
 
 def small() -> Svm:
-    """Rows made of a seed, as popular as words of text."""
+    """Rows generated from a seed, as popular as words of text."""
     rows = made.task(made.rows(8_000, 2_000, made.TEXT), 2_000, SMALL_ABOVE)
-    what = f"{len(rows.data.labels):,} rows of {rows.n_features:,} features, made of a seed"
+    what = f"{len(rows.data.labels):,} rows of {rows.n_features:,} features, generated from a seed"
     return Svm(what, rows.data, rows.n_features, rows.problem, rows.target, 100)

@@ -17,7 +17,7 @@ STEP_S, SLOW_STEP_S = 0.002, 0.004
 
 
 def main(sync: str, graph: str) -> None:
-    """Train logistic regression on rows made of a seed. Collective."""
+    """Train logistic regression on rows generated from a seed. Collective."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((ROWS, FEATURES))
     y = np.sign(X @ rng.standard_normal(FEATURES) + 3 * rng.standard_normal(ROWS))

@@ -83,7 +83,7 @@ def _line(cells: object) -> str:
 
 
 def main() -> None:
-    """Train logistic regression on rows made of a seed; one rank is slow, and one is killed. Collective."""
+    """Train logistic regression on rows generated from a seed; one rank is slow, and one is killed. Collective."""
     rng = np.random.default_rng(malt.rank())
     w, X = np.zeros(1000), rng.standard_normal((4000, 1000))
     y = np.sign(X[:, 0] + rng.standard_normal(4000))

@@ -1,4 +1,4 @@
-"""The workloads of the MALT paper as shapes: real rows, or rows made of a seed, and how programs train on them."""
+"""The workloads of the MALT paper as shapes: real rows, or rows generated from a seed, and the training of each."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ QUICK = Scale(2000, 2000, 500, 10**5, 6800, 100, False, (6000, 4))
 
 
 def made(scale: Scale, folder: Path, say: Callable[[str], None]) -> Iterator[Workload]:
-    """All workloads. What is made of a seed is written to `folder`. `say` shows how far it is."""
+    """All workloads. What is generated from a seed is written to `folder`. `say` shows how far it is."""
     for make in (_news, _images, _strings, _web_pages, _films, _clicks):
         say(f"rows of {make.__name__[1:].replace('_', ' ')}")
         yield make(scale, folder)
@@ -145,7 +145,7 @@ def _clicks(scale: Scale, folder: Path) -> Workload:
 
 
 def many_news(scale: Scale, folder: Path) -> Workload:
-    """Rows like those of RCV1, made of a seed: more than there are at hand."""
+    """Rows like those of RCV1, generated from a seed: more than there are at hand."""
     rows, epochs = scale.news
     return svm("RCV1, many rows", planted.made(count=rows), folder, 1000)._replace(epochs=(10, epochs))
 

@@ -1,4 +1,4 @@
-"""Measures apps.svm against its peers, on rcv1-ccat and on 300,000 rows made of a seed."""
+"""Measures apps.svm against its peers, on rcv1-ccat and on 300,000 rows generated from a seed."""
 
 from __future__ import annotations
 

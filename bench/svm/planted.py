@@ -1,4 +1,4 @@
-"""Rows like those of text, made of a seed: sparse, of length 1, about topics of two classes.
+"""Rows like those of text, generated from a seed: sparse, of length 1, about topics of two classes.
 
     malt run -n 2 -m bench.svm.planted FOLDER [options of apps.svm]
 

@@ -88,7 +88,7 @@ def rcv1() -> Task:
 
 
 def large(folder: Path) -> Task:
-    """300,000 rows made of a seed, which are kept in `folder` for the ranks. The target is 0.1 % above the optimum."""
+    """300,000 rows generated from a seed, kept in `folder` for the ranks. The target is 0.1 % above the optimum."""
     planted.write(planted.made(), folder)
     words = ("bench.svm.planted", folder)
     return Task("300,000 rows", planted.read(folder), 1.001 * PLANTED_OPTIMUM, words, 5000, 10)

@@ -85,8 +85,8 @@ class EdgeStatistics:
 class Statistics(EdgeStatistics):
     """Totals of one vector on this rank.
 
-    Once an edge is quiet, the sender's `sent` is exactly its `superseded` and the receiver's gathered + overwritten +
-    refused + pending.
+    When no message is on its way, the sender's `sent` equals its `superseded` plus the receiver's gathered +
+    overwritten + refused + pending.
     """
 
     peers: Mapping[int, EdgeStatistics] = field(default_factory=dict)

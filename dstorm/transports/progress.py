@@ -48,7 +48,7 @@ ADVICE = {
     True: "malt: MPI runs at thread level SERIALIZED and ranks are on several hosts: malt's calls of MPI take turns "
     "with its helper thread's; your own must not overlap with them (mpi4py's default thread level lets them)",
     False: "malt: MPI runs at a thread level that allows no helper thread and ranks are on several hosts: over TCP a "
-    "scatter waits while its receiver computes (mpi4py's default thread level mends that)",
+    "scatter waits while its receiver computes (mpi4py's default thread level avoids this)",
 }
 """The line that rank 0 prints where the thread level is below MULTIPLE, by whether it is SERIALIZED."""
 _STOP_S = 5.0

@@ -136,7 +136,7 @@ def _run(
     if chosen.elastic:
         scale.check(chosen.elastic, ranks)
     if chosen.rejoin and survive is None:
-        raise LaunchError("--rejoin needs --survive, or --survive=best-effort: else a rank that fails ends the job")
+        raise LaunchError("--rejoin needs --survive, or --survive=best-effort: otherwise a failed rank ends the job")
     for name in (SURVIVE, REJOIN, ELASTIC):
         environ.pop(name, None)
     most = chosen.elastic[1] if chosen.elastic else ranks
@@ -186,7 +186,7 @@ def _faults(values: Sequence[str], ranks: int, survive: str | None) -> faults.Fa
         raise LaunchError(f"--inject: {error}") from None
     if found.every_s and survive is None:
         kind, _ = found.every_s[0]
-        raise LaunchError(f"--inject {kind} needs --survive, or --survive=best-effort: else it ends the job")
+        raise LaunchError(f"--inject {kind} needs --survive, or --survive=best-effort: otherwise it ends the job")
     return found
 
 
@@ -195,7 +195,7 @@ def _can_draw() -> bool:
     if not any(map(is_screen, (1, 2))):
         return False
     if find_spec("rich") is None:
-        say("malt run: --view needs rich, and draws nothing: pip install 'malt[view]'\n")
+        say("malt run: --view needs rich, and draws nothing: pip install '.[view]' in the checkout\n")
         return False
     return True
 

@@ -90,7 +90,7 @@ def draw(built: Graph, path: Path, hosts: Sequence[str] = ()) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise LaunchError("--plot needs matplotlib: pip install 'malt[plot]'") from None
+        raise LaunchError("--plot needs matplotlib: pip install '.[plot]' in the checkout") from None
     if len(built.edges) > _EDGES:
         raise LaunchError(
             f"--plot: {len(built.edges):,} edges are too many to be seen, {_EDGES:,} at most: take fewer ranks"

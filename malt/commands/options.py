@@ -35,26 +35,27 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> Parser:
     """The parser of the command line of malt."""
-    malt = Parser(prog="malt", description="Data-parallel training, peer to peer and one-sided.", allow_abbrev=False)
+    malt = Parser(prog="malt", description="Data-parallel training for existing programs.", allow_abbrev=False)
     malt.add_argument("--version", action="version", version=f"malt {__version__}")
     commands = malt.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_run(commands.add_parser("run", help="run a program on several ranks", allow_abbrev=False))
     _add_doctor(commands.add_parser("doctor", help="report what works on this machine", allow_abbrev=False))
-    _add_graph(commands.add_parser("graph", help="what a communication graph costs; a drawing", allow_abbrev=False))
-    _add_report(commands.add_parser("report", help="a page about a run that was traced", allow_abbrev=False))
-    _add_plan(commands.add_parser("plan", help="what a program would take on a cluster", allow_abbrev=False))
-    status = commands.add_parser("status", help="show how far a running job is", allow_abbrev=False)
-    _add_watching(status, "Show a line a rank of a running job: how far it is, what it exchanges, for whom it waits.")
+    _add_graph(commands.add_parser("graph",
+        help="show the cost of a communication graph, or draw it", allow_abbrev=False))  # fmt: skip
+    _add_report(commands.add_parser("report", help="make a page from a traced run", allow_abbrev=False))
+    _add_plan(commands.add_parser("plan", help="predict the time of a program on a cluster", allow_abbrev=False))
+    status = commands.add_parser("status", help="show the progress of a running job", allow_abbrev=False)
+    _add_watching(status, "Show one line per rank of a running job: progress, exchanges, and whom it waits for.")
     stacks = commands.add_parser("stacks", help="print the Python stacks of a running job", allow_abbrev=False)
-    _add_watching(stacks, "Print the Python stacks of all threads of all ranks of a job, also where they hang.")
+    _add_watching(stacks, "Print the Python stacks of all threads of all ranks of a job, even if they hang.")
     scale = commands.add_parser("scale", help="change the number of ranks of a running job", allow_abbrev=False)
     scale.usage = "malt scale [JOB] N"
     scale.description = "Let a job of malt run --elastic have N ranks: it starts more, or some leave."
     scale.add_argument("job", type=_number_of("the process of malt run", 1), nargs="?", metavar="JOB",
-                       help="the number of the process of malt run; not needed where one job runs")  # fmt: skip
+                       help="the number of the process of malt run; not needed if only one job runs")  # fmt: skip
     scale.add_argument("n", type=_number_of("ranks", 1), metavar="N", help="how many ranks it is to have")
-    completion = commands.add_parser("completion", help="print what completes command lines", allow_abbrev=False)
-    completion.description = 'Print a script for a shell: eval "$(malt completion bash)", in ~/.bashrc say.'
+    completion = commands.add_parser("completion", help="print a script for shell completion", allow_abbrev=False)
+    completion.description = 'Print a completion script. In ~/.bashrc, for example: eval "$(malt completion bash)".'
     completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=" or ".join(SHELLS))
     return malt
 
@@ -72,8 +73,8 @@ def split(words: list[str], parser: Parser) -> tuple[list[str], list[str]]:
 
 
 _EXAMPLES = """examples:
-  malt run train.py --epochs 3               a rank for each core
-  malt run -n 4 --survive -m apps.svm        where a rank dies the others go on
+  malt run train.py --epochs 3               one rank per core
+  malt run -n 4 --survive -m apps.svm        if a rank fails the others continue
   malt run -n 16 --hosts a:8,b:8 train.py    on two hosts
 """
 
@@ -84,52 +85,52 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.formatter_class, run.epilog = argparse.RawDescriptionHelpFormatter, _EXAMPLES
     number = run.add_mutually_exclusive_group()
     number.add_argument("-n", "-np", "--np", dest="n", type=_number_of("ranks", 1), metavar="N",
-                        help="how many ranks (the slots of the hosts or batch system, else the cores)")  # fmt: skip
+                        help="number of ranks (default: slots of the hosts or batch system, else cores)")  # fmt: skip
     number.add_argument("--nproc-per-node", "--nproc_per_node", type=_number_of("ranks", 1), metavar="N",
-                        help="the same, on one host")  # fmt: skip
+                        help="the same as -n, on one host")  # fmt: skip
     number.add_argument("--compare", type=_compared, metavar="N,N...",
-                        help="instead of -n: run on each of these numbers of ranks, and compare")  # fmt: skip
+                        help="run on each of these numbers of ranks, and compare the times")  # fmt: skip
     run.add_argument("--rounds", type=_number_of("rounds", 1), metavar="K",
-                     help=f"with --compare: run each number of ranks so often ({ROUNDS})")  # fmt: skip
+                     help=f"with --compare: runs of each number of ranks (default: {ROUNDS})")  # fmt: skip
     run.add_argument("--restarts", type=_number_of("restarts", 0), default=0, metavar="K",
-                     help="run a failed job again, up to K times, with MALT_RESTART set (0)")  # fmt: skip
+                     help="run a failed job again, up to K times, with MALT_RESTART set (default: 0)")  # fmt: skip
     run.add_argument("--grace", type=_seconds, default=job.GRACE_S, metavar="SECONDS",
-                     help="how long ranks may take to leave after Ctrl-C or SIGTERM (10)")  # fmt: skip
-    run.add_argument("--mpi", choices=("auto", *NAMES), default="auto", help="refuse to run with another MPI (auto)")
-    run.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS", help="machines to start ranks on")
-    run.add_argument("--hostfile", metavar="FILE", help="a file of them: host:2 or host slots=2 a line")
+                     help="how long ranks may take to exit after Ctrl-C or SIGTERM (default: 10)")  # fmt: skip
+    run.add_argument("--mpi", choices=("auto", *NAMES), default="auto", help="refuse to run with another MPI")
+    run.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS", help="hosts on which to start ranks")
+    run.add_argument("--hostfile", metavar="FILE", help="a file with one line per host: host:2 or host slots=2")
     run.add_argument("--bootstrap", action="store_true",
-                     help="first copy this environment and the program to hosts that have python3 alone")  # fmt: skip
+                     help="first copy this environment and the program to hosts that only have python3")  # fmt: skip
     run.add_argument("--need", action="append", default=[], metavar="FILE",
-                     help="refuse to start where a host lacks this file; may come again")  # fmt: skip
+                     help="refuse to start if a host lacks this file; may be repeated")  # fmt: skip
     run.add_argument("--survive", nargs="?", const="1", choices=("1", BEST_EFFORT), metavar="best-effort",
-        help="where a rank dies the others go on; best-effort: on several hosts, too")  # fmt: skip
+        help="if a rank fails the others continue; best-effort: also on several hosts")  # fmt: skip
     run.add_argument("--rejoin", action="store_true",
-                     help="with --survive: start a rank that died again, at most every 5 s")  # fmt: skip
+                     help="with --survive: restart a failed rank, at most every 5 s")  # fmt: skip
     run.add_argument("--elastic", type=_bounds, metavar="MIN:MAX",
                      help="let malt scale change the number of ranks; implies --survive --rejoin")
     run.add_argument("--inject", action="append", default=[], metavar="FAULTS",
-                     help="with commas: kill:30s kills a rank of this host, any, every 30 s on average; stop:30s stops "
-                     "one for up to 4 s; slow:2x4 makes rank 2 4 times slower; seed:7 repeats a run")  # fmt: skip
-    run.add_argument("--label", action="store_true", help="begin each line of output with the rank that prints it: [2]")
-    run.add_argument("--filter", metavar="RANKS", help="show the output of these ranks alone: 0,2-3")
+                     help="with commas: kill:30s kills a random rank of this host every 30 s on average; stop:30s "
+                     "stops one for up to 4 s; slow:2x4 slows rank 2 down 4 times; seed:7 repeats a run")  # fmt: skip
+    run.add_argument("--label", action="store_true", help="start each line of output with its rank: [2]")
+    run.add_argument("--filter", metavar="RANKS", help="only show the output of these ranks: 0,2-3")
     run.add_argument("--view", action=argparse.BooleanOptionalAction, default=False,
-                     help="draw a line a rank below the output: how far it is, for whom it waits")  # fmt: skip
-    run.add_argument("--output", metavar="DIR", help="keep the output of each rank in a file, too: DIR/rank-0.txt")
+                     help="draw one line per rank below the output: its progress, and whom it waits for")  # fmt: skip
+    run.add_argument("--output", metavar="DIR", help="also save the output of each rank to a file: DIR/rank-0.txt")
     run.add_argument("--metrics", metavar="FILE.jsonl|DIR",
-                     help="write each malt.report as a line of JSON, or for TensorBoard: DIR/rank-0")  # fmt: skip
+                     help="write each malt.report as a line of JSON, or as event files for TensorBoard")  # fmt: skip
     run.add_argument("--trace", metavar="DIR",
-                     help="write down each exchange of each rank, for malt report and Perfetto")  # fmt: skip
-    run.add_argument("--dry-run", action="store_true", help="print the line that would be run, and end")
-    run.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as for python -m")
-    run.add_argument("-c", metavar="CODE", help="run this text, as python -c does; what follows are its arguments")
+                     help="record each exchange of each rank, for malt report and Perfetto")  # fmt: skip
+    run.add_argument("--dry-run", action="store_true", help="print the command that would be run, and exit")
+    run.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as with python -m")
+    run.add_argument("-c", metavar="CODE", help="run this code, as python -c does; the rest are its arguments")
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.description = "Run a small job and report what works on this machine, with a remedy for what does not."
-    parser.add_argument("-n", type=_number_of("ranks", 1), default=2, metavar="N", help="how many ranks (2)")
+    parser.add_argument("-n", type=_number_of("ranks", 1), default=2, metavar="N", help="number of ranks (default: 2)")
     parser.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2",
-                        help="examine these hosts, and the network between the first and each other")  # fmt: skip
+                        help="check these hosts, and the network between the first and each of the others")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the facts and findings as one JSON object")
 
 
@@ -139,13 +140,14 @@ def _add_graph(parser: argparse.ArgumentParser) -> None:
         "and the spectral gap: the larger, the faster ranks agree."
     )
     parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(NAMES_OF_GRAPHS)}")
-    parser.add_argument("-n", type=_number_of("ranks", 1), required=True, metavar="N", help="how many ranks")
-    parser.add_argument("--degree", type=_number_of("peers", 1), metavar="K", help="peers of a rank, at most")
-    parser.add_argument("--seed", type=_number_of("seeds", 0), default=0, metavar="S", help="of random graphs (0)")
+    parser.add_argument("-n", type=_number_of("ranks", 1), required=True, metavar="N", help="number of ranks")
+    parser.add_argument("--degree", type=_number_of("peers", 1), metavar="K", help="maximum number of peers per rank")
+    parser.add_argument("--seed", type=_number_of("seeds", 0), default=0, metavar="S",
+        help="seed of random graphs (default: 0)")  # fmt: skip
     parser.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS",
-                        help="hosts of the ranks, as for malt run: counts messages across hosts")  # fmt: skip
+                        help="hosts of the ranks, as for malt run, to count messages across hosts")  # fmt: skip
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw it into a .png, .svg or .pdf (needs matplotlib)"
+        "--plot", type=Path, metavar="FILE", help="draw the graph to a .png, .svg or .pdf file (needs matplotlib)"
     )
     parser.add_argument("--json", action="store_true", help="print the facts as one JSON object")
 
@@ -155,8 +157,8 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
         "Write a page of HTML about a run that malt run --trace DIR has traced, or about two to compare: losses, a "
         "timeline, waits, bytes by edge, lag, overwritten messages, and what to do."
     )
-    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="what --trace was given; one, or two")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE.html", help="the page (DIR/report.html)")
+    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="one folder of --trace, or two to compare")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE.html", help="the page (default: DIR/report.html)")
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
@@ -167,33 +169,33 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         "loss."
     )
     parser.add_argument("--ranks", type=_ranks, default=RANKS, metavar="N,N...",
-                        help=f"for how many ranks ({','.join(map(str, RANKS))})")  # fmt: skip
+                        help=f"numbers of ranks (default: {','.join(map(str, RANKS))})")  # fmt: skip
     parser.add_argument("--slots", type=_number_of("ranks of a host", 1), default=1, metavar="K",
-                        help="how many ranks a host has (1); with several, also the graph hierarchical")  # fmt: skip
+                        help="ranks per host (default: 1); with several, also try the graph hierarchical")  # fmt: skip
     parser.add_argument("--latency", type=_between("a latency", "seconds", 0.0, _LONGEST_S), metavar="SECONDS",
-                        help="of a network of your own, from host to host: half a round trip")  # fmt: skip
+                        help="latency of your own network from host to host: half a round trip")  # fmt: skip
     parser.add_argument(
         "--bandwidth", type=_between("a bandwidth", "bytes a second", _SLOWEST, _FASTEST), metavar="BYTES_A_SECOND",
-        help="what a link of that network carries: 12.5e6 are 100 Mbit/s; malt doctor --hosts A,B measures both",
+        help="bandwidth of a link of that network: 12.5e6 is 100 Mbit/s; malt doctor --hosts A,B measures both",
     )  # fmt: skip
     parser.add_argument(
         "--loss",
         type=_between("a loss", "", -math.inf, math.inf),
         metavar="X",
-        help="the loss to reach (2 %% above that of one rank)",
+        help="the loss to reach (default: 2 %% above that of one rank)",
     )
     parser.add_argument("--json", action="store_true", help="print the measurements and all predictions as JSON")
-    parser.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as for python -m")
+    parser.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as with python -m")
 
 
 def _add_watching(parser: argparse.ArgumentParser, description: str) -> None:
     parser.description = description
     parser.add_argument("job", type=_number_of("the process of malt run", 1), nargs="?", metavar="JOB",
-                        help="the number of the process of malt run; not needed where one job runs")  # fmt: skip
+                        help="process number of malt run; not needed if only one job runs")  # fmt: skip
 
 
 def _number_of(things: str, least: int) -> Callable[[str], int]:
-    """A type for argparse: a whole number, `least` or more."""
+    """A type for argparse: an integer, `least` or more."""
 
     def parse(word: str) -> int:
         """The number. ArgumentTypeError."""

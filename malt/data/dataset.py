@@ -103,7 +103,7 @@ def load_svmlight(
     if n_features is None and transport.rank == ranks[0] and (trouble := _too_wide(part, transport, ranks)):
         width = part.X.shape[1]
         warnings.warn(f"{os.fsdecode(path)}:{part.largest_line}: feature {width - part.zero_based:,} makes {width:,} "
-                      f"columns, {trouble}: correct the line, or say n_features={width}",
+                      f"columns, {trouble}: correct the line, or pass n_features={width}",
                       RuntimeWarning, stacklevel=2)  # fmt: skip
     return part
 
@@ -164,7 +164,7 @@ def _request(path: Any, n_features: Any, zero_based: Any, labels: Any) -> Reques
 def _width(n_features: Any) -> int:
     is_whole = isinstance(n_features, (int, np.integer)) and not isinstance(n_features, bool)
     if not is_whole or not 1 <= n_features <= MAX_WIDTH:
-        raise ValueError(f"n_features must be a whole number from 1 to {MAX_WIDTH}, got {n_features!r}")
+        raise ValueError(f"n_features must be an integer from 1 to {MAX_WIDTH}, got {n_features!r}")
     return int(n_features)
 
 

@@ -27,7 +27,7 @@ def doubt(user_ids: Ids, item_ids: Ids, lines: Lines) -> str:
     """
     users, items, ratings = lines.users, lines.items, lines.ratings
     if _are_ratings(user_ids) and item_ids.dtype.kind == "i" and (ratings == np.floor(ratings)).all():
-        return f"users are called {_listed(user_ids)}, and all ratings are whole numbers: is the rating first? {REMEDY}"
+        return f"users are called {_listed(user_ids)}, and all ratings are integers: is the rating first? {REMEDY}"
     if user_ids.dtype.kind == item_ids.dtype.kind == "i" and len(ratings) >= _FEWEST:
         is_largest = users[0] == user_ids[-1] and items[0] == item_ids[-1] and ratings[0] > ratings[1:].max()
         if is_largest and ratings[0] == len(ratings) - 1:

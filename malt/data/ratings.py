@@ -39,7 +39,7 @@ class Ratings:
     ratings: NDArray[np.float32]
     """The value of each rating."""
     user_ids: Ids
-    """The ids of all users of the file, ascending, the same on all ranks. int64 if all are whole numbers, else the
+    """The ids of all users of the file, ascending, the same on all ranks. int64 if all are integers, else the
     bytes of their names."""
     item_ids: Ids
     """The ids of all items of the file, of the same form."""
@@ -51,14 +51,14 @@ def load_ratings(path: str | os.PathLike[str], *, transport: Transport | None = 
     Users are dealt to ranks so that all have about the same number of ratings. Users of failed ranks are dealt to the
     live ones.
 
-    A line is `user item rating`, separated by white space, tabs, commas or `::`. A file has one separator, found from
-    its first lines. A fourth word, the timestamp, is a whole number, and is ignored. Titles in the first line decide
-    where they name the columns of user, item and rating, as userId, movieId and rating do: in any order, among others,
-    which are ignored. Names of users and items may hold anything but the separator, and between commas stand in quotes,
-    as in CSV. A rating has a decimal point: a decimal comma is an error.
+    A line is `user item rating`, separated by white space, tabs, commas or `::`. A file has one separator, detected
+    from its first lines. A fourth word, the timestamp, is an integer, and is ignored. Titles in the first line, such as
+    userId, movieId and rating, determine the columns: in any order, possibly among others, which are ignored. Names of
+    users and items may contain anything except the separator, and may be quoted between commas, as in CSV. A rating has
+    a decimal point; a decimal comma is an error.
 
-    What is not clear is an error: titles that do not name the columns; comments, and a Matrix Market file; without
-    titles a rating that seems to be a timestamp, users that seem to be ratings, and a first line that counts the rest.
+    Anything ambiguous is an error: titles that do not name the columns; comments, and Matrix Market files; without
+    titles, ratings that look like timestamps, users that look like ratings, and a first line that counts the others.
 
     `path`: plain text, or .gz, .bz2 or .xz. It is parsed once, and the result is kept beside the file, or else in
     ~/.cache/malt, or else in memory. Later loads map that into memory, until the file changes or another one takes its

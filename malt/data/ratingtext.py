@@ -45,12 +45,12 @@ _SHORT_TIME: Final = 2
 """The largest number of digits of a last word that may be the decimals of a rating with a decimal comma, as `4,5`."""
 _TIME: Final = re.compile(rb"-?[0-9]+(\.0*)?")
 _LATE: Final = 10**8
-"""The smallest whole number that, as a rating, seems to be a timestamp: seconds since 1970, in 1973."""
+"""The smallest integer that, as a rating, seems to be a timestamp: seconds since 1970, in 1973."""
 _MATRIX_MARKET: Final = b"%%MatrixMarket"
 _WHOLE: Final = re.compile(rb"0|-?[1-9][0-9]{0,17}")
 
 Ids = NDArray[Any]
-"""int64 if each id is a whole number of up to 18 digits, written as by int(); else the bytes of the text."""
+"""int64 if each id is an integer of up to 18 digits, written as by int(); else the bytes of the text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,7 +271,7 @@ def _triple(words: list[bytes], form: Form) -> tuple[bytes, bytes, float]:
 def _refuse_another_order(words: list[bytes]) -> None:
     """ValueError: without titles, these are not user, item, rating and timestamp in this order."""
     if len(words) == 4 and not _TIME.fullmatch(words[3]):
-        raise ValueError(f"timestamp {shown(words[3])} is not a whole number: in another order, {REMEDY}")
+        raise ValueError(f"timestamp {shown(words[3])} is not an integer: in another order, {REMEDY}")
     if _TIME.fullmatch(words[2]) and float(words[2]) >= _LATE:
         raise ValueError(f"rating {shown(words[2])} seems to be a timestamp: if so, {REMEDY}")
 

@@ -69,23 +69,23 @@ def rows_of(count: int, rank: int, failed: Collection[int] = ()) -> NDArray[np.i
 def shard(rows: Any, *, shuffle: bool = False, seed: int = 0, by_speed: bool = False) -> Any:
     """Return this rank's part of `rows`. Local, but Collective with `by_speed`. The session is initialized.
 
-    `rows`: a number of rows, an array, a data frame, or any sequence that can be sliced. For a number the part is a
-    slice of row numbers. For the others it is the rows of that slice, a view if slicing gives one. With `shuffle`, and
-    once a rank has failed, the part of a number or a range is an array of row numbers, that of an array a copy, and
-    that of another sequence a list. With more ranks than rows some parts are empty.
+    `rows`: a number of rows, an array, a data frame, or any sequence that can be sliced. For a number the result is a
+    slice of row numbers. For the others it is the rows of that slice, a view if slicing returns one. With `shuffle`, or
+    after a rank has failed, the result is an array of row numbers for a number or a range, a copy for an array, and a
+    list for another sequence. With more ranks than rows, some ranks get none.
 
-    The parts of all live ranks cover each row once. Call it again every epoch, as ranks may fail.
+    The parts of all live ranks cover each row once. Call it again in every epoch, because ranks may fail.
 
     `shuffle`: deal the rows in a random order, for rows that are sorted, by label for example. The order depends on
     the number of rows and `seed` alone. So X and y still match if each is sharded by a call of its own.
 
     `by_speed`: deal the rows in proportion to the speed of the ranks, as an array of row numbers. The speed of a rank
-    is the number of rows that its last such call gave it, by the seconds that passed until it calls again. The first
-    call deals equally. Make one call an epoch, with the number of rows, and pick rows of all arrays by its result.
+    is the number of rows that its last such call returned, divided by the time until its next call. The first call
+    deals equally. Make one call per epoch, with the number of rows, and index all arrays with its result.
 
-    All ranks must pass the same rows, in the same order. The collective calls that follow compare the number of rows,
-    the seed, and a checksum of the rows, for the first 16 calls with rows. If they differ, all ranks raise a ValueError
-    there. The checksum is of all rows, or of some where there are many. Rows of unknown classes cannot be compared: a
+    All ranks must pass the same rows, in the same order. Later collective calls compare the number of rows, the seed,
+    and a checksum of the rows, for the first 16 calls with rows. If they differ, all ranks raise a ValueError there.
+    The checksum covers all rows, or a sample if there are many. Rows of unknown classes cannot be compared: a
     RuntimeWarning, on the lowest rank, names the class.
 
     TypeError: `rows` is neither a number nor can be sliced by rows, or `shuffle` or `seed` has a wrong type.
@@ -154,7 +154,7 @@ def _count(rows: Any) -> tuple[int, bool]:
     except (TypeError, IndexError):
         raise TypeError(what) from None
     if isinstance(rows, bool) or count < 0:
-        raise ValueError(f"malt.shard takes a number of rows from 0 up, got {rows!r}")
+        raise ValueError(f"malt.shard takes a number of rows of at least 0, got {rows!r}")
     return count, is_count
 
 

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 _ROUNDING = 1e-6
-"""Added before numbers of rows are rounded down, as sums of shares may end just below a whole number."""
+"""Added before numbers of rows are rounded down, as sums of shares may end just below an integer."""
 
 Numbers = Sequence[float] | NDArray[np.float64]
 
 
 def deal(count: int, speeds: Numbers) -> NDArray[np.float64]:
-    """Return the number of rows of each rank, whole numbers whose sum is `count`: so that all end at the same time.
+    """Return the number of rows of each rank, integers whose sum is `count`: so that all end at the same time.
 
     `speeds`: the rows that each rank trains in a second; 0 for a rank that gets none. If all are 0, all are equally
     fast.

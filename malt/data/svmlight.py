@@ -212,7 +212,7 @@ def _pair(word: bytes) -> tuple[int, float]:
     if re.fullmatch(rb"-[0-9]+", before):
         raise ValueError(f"index {shown(before)} is negative")
     if not re.fullmatch(rb"[0-9]+", before):
-        raise ValueError(f"index {shown(before)} is not a whole number")
+        raise ValueError(f"index {shown(before)} is not an integer")
     # The digits are counted first: int() raises an error of its own for a number of thousands of digits.
     if len(before.lstrip(b"0")) > MAX_INDEX_DIGITS or int(before) > MAX_INDEX:
         raise ValueError(f"index {shown(before)} is larger than {MAX_INDEX}")

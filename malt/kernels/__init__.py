@@ -3,8 +3,8 @@
 `malt.kernels.linear`: linear models. `malt.kernels.factors`: matrix factorization. `malt.kernels.trees`: boosted trees.
 `malt.kernels.networks`: networks of dense layers, which are NumPy; those of sparse rows are compiled.
 
-They are compiled by numba: pip install 'malt[apps]'. Without it those of linear models and of matrix factorization run
-interpreted, and the others are an ImportError.
+They are compiled by numba: pip install '.[apps]' in the checkout. Without numba, those of linear models and of matrix
+factorization are interpreted, and the others raise ImportError.
 """
 
 from importlib import import_module

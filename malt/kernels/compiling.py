@@ -139,4 +139,4 @@ def _note() -> str:
     if Kernels.slowest:
         how = f"kernels run interpreted, up to {Kernels.slowest:.0f} times slower"
         return f"{compiler.TROUBLE}: {how}: {compiler.REMEDY}"
-    return f"{compiler.NO_CACHE}: each rank compiles its kernels anew: {compiler.CACHE_REMEDY}"
+    return f"{compiler.NO_CACHE}: each rank compiles its kernels again: {compiler.CACHE_REMEDY}"

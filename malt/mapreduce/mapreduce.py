@@ -27,7 +27,7 @@ _caches: WeakKeyDictionary[World, Cache] = WeakKeyDictionary()
 def map_reduce(
     function: Callable[[Any, Any], Any], theta: Any, dataset: Any, reduce: Callable[[Any, Any], Any] | None = None
 ) -> Any:  # fmt: skip
-    """The sum of function(theta, chunk) over all chunks of `dataset`, the same bits on all ranks. Collective.
+    """Return the sum of function(theta, chunk) over all chunks of `dataset`, the same on all ranks. Collective.
 
         def loss(w, rows):
             error = rows[:, :-1] @ w - rows[:, -1]
@@ -35,8 +35,8 @@ def map_reduce(
 
         value, gradient = malt.map_reduce(loss, w, rows if malt.lowest() else None)
 
-    Each chunk is done by one rank. Results are reduced along a tree over chunk numbers, which does not depend on the
-    number of ranks, nor on who has failed: where function() has the same bits on all of them, so has the result.
+    Each chunk is processed by one rank. Results are reduced along a tree over chunk numbers, which depends neither on
+    the number of ranks nor on failures: if function() returns the same bits on all of them, so does map_reduce.
 
     `function`: makes no collective call. Its result: a number, an array, a string or a Counter, or lists and tuples of
     these, which are added element by element; with `reduce` also None and dicts. What may take longer than the deadline
@@ -53,7 +53,7 @@ def map_reduce(
     Where several ranks have it, they compare it in each call, as malt.shard does. Not compared: slices of an object,
     and what lies in a list of objects of unknown classes.
 
-    Chunks of ranks that fail are done by others.
+    The chunks of failed ranks are processed by others.
 
     Errors are the same on all ranks. Of function(), reduce() or slice(i): that of the lowest chunk, with its type,
     number and traceback, as by malt.together. ValueError: an argument is wrong on one rank, or differs; results cannot

@@ -33,14 +33,14 @@ def lbfgs(
     function: Function, w: Any, *, m: int = 10, tolerance: float = 1e-6, max_iterations: int = 1000,
     callback: Callback = None,
 ) -> Result:  # fmt: skip
-    """Change `w` in place until function(w) is least; return where that is. Collective if `w` is sharded, else Local.
+    """Minimize function(w) by L-BFGS, in place; return the result. Collective if `w` is sharded, else Local.
 
         result = malt.optim.lbfgs(lambda w: ((w @ w) / 2, w.copy()), w)
 
     `function(w)`: the loss, a number that is the same on all ranks, and its gradient, of the kind of `w`. `w`: a
     sharded vector, or an array of floats that is the same on all ranks. `m`: the pairs of the history; they are sharded
-    as `w` is. `tolerance`: it has converged when the norm of the gradient is so much of the first one.
-    `callback(result)`: is called after each iteration, with the result so far. It ends there if that returns True.
+    as `w` is. `tolerance`: it has converged when the norm of the gradient is this fraction of the first one.
+    `callback(result)` is called after each iteration, with the result so far; if it returns True, the iteration stops.
 
     A function of a sharded `w` that pulls from it enters a malt.barrier() first: other ranks may still be changing it.
 

@@ -19,7 +19,7 @@ NO_STEP: Final = "no step along the direction lowers the loss"
 
 
 class Result(NamedTuple):
-    """Where a minimization has come to."""
+    """The result of a minimization."""
 
     value: float
     """The loss at w."""
@@ -64,7 +64,7 @@ def checked_limits(m: Any, tolerance: Any, max_iterations: Any) -> Limits:
     """The limits, checked. ValueError, TypeError. Pure."""
     number = arguments.real("tolerance", tolerance)
     if not number >= 0:
-        raise ValueError(f"tolerance must be a number from 0 up, got {tolerance!r}")
+        raise ValueError(f"tolerance must be a number of at least 0, got {tolerance!r}")
     return Limits(
         arguments.whole("m", m, 1, "pairs"), number, arguments.whole("max_iterations", max_iterations, 0, "iterations")
     )

@@ -37,9 +37,9 @@ def owlqn(
     function: Function, w: Any, *, l1: Any, m: int = 10, tolerance: float = 1e-6, max_iterations: int = 1000,
     callback: Callback = None,
 ) -> Result:  # fmt: skip
-    """Change `w` in place until function(w) + l1 |w|_1 is least. Collective if `w` is sharded, else Local.
+    """Minimize function(w) + l1 |w|_1 by OWL-QN, changing `w` in place. Collective if `w` is sharded, else Local.
 
-    `l1`: a number from 0 up, or a vector of the kind and shape of `w`, the penalty of each element. The other
+    `l1`: a number of at least 0, or a vector of the kind and shape of `w`, the penalty of each element. The other
     arguments, what is returned and the errors: as malt.optim.lbfgs; `gradient_norm` is that of the pseudo-gradient.
     """
     limits = checked_limits(m, tolerance, max_iterations)
@@ -116,7 +116,7 @@ def _learned(pairs: deque[Pair], last: _Point, here: _Point) -> Products:
 def _number(l1: Any) -> float:
     number = arguments.real("l1", l1)
     if not 0 <= number < math.inf:
-        raise ValueError(f"l1 must be a number from 0 up, got {l1!r}")
+        raise ValueError(f"l1 must be a number of at least 0, got {l1!r}")
     return number
 
 

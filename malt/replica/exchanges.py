@@ -16,7 +16,7 @@ _SYNC: Final = "asp"
 
 
 class Exchanges:
-    """When this rank exchanges: every so many examples or batches, or as often as that is worth its cost.
+    """Decides when this rank exchanges: at a fixed interval, or as often as is worth the cost.
 
         exchanges = malt.Exchanges(vectors=[v], epoch=len(rows))
         for part, due in exchanges.parts(rows):
@@ -26,7 +26,7 @@ class Exchanges:
                     v.scatter()
                     v.gather(malt.AVG)
 
-    Local. It is for what malt.Replica does not do: a kernel that trains many rows in one call, or a loop that
+    Local. Use it where malt.Replica does not apply: for a kernel that trains many rows in one call, or a loop that
     exchanges vectors itself. `every`, `epoch`: as for malt.Replica; None is "auto". `first`: the interval at the start
     of "auto", and in malt.simulate, where work takes no time. `vectors`: what is exchanged, a list that may be filled
     later: "auto" counts their messages to other hosts. `done`: the counts of earlier runs, from which this one goes on.

@@ -37,10 +37,10 @@ def bounds(every: Any, sync: str, **changed: Any) -> tuple[int, int | None]:
         if high is not None:
             high = arguments.whole("every: the upper bound", high, low)
         if fixed and low != high:
-            raise ValueError(f'every="auto" does not go with {fixed[0]}: give the number of counts between exchanges')
+            raise ValueError(f'every="auto" cannot be combined with {fixed[0]}: give the counts between exchanges')
         return low, high
     if isinstance(every, (str, tuple, list)):
-        raise ValueError(f'every must be a whole number from 1 up, "auto" or bounds, (low, high), got {every!r}')
+        raise ValueError(f'every must be an integer of at least 1, "auto" or bounds, (low, high), got {every!r}')
     number = arguments.whole("every", every, 1)
     return number, number
 

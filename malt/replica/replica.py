@@ -29,69 +29,73 @@ from vol.update import Array
 
 
 class Replica(FinishOnExit):
-    """This rank's replica of the parameters of a model, which it exchanges with its peers every so many steps.
+    """This rank's replica of a model, which it exchanges with its peers at intervals. Collective.
 
         replica = malt.Replica(w, every=1000)
         for i in malt.shard(n_rows): ...
             replica.step()
         replica.finish()
 
-    Collective. All ranks start from the parameters of rank 0.
+    All ranks start from the parameters of rank 0. As a context manager, `with malt.Replica(w) as replica:`, it calls
+    `finish` at the end of the block, and `close` if the block raises.
 
-    `params` is one of these:
+    `params`: one of
 
     - an array, which the loop changes in place: `w += g`. `w = w + g` makes a new array that is not exchanged;
     - a dict or list of arrays. Its entries are looked up at each exchange, so that `p["w"] = p["w"] - g` works;
     - a function that returns one of these. It is called at each exchange.
 
-    New values are written into the arrays, in place. `set`: a function that is called with the new values instead, at
-    the start, after each exchange and in `finish`. They are private copies in the structure of `params`. Arrays of
-    integers in a dict or list take the values of rank 0 at the start, and are not exchanged.
+    New values are written into the arrays, in place. Integer arrays in a dict or list take the values of rank 0 at the
+    start, and are not exchanged. A line on stderr names arrays that have not changed between the first exchanges.
 
-    `every`: the examples or batches, as counted by `step`, between two exchanges. "auto", the default under "asp" and
-    "ssp:S": an exchange costs a tenth of what is trained between two, on each rank by itself; on one rank a hundredth.
-    Its cost is the time that it takes, waits included. The interval begins at 1, changes by a factor of 2 at most, and
-    follows costs. It is as long as a link to another host takes for a message, if that is longer. `every=(low, high)`
-    gives bounds; high may be None. `epoch`: the counts of this rank in an epoch, where they are known: there are at
-    least 8 exchanges in one. Without it no more than a second of training lies between two. `statistics().every` has
-    the interval in use. Under "bsp" and "notify-ack", and with `outer`, `wire`, `top` or `fragments`, the default is 1.
-    Under "bsp" ranks exchange together: with "auto" or bounds they agree on one number after 8 exchanges, or in `agree`
-    before that. It is that of the rank whose exchanges cost most, and is printed, so that `every=` repeats the run.
-    With `outer`, `wire`, `top` and `fragments` it is a ValueError. In malt.simulate, where work takes no time, it is
-    the lower bound, 1 for "auto".
+    `set`: a function that is called with the new values instead, at the start, after each exchange and in `finish`.
+    They are private copies in the structure of `params`.
 
-    `average`: "model": w <- mean of own and received. Along "hierarchical" under "asp" and "ssp:S", which "auto" is on
-    several hosts, each weighs the square root of the examples that are new in it here, as a model of another host may
-    have been under way for long. Along other graphs it is the plain mean. "delta": the change d since the last exchange
-    is sent, and w <- base + (d_own + sum of d_received) / (in-degree + 1). No change is lost with a message that is
-    overwritten. `graph`, `sync`, `check_finite`: as for malt.vector. `name`: for messages, the same on all ranks. The
-    default is the number of the Replica.
+    `every`: the number of examples or batches, as counted by `step`, between two exchanges. The default under "asp" and
+    "ssp:S" is "auto": an exchange, including waits, costs a tenth of the training between two exchanges, on each rank
+    by itself; on a single rank a hundredth. The interval starts at 1, changes by at most a factor of 2, and is at least
+    the time that a link to another host takes for a message. `every=(low, high)` sets bounds; high may be None.
+    `statistics().every` is the current interval. Under "bsp" and "notify-ack", and with `outer`, `wire`, `top` or
+    `fragments`, the default is 1. Under "bsp" ranks exchange together: with "auto" or bounds they agree on one number
+    after 8 exchanges, or in `agree` before that. It is that of the rank whose exchanges cost most, and is printed, so
+    that `every=` repeats the run. "auto" and bounds are a ValueError with `outer`, `wire`, `top` and `fragments`. In
+    malt.simulate, where work takes no time, the interval is the lower bound, 1 for "auto".
 
-    `fragments`: the arrays are divided into so many fragments, which are exchanged in turn, each every `every` counts
-    (Streaming DiLoCo, arXiv 2501.18512). What is sent at a turn is merged at the next one, and the loop goes on
-    meanwhile: no rank waits for a message that is on its way. Under "asp" and "ssp:S" what has arrived is merged.
+    `epoch`: this rank's number of counts per epoch, if known: each then has at least 8 exchanges. Without it, at most a
+    second of training passes between two exchanges.
 
-    The rest goes with average="delta", but for `wire`:
+    `average`: "model": w <- mean of own and received. Along "hierarchical" under "asp" and "ssp:S", which is "auto" on
+    several hosts, each model is weighted by the square root of the examples that are new in it, as a model from
+    another host may have been on its way for long. Along other graphs it is the plain mean. "delta": the change d since
+    the last exchange is sent, and w <- base + (d_own + sum of d_received) / (in-degree + 1). No change is lost with a
+    message that is overwritten.
 
-    `outer`: a step of malt.optim, made for this Replica alone, as malt.optim.nesterov(0.7, 0.9). The mean of the
-    changes, negated, is its gradient, and its result the next base (DiLoCo, arXiv 2311.08105). The first exchanges, by
-    default five, are its warm-up: the mean is added as it is (malt.optim, `warmup`). Under "asp" and "ssp:S"
-    each rank makes the step with its own change, and the results are averaged: for the linear steps momentum and
-    nesterov the same, but for what is under way. A step that counts, as adam, is for parameters of one dtype.
-    Along a graph that is not complete, as "pairs", no rank hears of all changes, and the step brings ranks together,
-    too: they send models, and -(mean of own and received - own base) is the gradient. Of the rank's pair that is the
-    outer step of NoLoCo (arXiv 2506.10911, 3.2) with its gamma equal to beta, `rate`. As there, `decay` must be below
-    `rate`, or ranks may drift apart: malt.optim.nesterov(0.7, 0.5), graph="pairs".
+    `graph`, `sync`, `check_finite`: as for malt.vector. `name`: for messages, the same on all ranks. The default is the
+    number of the Replica.
 
-    `wire`: "int8" or "float16" sends changes rounded; "int8" has a scale for each 64 elements. `top`: the part, up to
-    1, of these blocks that an exchange sends: those that have changed most. What was rounded off or left out is sent
-    later. Until then it is in no rank's parameters, and `finish` does not add it. Both need "bsp" or "notify-ack", as
-    an overwritten message would be lost for good.
+    `fragments`: the number of parts into which the arrays are divided. They are exchanged in turn, each every `every`
+    counts (Streaming DiLoCo, arXiv 2501.18512). What is sent at one turn is merged at the next, while the loop
+    continues: no rank waits for a message that is on its way. Under "asp" and "ssp:S" whatever has arrived is merged.
 
-    With average="model", `wire` rounds models as they leave for other hosts, under "asp" and "ssp:S". Inside a host,
-    and in `finish`, models are whole. What is rounded off a model is not sent later: the next model takes its place.
+    The following need average="delta", except for `wire`:
 
-    One line on stderr names the arrays that have not changed between the first exchanges.
+    `outer`: a step of malt.optim, made for this Replica alone, such as malt.optim.nesterov(0.7, 0.9). Its gradient is
+    the negated mean of the changes, and its result the next base (DiLoCo, arXiv 2311.08105). The first exchanges, five
+    by default, are its warm-up: they add the mean unchanged (`warmup` of malt.optim). Under "asp" and "ssp:S" each rank
+    makes the step with its own change, and the results are averaged: the same for the linear steps momentum and
+    nesterov, except for messages on their way. A step with a counter, such as adam, needs parameters of one dtype.
+    Along an incomplete graph, such as "pairs", no rank receives all changes, and the step also brings ranks together:
+    they send models, and the gradient is -(mean of own and received - own base). With "pairs" this is the outer step of
+    NoLoCo (arXiv 2506.10911, 3.2) with its gamma equal to beta, `rate`. As there, `decay` must be below `rate`, or
+    ranks may drift apart: malt.optim.nesterov(0.7, 0.5), graph="pairs".
+
+    `wire`: "int8" or "float16" sends changes rounded; "int8" has a scale for each 64 elements. With average="model" it
+    rounds models on their way to other hosts, under "asp" and "ssp:S"; they are exact within a host and in `finish`,
+    and what is rounded off a model is not sent later, because the next model replaces it.
+
+    `top`: the fraction, up to 1, of these blocks of 64 that an exchange sends: those that have changed most. What
+    `wire` rounds off changes and `top` leaves out is sent later. Until then it is in no rank's parameters, and `finish`
+    does not add it. Both need "bsp" or "notify-ack" with changes, as an overwritten message would be lost for good.
 
     ValueError, the same on all ranks: an argument is wrong on one of them, or differs. MemoryError, on all ranks: the
     vectors do not fit. The parameters are left unchanged.
@@ -140,14 +144,14 @@ class Replica(FinishOnExit):
             world.meter.made(sum(vector.array.nbytes for vector in self.vectors), self._plan.bounds[0])
 
     def step(self, n: int = 1) -> bool:
-        """Count `n` examples or batches, and exchange once another `every` are counted. One-sided.
+        """Count `n` examples or batches, and exchange when another `every` have been counted. One-sided.
 
-        Return whether it exchanged. The call is also a heartbeat, as malt.heartbeat().
+        Return whether it exchanged. The call is also a heartbeat, like malt.heartbeat().
 
-        TypeError, ValueError: `n` is not a whole number from 0 up; or entries, shapes or dtypes of the parameters
-        differ from those at the start. Nothing is sent. ClosedError: the call follows finish, close or malt.finalize.
-        RuntimeError: an exchange is due, and another thread is in one, or the call is made by a function that an
-        exchange calls. `n` is counted, nothing is sent.
+        TypeError, ValueError: `n` is not a non-negative integer, or entries, shapes or dtypes of the parameters differ
+        from those at the start; nothing is sent. ClosedError: finish, close or malt.finalize was called before.
+        RuntimeError: an exchange is due, and another thread is in one, or a function that an exchange calls has called
+        step; `n` is counted, nothing is sent.
         """
         if type(n) is not int or n < 0:
             n = arguments.whole("n", n, 0)
@@ -170,15 +174,15 @@ class Replica(FinishOnExit):
         return True
 
     def finish(self) -> None:
-        """Replace the parameters by the mean of those of all ranks: the same bits on all. Collective.
+        """Replace the parameters with the mean over all ranks, the same bits on each, and end. Collective.
 
         The mean is over the live ranks that have counted a step, or over all live ranks if none has. With
-        `check_finite` it leaves out models that hold NaN or infinity. Ranks that still train are not delayed before
-        they call it. A second call does nothing.
+        `check_finite` it leaves out models with NaN or infinity. Ranks that still train are not delayed until they
+        call it. A second call does nothing.
 
-        A rank that calls it while others call `agree` is left out there, and waits on.
+        A rank that calls it while others call `agree` is left out of their mean, and continues to wait.
 
-        ClosedError: the call follows malt.finalize. DeadlinePassed: ranks are missing; the error names them.
+        ClosedError: malt.finalize was called before. DeadlinePassed: ranks are missing; the error names them.
         ValueError, the same on all ranks: one of them finishes another Replica, or entries, shapes or dtypes of its
         parameters differ from those at the start. The parameters are left unchanged, and the call may be repeated.
         """
@@ -193,18 +197,19 @@ class Replica(FinishOnExit):
         self._finished = True
 
     def agree(self) -> None:
-        """Replace the parameters by the mean of those of all ranks, as `finish` does, and go on with it. Collective.
+        """Replace the parameters with the mean over all ranks, as `finish` does, and continue from it. Collective.
 
-        All ranks have the same bits then: they may evaluate the model in shares, and save it. Messages that were sent
-        before are not merged any more, and statistics() counts them as overwritten. Changes are from here on those
-        since the mean; what `wire` and `top` have left for later is dropped. The state of `outer` stays, and so does
-        the count towards the next exchange.
+        All ranks then have the same bits, so that each can evaluate the model on a share of the rows, or save it.
+        Messages sent before are no longer merged, and statistics() counts them as overwritten. Changes are counted from
+        the mean; what `wire` and `top` have left for later is dropped. The state of `outer` is kept, and so is the
+        count towards the next exchange.
 
-        A rank that waits in `finish` is left out: its parameters are no part of the mean, and stay. Under "bsp" all
-        ranks make as many exchanges before the call, and under "ssp:S" about as many, or one waits for another in step.
+        A rank that waits in `finish` is left out: its parameters do not enter the mean, and stay unchanged. Under "bsp"
+        all ranks must have made the same number of exchanges, and under "ssp:S" about the same, or one waits for
+        another in step.
 
-        ClosedError: the call follows finish, close or malt.finalize. ValueError, the same on all ranks that agree: they
-        agree on different Replicas; under "bsp", some have made more exchanges. Other errors: as of `finish`.
+        ClosedError: finish, close or malt.finalize was called before. ValueError, the same on all ranks that agree:
+        they agree on different Replicas; under "bsp", some have made more exchanges. Other errors: as for `finish`.
         """
         if self._vector.closed:
             raise self._closed_error("agree", "this replica has left, by finish, close or malt.finalize")
@@ -225,7 +230,7 @@ class Replica(FinishOnExit):
                 return self._model.take(ends, self._count)
 
     def close(self) -> None:
-        """Close the vectors without a common model: peers no longer wait for this rank. One-sided."""
+        """End without a common model; peers no longer wait for this rank. One-sided."""
         self._groups.close()
         try:
             self._world.replicas.remove(self)
@@ -248,16 +253,16 @@ class Replica(FinishOnExit):
 
     @property
     def every(self) -> int:
-        """The counts between two exchanges, now. Local."""
+        """The current number of counts between two exchanges. Local."""
         return self._pacing.every
 
     @property
     def vectors(self) -> list[Vector]:
-        """The vectors that exchange the parameters, one for each dtype: for their statistics. Local."""
+        """The vectors that exchange the parameters, one for each dtype. Local."""
         return list(self._groups.vectors)
 
     def statistics(self) -> ReplicaStatistics:
-        """The totals of all vectors, and the interval in use. Local; any thread may call it at any time."""
+        """Return the totals of all vectors, and the current interval. Local; any thread may call it at any time."""
         return replica_statistics(self.vectors, self.every)
 
     def follow(self, leader: Replica) -> None:
@@ -268,7 +273,7 @@ class Replica(FinishOnExit):
 
     @property
     def outer_state(self) -> list[Array]:
-        """The arrays that the step `outer` keeps, flat, not copies: for a checkpoint. Local."""
+        """The arrays that the optimizer `outer` keeps, flat, not copied: for a checkpoint. Local."""
         return [array for mode in self._groups.modes for array in mode.outer_state]
 
     def deliver(self) -> None:

@@ -19,20 +19,20 @@ _Arguments = tuple[Array, list[int], NDArray[np.int32] | None]
 
 
 def blocks(init: Array, sizes: Sequence[int], owners: Any = None, name: str | None = None) -> Blocks:
-    """An array in blocks of rows, each of which one rank holds at a time. Collective.
+    """Return an array in blocks of rows, each held by one rank at a time. Collective.
 
         b = malt.blocks(rows, sizes)
         for epoch in range(10):
-            for visit in b.round():  # each block once, as it comes
+            for visit in b.round():  # each block once, as it arrives
                 train(b.array[visit.rows])  # on this rank's data, in place
         rows = b.common()  # the newest rows, the same on all ranks
 
     `init`: the rows, the same values on all ranks. It becomes this rank's copy itself: C-contiguous and writable, of
     float16, 32, 64 or an integer dtype, with a first axis of rows. `sizes`: the number of rows of each block, from the
-    first row on. With more blocks than ranks nobody waits for a block: two for each rank, say, which take about the
-    same work. `owners`: for each row the one rank that uses it, or -1 where several do. A row with an owner never
-    travels while no rank fails. In each block rows without an owner stand first. `name`: for error messages, the same
-    on all ranks.
+    first row on. With more blocks than ranks no rank waits for a block: use two for each rank, say, which take about
+    the same work. `owners`: for each row the only rank that uses it, or -1 if several do. A row with an owner is never
+    sent as long as no rank fails. In each block the rows without an owner come first. `name`: for error messages, the
+    same on all ranks.
 
     ValueError, the same on all ranks: an argument is wrong on one of them, or differs. MemoryError, on all ranks: the
     host, or its /dev/shm, cannot hold the blocks. RuntimeError: another thread is in a collective call. Nothing is

@@ -35,7 +35,7 @@ _LONGEST_NAME: Final = 255
 
 
 class Checkpoint:
-    """A file that holds the state of a training: written at intervals, and read when the training starts again.
+    """A file with the state of a training: written at intervals, and read when the training is resumed.
 
         checkpoint = malt.Checkpoint("train.ckpt", every_s=60)
         state = checkpoint.load() or {"w": np.zeros(30), "epoch": 0}
@@ -46,11 +46,11 @@ class Checkpoint:
         replica.finish()
         checkpoint.save({"w": w, "epoch": 10}, force=True)
 
-    Only the lowest live rank writes the file. All ranks go on with its state; their number may differ from before.
-    Whenever the job is killed, the file is complete: it holds the last state written, or the one before.
+    Only the lowest live rank writes the file. All ranks resume from its state; their number may have changed. Whenever
+    the job is killed, the file is complete: it contains the last state written, or the one before.
 
-    A state may hold sharded vectors, which `load` deals to the ranks that there are. Where ranks may fail, and one
-    fails with its part, the others get PeerLost, and go on from the last checkpoint:
+    A state may contain sharded vectors, which `load` deals to the present ranks. If a rank fails with its part, the
+    others get PeerLost, and can resume from the last checkpoint:
 
         while True:
             state = checkpoint.load() or {"w": malt.sharded(n), "epoch": 0}
@@ -60,11 +60,11 @@ class Checkpoint:
             except malt.PeerLost:
                 continue
 
-    pull and push raise PeerLost on their caller alone: malt.together(lambda: w.pull()) raises it on all ranks.
+    pull and push raise PeerLost only on the calling rank: malt.together(lambda: w.pull()) raises it on all ranks.
 
     `every_s`: seconds from the start, or the last save, until the next save is due. `program`: the name of the program
-    that writes the file. `match`: what the state depends on, such as options and sizes of the data, as anything that
-    JSON can express. `load` refuses a file with another `program` or `match`. Without them it takes any checkpoint.
+    that writes the file. `match`: what the state depends on, such as options and data sizes, as any value that
+    JSON can represent. `load` refuses a file with another `program` or `match`. Without them it accepts any checkpoint.
 
     Local, once initialized. TypeError, ValueError: an argument is wrong.
     """
@@ -237,7 +237,7 @@ class Checkpoint:
 def _seconds(every_s: Any) -> float:
     number = arguments.real("every_s", every_s)
     if not number >= 0:
-        raise ValueError(f"every_s must be a number of seconds from 0 up, got {every_s!r}")
+        raise ValueError(f"every_s must be a number of seconds of at least 0, got {every_s!r}")
     return number
 
 
@@ -291,4 +291,4 @@ def _check_same(path: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -
     for key in {**ours, **theirs}:
         if theirs.get(key) != ours.get(key):
             raise ValueError(f"{path}: a checkpoint with {key} {theirs.get(key)}, not {ours.get(key)} as here: "
-                             "go on as it was begun, or name another file")  # fmt: skip
+                             "continue with the same options, or name another file")  # fmt: skip

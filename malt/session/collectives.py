@@ -42,7 +42,7 @@ _DEEPEST: Final = 100
 def barrier() -> None:
     """Return once all ranks have called it. Collective.
 
-    All that was pushed to sharded vectors before, by any rank, has then been added.
+    Everything pushed to sharded vectors before, by any rank, has then been added.
 
     DeadlinePassed: ranks are missing, without a heartbeat for the session's deadline. PeerLost: a rank has departed; on
     all ranks: one has failed with its part of an open sharded vector. MismatchedCalls: ranks are in different
@@ -72,10 +72,10 @@ def allreduce(array: Number, op: str = "mean", weight: float = 1.0, algorithm: s
 def allreduce(
     array: Array | Number, op: str = "mean", weight: float = 1.0, algorithm: str = "auto"
 ) -> float | None:  # fmt: skip
-    """Replace `array`, in place, by the mean, sum, max or min of the arrays of all ranks. Collective.
+    """Replace `array`, in place, with the mean, sum, max or min of the arrays of all ranks. Collective.
 
-    Of numbers, of Python or NumPy, it returns the mean, sum, max or min, as a float: malt.allreduce(loss). They are
-    combined as arrays of float64 without dimensions. Several numbers at once are for malt.mean.
+    For a Python or NumPy number, return the mean, sum, max or min as a float: malt.allreduce(loss). Numbers are
+    combined as float64. For several numbers at once use malt.mean.
 
     The arrays have the same shape and dtype on all ranks. They may have no dimensions or no elements. They are combined
     in rank order: the result has the same bits on all ranks, and in every run with that many ranks. float16 is combined
@@ -149,13 +149,13 @@ def _reduce(own: Array, sent: Mapping[int, bytes], op: str, weights: Mapping[int
 
 
 def mean(*, weight: float = 1.0, **values: Any) -> dict[str, float]:
-    """The means of `values`, numbers, over all ranks, by name: floats, the same bits on all ranks. Collective.
+    """Return the means of `values`, numbers, over all ranks, by name: floats, the same bits on all ranks. Collective.
 
         scores = malt.mean(loss=loss, accuracy=hits / len(rows), weight=len(rows))
 
-    `weight`: the weight of this rank, as in malt.allreduce: the number of its rows, where a value is a mean over them.
-    The values of a rank of weight 0 are ignored, NaN too. A value is anything that float() takes, as a tensor of torch
-    without dimensions. The means have the order of the values.
+    `weight`: the weight of this rank, as in malt.allreduce: the number of its rows, if a value is a mean over them. The
+    values of a rank with weight 0 are ignored, even NaN. A value is anything that float() accepts, such as a PyTorch
+    tensor without dimensions. The means are in the order of the values.
 
     ValueError, on all ranks: a value or the weight is wrong on one of them; a name is given on some and not on others;
     all weights are zero. DeadlinePassed, PeerLost, MismatchedCalls, RuntimeError: as malt.barrier.
@@ -191,11 +191,11 @@ def _check_names(call: str, names: Mapping[int, Sequence[str]]) -> None:
 
 
 def reduce_rows(array: Array, op: str = "mean") -> Array:
-    """This rank's rows of the mean, sum, max or min of the arrays of all ranks: a new array. Collective.
+    """Return this rank's rows of the mean, sum, max or min of the arrays of all ranks: a new array. Collective.
 
-    Of n rows, the rank that is in place p of N live ranks gets those from p * n // N up to (p + 1) * n // N. They are
-    combined in rank order, as by malt.allreduce, for half of its bytes. malt.reduce_scatter makes a sharded vector of
-    them, which other ranks can read. malt.init().statistics() counts the bytes.
+    Of n rows, the p-th of N live ranks gets those from p * n // N up to (p + 1) * n // N. They are combined in rank
+    order, as by malt.allreduce, for half of its bytes. malt.reduce_scatter makes a sharded vector of them, which other
+    ranks can read. malt.init().statistics() counts the bytes.
 
     ValueError, TypeError, on all ranks: as malt.allreduce; the array has no dimensions. PeerLost, on all: a rank has
     failed in the call. DeadlinePassed, MismatchedCalls, RuntimeError: as malt.barrier.
@@ -222,7 +222,7 @@ def reduce_rows(array: Array, op: str = "mean") -> Array:
 
 
 def broadcast(array: Array, root: int = 0) -> None:
-    """Replace `array`, in place, by the array of rank `root`. Collective.
+    """Replace `array`, in place, with the array of rank `root`. Collective.
 
     The arrays have the same shape and dtype on all ranks, of numbers, text or dates. They may have no dimensions or no
     elements. An array that is not C-contiguous is copied.
@@ -244,7 +244,7 @@ def broadcast(array: Array, root: int = 0) -> None:
 
 
 def allgather(value: Any) -> list[Any]:
-    """The values of all ranks, by rank: a list of malt.size() entries, the same on all ranks. Collective.
+    """Return the values of all ranks, by rank: a list of malt.size() entries, the same on all ranks. Collective.
 
     `value`: on all ranks an array of numbers, text or dates, of the same dtype; shapes may differ. Or on all ranks a
     value as in JSON: None, a truth value, a number (NaN and infinities too), a string, a list, or a dict with strings
@@ -282,20 +282,20 @@ def allgather(value: Any) -> list[Any]:
 
 
 def lowest() -> bool:
-    """Whether this is the lowest live rank: the one that writes files and reports. Local, once initialized."""
+    """Return whether this is the lowest live rank: the one that writes files and prints. Local, once initialized."""
     return session.is_lowest()
 
 
 def together(function: Callable[[], Result]) -> Result:
-    """The result of function() on this rank, once it has returned on all ranks. Collective.
+    """Return the result of function() on this rank, once it has returned on all ranks. Collective.
 
-    Where function() raises on some ranks, all ranks raise the error of the lowest of them. A built-in exception keeps
+    If function() raises on some ranks, all ranks raise the error of the lowest of them. A built-in exception keeps
     its type and message, and PeerLost its rank. An OSError keeps its errno and file name, and names the host if there
     are several. An error of another type becomes a RuntimeError that names the type. On a rank where function() raised,
     its own error is that error, or its cause.
 
-    function() may take as long as the deadline of the session. A longer one calls malt.heartbeat(). A rank that comes
-    back calls it without the others, until they have admitted it: they have made these calls before.
+    function() may take as long as the deadline of the session; if it takes longer, it calls malt.heartbeat(). A rank
+    that comes back calls it without the others until they have admitted it: they have already made these calls.
 
     DeadlinePassed, PeerLost, MismatchedCalls, RuntimeError: as malt.barrier.
     """
@@ -321,7 +321,7 @@ def _root(root: Any, size: int) -> int:
 def _weight(weight: Any, op: str) -> float:
     number = arguments.real("weight", weight)
     if not 0 <= number < math.inf:
-        raise ValueError(f"weight must be a number from 0 up, got {weight!r}")
+        raise ValueError(f"weight must be a number of at least 0, got {weight!r}")
     if op != "mean" and number != 1:
         raise ValueError(f"weight is for op='mean', got weight={weight!r} with op={op!r}")
     return number

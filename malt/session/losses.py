@@ -25,10 +25,10 @@ class LostRank:
 
 
 def lost_ranks() -> list[LostRank]:
-    """The ranks that have failed, ascending, as far as this rank knows. Local, once initialized.
+    """Return the ranks that have failed, ascending, as far as this rank knows. Local, once initialized.
 
-    Of a rank that has failed more than once it is the last time. Without survive=True there are none. The call does not
-    run the callbacks of malt.on_death.
+    For a rank that has failed more than once, this is its last failure. Without survive=True there are none. The call
+    does not run the callbacks of malt.on_death.
     """
     world = session.world()
     world.transport.poll_failures(quietly=True)

@@ -56,23 +56,23 @@ def run(
 ) -> list[Any]:  # fmt: skip
     """Call function(*args) on `n` new ranks, and return the results by rank. Local.
 
-    It starts the job of `malt run -n N` and waits for its end. What the ranks print appears here as they print it, in
-    the cell of a notebook too. They read no standard input. Ctrl-C ends them, and raises KeyboardInterrupt.
+    It starts a job as `malt run -n N` does, and waits for its end. The output of the ranks appears here as they print
+    it, also in a notebook cell. They read no standard input. Ctrl-C ends them, and raises KeyboardInterrupt.
 
     `args` and results are None, truth values, numbers, strings, arrays, sparse matrices in CSR form, malt.Dataset,
     malt.Ratings; lists, tuples, and dicts with strings as keys of these. Nothing is pickled. Arrays are copies, which
     can be written to.
 
-    `function` is imported by ranks from its module. Where it is of the program itself, ranks run the program's file
-    first, but not what stands under `if __name__ == "__main__":`, where the call must stand. In a notebook or an
-    interactive session its source text is sent, with what it uses: imported modules, other functions and classes of the
-    notebook, and values such as above.
+    Ranks import `function` from its module. If it is defined in the program itself, ranks run the program's file first,
+    except for the block under `if __name__ == "__main__":`, where the call must be. In a notebook or an interactive
+    session its source code is sent, with everything it uses: imported modules, other functions and classes of the
+    notebook, and values as above.
 
-    `survive`: True or "best-effort", as `malt run --survive`. The result of a rank that has failed is None, as it is of
-    one that ends by sys.exit(0). `label`: each line of output begins with the rank that prints it.
+    `survive`: True or "best-effort", as for `malt run --survive`. The result of a failed rank is None, and so is that
+    of a rank that ends with sys.exit(0). `label`: start each line of output with its rank.
 
     TypeError: `function` cannot be found by ranks, or uses what cannot be sent; an argument cannot be. NameError: it
-    uses a name that is not defined. ValueError: `n` is not a whole number from 1 up. RuntimeError: the call is made in
+    uses a name that is not defined. ValueError: `n` is not an integer of at least 1. RuntimeError: the call is made in
     a rank; a rank has failed, and the message has its traceback; the job cannot be started.
     """
     _check_is_no_rank()

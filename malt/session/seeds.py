@@ -19,16 +19,16 @@ def seed(number: int) -> np.random.Generator:
 
         rng = malt.seed(0)
 
-    Each rank has streams of its own, the same in each run: they follow from `number` and the rank, by
-    numpy.random.SeedSequence. So dropout masks and augmented rows differ between ranks. The generators are those of the
-    modules random and numpy.random, and of torch on all devices if it has been imported before. The one that is
-    returned shares nothing with them.
+    Each rank gets streams of its own, the same in each run: they are derived from `number` and the rank by
+    numpy.random.SeedSequence. So dropout masks and augmented rows differ between ranks. Seeded are the generators of
+    the modules random and numpy.random, and those of torch on all devices if it has been imported before. The returned
+    generator is independent of them.
 
-    What must be equal on all ranks, as data that the program makes, is drawn before the call, or from a generator of
-    its own: numpy.random.default_rng(0). Simulated ranks are of one process, and each call seeds the same generators of
-    modules: they draw from the one that is returned.
+    Draw whatever must be equal on all ranks, such as generated data, before the call or from a separate generator,
+    numpy.random.default_rng(0). Simulated ranks share one process, in which each call seeds the same module generators,
+    so they should draw from the returned one.
 
-    TypeError, ValueError: `number` is not a whole number from 0 up. No generator has been seeded.
+    TypeError, ValueError: `number` is not an integer of at least 0. No generator has been seeded.
     """
     entropy = arguments.whole("seed", number, 0)
     own = np.random.SeedSequence(entropy, spawn_key=(session.rank(),))

@@ -39,29 +39,30 @@ _simulated: ContextVar[World | None] = ContextVar("simulated", default=None)
 def init(
     comm: Any = None, *, survive: bool = False, deadline_s: float = DEADLINE_S, suspect_after_s: float | None = None
 ) -> World:  # fmt: skip
-    """The world of this process. The first call makes it, as does any other call that needs it. Collective at first.
+    """Return the session of this process; the first call that needs one begins it. Collective at first.
 
-    After it, an uncaught exception, in any thread, and a non-zero sys.exit end the whole job.
+    From then on, an uncaught exception in any thread, and sys.exit with a non-zero status, end the whole job.
 
-    `comm`: an mpi4py intracommunicator, by default MPI.COMM_WORLD. Where torchrun has started several processes on one
-    host they are the ranks, without MPI. A program without an MPI library, or started alone, is a world of one.
-    `deadline_s`: how long a wait lasts, in seconds, after the last heartbeat of the rank that is waited for: a step, a
-    step counted in a Replica, or malt.heartbeat(). Time in which this process was itself stopped, as a suspended job
-    is, does not count. A later call with another deadline changes it for this rank's collective calls, and for vectors
-    that are made from then on.
+    `comm`: an mpi4py intracommunicator, by default MPI.COMM_WORLD. If torchrun has started several processes on one
+    host, they are the ranks, without MPI. A program without an MPI library, or one that was started alone, has a single
+    rank. `deadline_s`: how long a wait lasts, in seconds, after the last heartbeat of the rank that is waited for: a
+    step, a step counted in a Replica, or malt.heartbeat(). Time during which this process was itself stopped, as in a
+    suspended job, does not count. A later call with another deadline changes it for this rank's collective calls, and
+    for vectors created from then on.
 
-    `survive`: the job must be one of `malt run --survive`: a rank that fails, for whatever reason, ends alone, and the
-    others go on. A rank is killed if it makes no call of malt for `deadline_s` while
-    others wait for it and it waits for none; waits of malt.finalize are excepted. `suspect_after_s`: the heartbeat
-    timeout. A rank that is stopped (SIGSTOP) for so long, by default 2 s, is killed by the ranks of its host. A rank of
-    another host without a heartbeat for so long, by default 10 s or four times the longest gap so far, is marked
-    failed, and leaves if it wakes up.
+    `survive`: the job must have been started by `malt run --survive`: a rank that fails, for whatever reason, ends
+    alone, and the others continue. A rank is killed if it makes no malt call for `deadline_s` while others wait for it
+    and it waits for none; waits in malt.finalize are exempt. `suspect_after_s`: the heartbeat timeout. A rank that is
+    stopped (SIGSTOP) for so long, by default 2 s, is killed by the ranks of its host. A rank on another host without a
+    heartbeat for so long, by default 10 s or four times the longest gap so far, is marked failed, and leaves if it
+    wakes up.
 
     ValueError: an argument is wrong, or `comm` is another than before. TypeError: `comm` is no intracommunicator.
-    RuntimeError: an mpiexec or torchrun has started the ranks, which cannot `survive` then; torchrun has, on several
-    hosts; another launcher started several processes and MPI sees only one, which would train alone, and MALT_ALONE is
-    not 1; MPI is not initialized, or finalized. DeadlinePassed: processes of torchrun have not come. ClosedError: this
-    process is a child of a rank, by fork or otherwise. Children of a program that was started alone are worlds of one.
+    RuntimeError: mpiexec or torchrun has started the ranks, which then cannot `survive`; torchrun has, on several
+    hosts; another launcher started several processes, but MPI sees only one, which would train alone, and MALT_ALONE is
+    not 1; MPI is not initialized, or is finalized. DeadlinePassed: processes of torchrun have not come. ClosedError:
+    this process is a child of a rank, by fork or otherwise. Children of a program that was started alone have a single
+    rank.
     """
     global _world
     if suspect_after_s is not None:
@@ -101,26 +102,26 @@ def world() -> World:
 
 
 def rank() -> int:
-    """This process's rank, 0 to size() - 1. Local, once initialized."""
+    """Return this process's rank, 0 to size() - 1. Local, once initialized."""
     return world().rank
 
 
 def size() -> int:
-    """The number of ranks. Local, once initialized."""
+    """Return the number of ranks. Local, once initialized."""
     return world().size
 
 
 def is_lowest() -> bool:
-    """Whether this is the lowest live rank: the one that writes files and reports. Local, once initialized."""
+    """Return whether this is the lowest live rank: the one that writes files and prints. Local, once initialized."""
     world().transport.poll_failures(quietly=True)  # quietly: others may be in a collective call already
     return world().is_lowest
 
 
 def heartbeat() -> None:
-    """Publish a heartbeat: ranks that wait for this one go on waiting. One-sided.
+    """Publish a heartbeat: ranks that wait for this one continue to wait. One-sided.
 
-    For work that may take longer than the session's deadline without another call of malt. What malt itself does for
-    long, as it reads, writes and hashes files, gives heartbeats without it. It may be called from any thread, and
+    Call it in work that may take longer than the session's deadline without another malt call. MALT's own long
+    operations, such as reading, writing and hashing files, publish heartbeats themselves. Any thread may call it, and
     often: a call costs next to nothing. Without a session it does nothing.
     """
     current = _simulated.get() or _world
@@ -129,23 +130,23 @@ def heartbeat() -> None:
 
 
 def alive() -> tuple[int, ...]:
-    """The live ranks, ascending, as far as this rank knows. Without survive=True: all. Local, once initialized."""
+    """Return the live ranks, ascending, as far as this rank knows; by default all. Local, once initialized."""
     current = world()
     current.transport.poll_failures()  # a callback may end the session
     return current.alive
 
 
 def hosts() -> tuple[str, ...]:
-    """The host names of all ranks, by rank. Local, once initialized."""
+    """Return the host names of all ranks, by rank. Local, once initialized."""
     return tuple(world().transport.hosts)
 
 
 def on_death(callback: Callable[[int], None]) -> None:
     """Call callback(rank) on this rank for each rank that fails from now on. Local, once initialized.
 
-    The next scatter, gather, malt.shard or malt.alive calls it, in its own thread, before it does anything else. A
-    collective call never does. Once all callbacks were called, that call raises the first error of theirs; or
-    ClosedError, where they have closed its vector. Without survive=True no callback is ever called.
+    The next scatter, gather, malt.shard or malt.alive calls it, in its own thread, before doing anything else. A
+    collective call never does. After all callbacks, that call raises their first error, or ClosedError if they have
+    closed its vector. Without survive=True no callback is ever called.
 
     TypeError: `callback` is not callable.
     """
@@ -158,7 +159,7 @@ def on_join(callback: Callable[[int], None]) -> None:
     """Call callback(rank) on this rank for each rank that comes back from now on (malt run --rejoin). Local, once
     initialized.
 
-    It is called as the callbacks of malt.on_death are. TypeError: `callback` is not callable.
+    It is called in the same way as the callbacks of malt.on_death. TypeError: `callback` is not callable.
     """
     if not callable(callback):
         raise TypeError(f"malt.on_join takes a function of a rank, got {callback!r}")
@@ -166,10 +167,9 @@ def on_join(callback: Callable[[int], None]) -> None:
 
 
 def rejoined() -> bool:
-    """Whether this process has taken the place of one that had failed, and the others have admitted it. Local, once
-    initialized.
+    """Return whether this process replaces one that failed, and the others have admitted it. Local, once initialized.
 
-    They do so when it makes its first vector or Replica.
+    They do so when it creates its first vector or Replica.
     """
     return world().has_come_back
 
@@ -178,8 +178,8 @@ def finalize() -> None:
     """Close the session, and free all that it holds. Collective; without a session it does nothing.
 
     It runs by itself when the interpreter exits, and before MPI.Finalize(). Any call after it starts a new session.
-    There is no deadline for a rank that has finished or closed all its Replicas and vectors: it may evaluate or save
-    for as long as it takes.
+    A rank that has finished or closed all its Replicas and vectors has no deadline: it may evaluate or save for as long
+    as it takes.
 
     While an exception is being handled, as in `finally: malt.finalize()`, the other ranks must call it within 5 s. They
     do so if all have raised; otherwise the exception ends the job. sys.exit(0) is not a failure: with survive=True the

@@ -39,10 +39,10 @@ def sharded(
 def sharded(
     n: Any, dtype: Any = "float32", name: str | None = None, *, kind: str = "dense", sync: str = "asp"
 ) -> ShardedVector | SparseShardedVector:  # fmt: skip
-    """A vector of zeros of which each rank owns a part: about n / malt.size() elements, one range. Collective.
+    """Return a vector of zeros of which each rank owns a range of about n / malt.size() elements. Collective.
 
         w = malt.sharded(1_000_000)
-        g = w.derive()  # a twin: the same rows on the same ranks
+        g = w.derive()  # the same rows on the same ranks
         g.push(values, index)  # added at their owners
         malt.barrier()
         w.axpy(-0.1, g)  # each rank for its part; nothing is sent
@@ -51,8 +51,8 @@ def sharded(
     `n`: its length, or a shape (n, k), which is split by row. `dtype`: float32 or float64. `name`: for error messages,
     the same on all ranks.
 
-    `kind`: "sparse": only entries are kept that were pushed to, or came with another vector (axpy, sub, mul, copy,
-    zip), in 32 to 64 bytes each. n is a length, up to 2**63, such as for hashes of features. pull and push take keys,
+    `kind`: "sparse" stores only entries that were pushed to, or came from another vector (axpy, sub, mul, copy, zip),
+    in 32 to 64 bytes each. n is a length, up to 2**63, such as for hashes of features. pull and push take keys,
     the indices of entries. A key's hash says which rank owns its entry; all own about the same number. `local` is a
     copy of this rank's keys and values. There are axpy, scale, sub, mul, copy(other), fill(0), zip, derive, dot, norm,
     sum, nnz, and touched(), the number of entries of all ranks; no operators. A part that grows by half or more between
@@ -60,7 +60,7 @@ def sharded(
 
     `sync`: "asp", or "ssp:S": a step is a push, and a pull at step t waits until every other rank has reached step
     t - S and its pushes up to there have been added. A rank that has nothing to push in a step says so by
-    s.push([], []); nobody waits for one that has closed the vector. Twins are "asp".
+    s.push([], []); no rank waits for one that has closed the vector. Derived vectors are "asp".
 
     ValueError, the same on all ranks: an argument is wrong on one of them, or differs. MemoryError, on all ranks: the
     host, or its /dev/shm, cannot hold the parts. RuntimeError: another thread is in a collective call. Nothing is made.
@@ -85,7 +85,7 @@ def sharded(
 
 
 def reduce_scatter(array: Any, op: str = "mean", name: str | None = None) -> ShardedVector:
-    """A sharded vector of the shape of `array`: the mean, sum, max or min of the arrays of all ranks. Collective.
+    """Return a sharded vector of the shape of `array`: the mean, sum, max or min over all ranks. Collective.
 
     Each rank combines the rows that it owns, in rank order. `array`, of float32 or float64, of shape (n,) or (n, k),
     the same shape and dtype on all ranks, is unchanged. malt.init().statistics() counts the bytes. `name`: as
@@ -170,6 +170,6 @@ def _shape(n: Any, dtype: np.dtype[Any], size: int) -> tuple[int, ...]:
     except TypeError:
         raise TypeError(f"n must be a length, or a shape (n, k), got {n!r}") from None
     if len(shape) not in (1, 2) or shape[0] < 0 or shape[1:] == (0,) or min(shape) < 0:
-        raise ValueError(f"n must be a length from 0 up, or a shape (n, k) with k from 1 up, got {n!r}")
+        raise ValueError(f"n must be a length of at least 0, or a shape (n, k) with k of at least 1, got {n!r}")
     shm_space.check_host(f"n: a part of shape {shape} of {dtype}", prod(shape) * dtype.itemsize // size)
     return shape

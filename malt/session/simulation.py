@@ -22,21 +22,22 @@ def simulate(
 ) -> list[Result]:  # fmt: skip
     """Run function(rank) on each of `ranks` simulated ranks, and return the results by rank. Local.
 
-    Inside `function`, malt.rank(), size(), vector(), barrier()... refer to the simulated world. A run is deterministic:
-    the same `seed` gives the same interleaving, overwritten messages and counters. The clock is virtual. Ranks take
-    turns in the thread of the caller. Each has its own copy of the caller's context variables; all share one
+    Inside `function`, malt.rank(), size(), vector(), barrier()... refer to the simulated session. A run is
+    deterministic: the same `seed` gives the same interleaving, overwritten messages and counters. The clock is virtual.
+    Ranks take turns in the thread of the caller. Each has its own copy of the caller's context variables; all share one
     threading.local(). A thread that a rank starts may use its vectors, but not wait for other ranks.
 
-    `network`: messages take the time that they would take on it. Then a rank's clock advances by what it computes, as
-    malt.compute says, by its messages, and in waits to the moment at which they end. The work between calls of malt
-    takes no time by itself. `network.totals` has the time, the bytes and the waits of the simulation.
+    `network`: messages take the time that they would take on it. A rank's clock then advances in malt.compute, by its
+    messages, and in waits. Real work between malt calls takes no time. `network.totals` has the time, the bytes and the
+    waits of the simulation.
 
     An exception in one rank stops the others and is raised, with its causes and an error that names the rank. Ctrl-C
     stops all.
 
-    ValueError: `ranks` is not a whole number from 1 up, or `seed` not one from 0 up; `network` has hosts for another
-    number of ranks. TypeError: `function` is not callable, or `network` is no malt.Network. ImportError: several ranks
-    need the library greenlet, of the extra `simulate`. RuntimeError: the call is made inside a simulated rank.
+    ValueError: `ranks` is not an integer of at least 1, or `seed` not one of at least 0; `network` has hosts for
+    another number of ranks. TypeError: `function` is not callable, or `network` is no malt.Network. ImportError:
+    several ranks need the library greenlet, of the extra `simulate`. RuntimeError: the call is made inside a simulated
+    rank.
     """
     if not callable(function):
         raise TypeError(f"function must be callable with a rank, got {function!r}")
@@ -63,21 +64,21 @@ def simulate(
 
 
 def compute(seconds: float) -> None:
-    """Advance the clock of this simulated rank by `seconds`: it computes for so long. Other ranks run. Local.
+    """Advance the clock of this simulated rank by `seconds` of computation, during which other ranks run. Local.
 
-    In a real session it does nothing: there the work itself takes its time. So one program can do both.
+    In a real session it does nothing, because real work takes its time. So one program can run in both.
 
-    ValueError: `seconds` is not a finite number from 0 up.
+    ValueError: `seconds` is not a finite number of at least 0.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float, np.number)) or not 0 <= seconds < math.inf:
-        raise ValueError(f"malt.compute takes a finite number of seconds from 0 up, got {seconds!r}")
+        raise ValueError(f"malt.compute takes a finite number of seconds of at least 0, got {seconds!r}")
     transport = session.world().transport
     if isinstance(transport, SimulatedTransport) and seconds:
         transport.compute(float(seconds))
 
 
 def clock() -> float:
-    """Seconds since the session began on this rank; in a simulation virtual ones, since all began. Local.
+    """Return the seconds since the session began on this rank; in a simulation virtual seconds. Local.
 
     It never goes back.
     """

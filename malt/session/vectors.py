@@ -27,33 +27,34 @@ def vector(
     capacity: int | None = None, check_finite: bool = False, name: str | None = None, *,
     wire: str | None = None, top_k: int | None = None, track: bool = True,
 ) -> Vector:  # fmt: skip
-    """A vector that all ranks share, each with a replica of its own. Collective.
+    """Return a vector that all ranks share, each with its own replica. Collective.
 
     `init`: a length or a shape, for float32 zeros; or an array, which becomes the replica itself, not a copy. It is
     C-contiguous and writable, of float16, 32, 64 or an integer dtype. `graph`: the graph along whose edges updates are
     sent: a name, a malt.Graph, a dict {rank: [peers]} or a networkx DiGraph. `sync`: "asp", "ssp:S", "bsp" or
-    "notify-ack". `depth`: the messages from each sender that wait before the oldest is overwritten. `check_finite`:
-    refuse updates that hold NaN or infinity. `name`: for error messages, the same on all ranks. The default is the
-    number of the vector.
+    "notify-ack". `depth`: the number of messages that a queue holds for each sender before the oldest is overwritten.
+    `check_finite`: refuse updates with NaN or infinity. `name`: for error messages, the same on all ranks. The default
+    is the number of the vector.
 
     `kind`: "dense" sends the whole array. "sparse", of shape (n,) or (n, k), sends rows: those named in
     `v.scatter(rows=...)`; by default those that have changed, bit by bit, since the vector was made and have not been
-    sent to that peer. After `v.clear()`, or a gather by malt.MEAN, those are that are not zero. `capacity`, `top_k` and
-    `track` are for sparse vectors alone.
+    sent to that peer. After `v.clear()`, or a gather with malt.MEAN, these are the nonzero rows. `capacity`, `top_k`
+    and `track` are only for sparse vectors.
 
-    `capacity`: the most rows of a message, all if None. Memory is allocated for so many. It is an error to change or
-    name more. With survive=True, rows that a gather changed, and rows pending for a rank that became a neighbour when
-    another failed, wait for later scatters if the message is full. `wire`: "float16" sends values of a float32 or
-    float64 vector rounded to float16; "int8" as whole numbers of 8 bits, with a scale for each row. Of a dense vector
-    under "asp" and "ssp:S" it rounds what leaves for other hosts, "int8" with a scale for each 64 elements. Inside a
-    host all is whole. Each message is rounded by itself: a dense wire is for models, which the next one replaces.
+    `capacity`: the maximum number of rows per message, all if None. Memory is allocated for this many. It is an error
+    to change or name more. With survive=True, rows that a gather changed, and rows pending for a rank that became a
+    neighbour when another failed, wait for later scatters if the message is full. `wire`: "float16" sends values of a
+    float32 or float64 vector rounded to float16; "int8" as 8-bit integers, with a scale for each row. For a dense
+    vector under "asp" and "ssp:S" it rounds messages to other hosts, "int8" with a scale for each 64 elements, and
+    nothing within a host. Each message is rounded separately: use it for models, which the next message replaces.
 
-    `top_k`: the array holds increments, for malt.MEAN or malt.SUM. A scatter adds the rows named, by default those that
-    are not zero, to the rows pending for these peers, and sends the `top_k` pending rows of largest norm. The rest, and
-    the rounding errors, wait for later scatters. Scatters of a zeroed array send them, until one returns 0.
+    `top_k`: the array holds increments, for malt.MEAN or malt.SUM. A scatter adds the rows named, by default the
+    nonzero ones, to the rows pending for these peers, and sends the `top_k` pending rows with the largest norm. The
+    others, and the rounding errors, are kept for later scatters. Scatters of a zeroed array send them, until one
+    returns 0.
 
-    `track=False`: changed rows are not detected, which saves a copy of the array and some time. Every scatter names its
-    rows, and rows that a gather merges are not sent on by themselves.
+    `track=False`: changed rows are not detected, which saves a copy of the array and some time. Every scatter must name
+    its rows, and rows merged by a gather are not forwarded automatically.
 
     ValueError, the same on all ranks: an argument is wrong on one of them, or differs. MemoryError, on all ranks: the
     host, or its /dev/shm, cannot hold the vector. RuntimeError: another thread is in a collective call. Nothing is
@@ -98,7 +99,7 @@ def _array(init: Any) -> Array:
     except TypeError:
         raise TypeError(f"init must be a length, a shape or a NumPy array, got {init!r}") from None
     if any(length < 0 for length in shape):
-        raise ValueError(f"init must be a length or a shape of numbers from 0 up, got {init!r}")
+        raise ValueError(f"init must be a length or a shape of numbers of at least 0, got {init!r}")
     shm_space.check_host(f"init: an array of shape {shape} of float32", 4 * prod(shape))
     try:
         return np.zeros(shape, np.float32)
@@ -146,7 +147,7 @@ def _row_options(
             raise ValueError('track is for sparse vectors: kind="sparse"')
         return {"wire": _whole_wire(wire, array, consistency)}
     if array.ndim not in (1, 2) or array.shape[1:] == (0,):
-        raise ValueError(f"a sparse vector has shape (n,) or (n, k) with k from 1 up, got {array.shape}")
+        raise ValueError(f"a sparse vector has shape (n,) or (n, k) with k of at least 1, got {array.shape}")
     if capacity is not None:
         arguments.whole("capacity", capacity, 1, "rows")
     if wire is not None:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if find_spec("sklearn") is None:
-    raise ImportError("malt.sklearn needs scikit-learn, of the extra sklearn: pip install 'malt[sklearn]'")
+    raise ImportError("malt.sklearn needs scikit-learn: pip install '.[sklearn]' in the checkout")
 
 if TYPE_CHECKING:
     from malt.sklearn.averaged import average

@@ -16,17 +16,17 @@ _NEWOBJ: Final = 2
 def average(
     estimator: Any, every: Any = None, graph: Any = "auto", sync: str = "asp", *, epoch: int | None = None
 ) -> Any:
-    """`estimator` with a partial_fit that exchanges its model with those of other ranks. Collective.
+    """Return `estimator` with a partial_fit that exchanges its model with those of other ranks. Collective.
 
         model = malt.sklearn.average(SGDClassifier())
         for batch in malt.shard(batches):
             model.partial_fit(X[batch], y[batch], classes=[0, 1])
         model.finish()
 
-    The result is of the estimator's class too, and has its attributes and methods: what one of both learns the other
-    has learned. Every `every` calls of partial_fit it merges the models of its neighbours, as malt.Replica does with
-    average="model"; by default as often as that is worth its cost. `graph`, `sync`, `epoch`: as there; `epoch` counts
-    calls, too. clone, copy and pickle make a plain estimator of it. `fit` is refused.
+    The result is an instance of the estimator's class as well, and shares its attributes: training one trains the
+    other. Every `every` calls of partial_fit it merges the models of its neighbours, as malt.Replica does with
+    average="model"; by default as often as is worth the cost. `graph`, `sync`, `epoch`: as there; `epoch` counts
+    calls, too. clone, copy and pickle return a plain estimator. `fit` is refused.
 
     - `model.statistics()`: as of a Replica, with the interval in use.
     - `model.finish()`: all ranks end with one and the same model, that of the ranks that have called partial_fit; it is

@@ -84,17 +84,18 @@ class HistGradientBoosting(BaseEstimator):
 
 
 class HistGradientBoostingClassifier(ClassifierMixin, HistGradientBoosting):
-    """Gradient-boosted trees, as scikit-learn's HistGradientBoostingClassifier, that all ranks grow together.
+    """Gradient-boosted trees like scikit-learn's HistGradientBoostingClassifier, grown by all ranks together.
 
         classifier = malt.sklearn.HistGradientBoostingClassifier().fit(X, y)
 
-    Ranks add up histograms of their rows, as whole numbers: all ranks end with the same trees, bit by bit, and with
-    rows="shard" with those of one rank. With several classes an iteration grows a tree for each of them, of the
-    gradients of the softmax. NaN is a missing value. There are no weights of samples or classes.
+    Ranks add up integer histograms of their rows: all ranks end with the same trees, bit for bit, and with rows="shard"
+    with those of a single rank. With several classes an iteration grows one tree per class, from the gradients of the
+    softmax. NaN is a missing value. Sample weights and class weights are not supported.
 
-    `learning_rate`: the share of a tree that is added. `max_iter`: how many iterations there are. `max_depth`: of a
-    tree, at most 12: trees grow level by level. `min_samples_leaf`: the fewest rows of a leaf. `l2_regularization`:
-    what shrinks leaves. `max_bins`: the most bins of a feature, up to 255, beside that of missing values. `rows`:
+    `learning_rate`: the fraction of each tree that is added. `max_iter`: the number of iterations. `max_depth`: of a
+    tree, at most 12; trees grow level by level. `min_samples_leaf`: the minimum number of rows per leaf.
+    `l2_regularization`: the penalty on leaf values. `max_bins`: bins per feature, up to 255, plus one for missing
+    values. `rows`:
     "shard": all ranks pass the same rows, and each trains on its shard of them; "mine": each rank passes its own.
     `random_state`: the rows of which bins are found where there are more than 200,000; that of the lowest rank counts.
 
@@ -146,7 +147,7 @@ class HistGradientBoostingClassifier(ClassifierMixin, HistGradientBoosting):
 class HistGradientBoostingRegressor(RegressorMixin, HistGradientBoosting):
     """Gradient-boosted trees of the squared error, as scikit-learn's HistGradientBoostingRegressor.
 
-    All else is as in `HistGradientBoostingClassifier`.
+    Everything else is as in `HistGradientBoostingClassifier`.
     """
 
     def fit(self, X: Any, y: Any) -> Any:

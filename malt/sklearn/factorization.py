@@ -67,11 +67,11 @@ def _updated(
 
 
 class MatrixFactorization(RegressorMixin, BaseEstimator):
-    """Ratings of items by users, predicted by biases and products of factors, which all ranks train together.
+    """Predicts ratings of items by users from biases and products of factors, trained by all ranks together.
 
         model = malt.sklearn.MatrixFactorization().fit([["ann", "Alien"], ["bob", "Brazil"]], [4.0, 5.0])
 
-    X has two columns: the ids of a user and of an item, each whole numbers or text. y are the ratings. The rating of
+    X has two columns: the ids of a user and of an item, each integers or text. y are the ratings. The rating of
     item i by user u is predicted as
 
         r = mean + spread (b_u + b_i + p_u . q_i), held in the range of the ratings given
@@ -81,7 +81,7 @@ class MatrixFactorization(RegressorMixin, BaseEstimator):
     number of ratings of a user or an item. A user or an item that is not known adds nothing.
 
     Ranks deal users to each other: the row of a user is trained by one rank. Rows of items are passed on from rank to
-    rank, as malt.blocks has it, and never averaged. All ranks end with the same model, bit by bit.
+    rank, as malt.blocks has it, and never averaged. All ranks end with the same model, bit for bit.
 
     `n_factors`: the length of p and q. `alpha`: the weight of the penalty. `learning_rate`: the first step size, which
     falls linearly to 0 in `max_iter` epochs. `biases`: whether there are b_u and b_i. `rows`: "shard": all ranks pass
@@ -214,7 +214,7 @@ class MatrixFactorization(RegressorMixin, BaseEstimator):
         names = [zlib.crc32(np.ascontiguousarray(one).data) for one in (found.user_ids, found.item_ids)]
         return found, {
             **settings(self),
-            "ids, text (S) or whole numbers (i)": "".join(kinds),
+            "ids, text (S) or integers (i)": "".join(kinds),
             "the ratings of calls before": 0 if before is None else int(before.totals[0].sum()),
             **described(self.rows, pairs, found.ratings, (), self.random_state),
             "the ids of X" if self.rows == "shard" else "_names": names,
@@ -228,7 +228,7 @@ class MatrixFactorization(RegressorMixin, BaseEstimator):
                 raise ValueError(f"{name} must be at most {most}, got {getattr(self, name)!r}")
         for name in ("alpha", "learning_rate"):
             if not 0 <= arguments.real(name, getattr(self, name)) < math.inf:
-                raise ValueError(f"{name} must be a number from 0 up, got {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be a number of at least 0, got {getattr(self, name)!r}")
         if not isinstance(self.biases, (bool, np.bool_)):
             raise TypeError(f"biases must be True or False, got {self.biases!r}")
 

@@ -32,12 +32,12 @@ Task = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
 
 class GridSearchCV(model_selection.GridSearchCV):
-    """scikit-learn's GridSearchCV, whose fits are dealt to all ranks. `fit` is collective.
+    """scikit-learn's GridSearchCV, with its fits distributed over all ranks. `fit` is collective.
 
-    Parameters, attributes and errors are scikit-learn's. Every rank passes all rows. Each fit of a candidate on a split
-    is done by one rank, in a world of one, where estimators of malt train alone. Fits of a rank that fails are done by
-    others. All ranks have the same cv_results_ and best_params_. Each of them then fits best_estimator_ on all rows:
-    from the same rows and seeds, also where random_state is None. `n_jobs` counts where there is one rank.
+    Signature, attributes and errors are scikit-learn's. Every rank passes all rows. Each fit of a candidate on a split
+    is done by one rank on its own, where malt's estimators train alone. The fits of a failed rank are done by others.
+    All ranks have the same cv_results_ and best_params_. Each of them then fits best_estimator_ on all rows, with the
+    same rows and seeds even if random_state is None. `n_jobs` is only used with a single rank.
 
     A fit that takes longer than the deadline of the session needs malt.init(deadline_s=).
 

@@ -141,26 +141,26 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 
 
 class LinearSVC(LinearClassifier):
-    """A linear support vector classifier, as sklearn.svm.LinearSVC, that all ranks train together.
+    """A linear support vector classifier like sklearn.svm.LinearSVC, trained by all ranks together.
 
         classifier = malt.sklearn.LinearSVC().fit(X, y)
 
         |w|^2 / 2 + C (the sum over rows of loss(y (x . w + b)))        is minimized, for each class against the rest
 
-    All ranks end with the same model, bit by bit. There are no weights of samples or classes.
+    All ranks end with the same model, bit for bit. Sample weights and class weights are not supported.
 
     `C`: the inverse of the strength of the penalty. `loss`: "squared_hinge", or "hinge", for solver="sgd".
     `fit_intercept`: whether there is a b, which is not penalized. `rows`: "shard": all ranks pass the same rows, and
     each trains on its shard of them; "mine": each rank passes rows of its own, one at least.
 
-    `solver`: "lbfgs": ranks add up the gradients of their rows, and end at the minimum, on any number of ranks. "sgd":
-    each rank trains on one row after the other, and averages its model with those of its peers. That takes less time
-    where rows are many and sparse, and comes to about the minimum where features are of about the same scale. `every`,
-    `graph`, `sync`: for "sgd" and partial_fit: as for malt.Replica.
+    `solver`: "lbfgs": ranks add up the gradients of their rows, and converge to the minimum, on any number of ranks.
+    "sgd": each rank trains on one row after the other, and averages its model with those of its peers. This takes less
+    time for many sparse rows, and comes close to the minimum if all features have about the same scale. `every`,
+    `graph`, `sync`: for "sgd" and partial_fit, as for malt.Replica.
 
-    `tol`, `max_iter`: `fit` ends where the norm of the gradient is `tol` of that at zeros ("lbfgs"), or after two
-    epochs that improve the objective by less than `tol` of it ("sgd"); at the latest after `max_iter` iterations or
-    epochs.
+    `tol`, `max_iter`: `fit` stops when the norm of the gradient is `tol` times that at zeros ("lbfgs"), or after two
+    epochs that improve the objective by less than the fraction `tol` ("sgd"); at the latest after `max_iter` iterations
+    or epochs.
     `random_state`: the order of rows; that of the lowest rank counts.
 
     `coef_`: the weights, of shape (1 or classes, features), and `intercept_`, float64. `classes_`: the labels,
@@ -184,14 +184,14 @@ class LinearSVC(LinearClassifier):
 
 
 class LogisticRegression(LinearClassifier):
-    """Logistic regression, as sklearn.linear_model.LogisticRegression, that all ranks train together.
+    """Logistic regression like sklearn.linear_model.LogisticRegression, trained by all ranks together.
 
     With several classes the probability of a class is the softmax of the scores x . w_c + b_c, and
 
         |w|^2 / 2 + C (the sum over rows of log(sum over c of exp(x . w_c + b_c)) - (x . w_y + b_y))
 
-    is minimized, by "sgd" and partial_fit too. With two classes the loss is log(1 + exp(-y (x . w + b))). All else is
-    as in `LinearSVC`.
+    is minimized, by "sgd" and partial_fit too. With two classes the loss is log(1 + exp(-y (x . w + b))). Everything
+    else is as in `LinearSVC`.
     """
 
     _is_multinomial = True

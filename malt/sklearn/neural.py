@@ -90,7 +90,7 @@ class MultilayerPerceptron(BaseEstimator):
         for name in ("batch_size", "max_iter", "every"):
             arguments.whole(name, getattr(self, name), 1)
         if not 0 <= arguments.real("alpha", self.alpha) < math.inf:
-            raise ValueError(f"alpha must be a number from 0 up, got {self.alpha!r}")
+            raise ValueError(f"alpha must be a number of at least 0, got {self.alpha!r}")
         step = self.learning_rate_init
         if step is not None and not 0 < arguments.real("learning_rate_init", step) < math.inf:
             raise ValueError(f"learning_rate_init must be a positive number, got {step!r}")
@@ -99,16 +99,16 @@ class MultilayerPerceptron(BaseEstimator):
 
 
 class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
-    """A network of dense layers with ReLU between them, as sklearn.neural_network.MLPClassifier, for all ranks.
+    """A network of dense layers with ReLU like sklearn.neural_network.MLPClassifier, trained by all ranks together.
 
         classifier = malt.sklearn.MLPClassifier((64,)).fit(X, y)
 
     Each rank trains on batches of its rows, and averages its model with those of its peers. All ranks end with the same
-    model, bit by bit. The mean cross-entropy + alpha / 2 |W|^2 is minimized, in float32. Scale the features before.
+    model, bit for bit. The mean cross-entropy + alpha / 2 |W|^2 is minimized, in float32. Scale the features first.
 
     `hidden_layer_sizes`: the neurons of each hidden layer. `solver`: "adam", "momentum" or "adagrad".
     `learning_rate_init`: the first step size, which falls linearly to 0 within `fit`; None: 0.005, 0.1, 0.05 of
-    these. `alpha`: the weight of the penalty. `batch_size`: the rows of a step, of all ranks together. `max_iter`: the
+    these. `alpha`: the weight of the penalty. `batch_size`: the rows per step, of all ranks together. `max_iter`: the
     epochs. `rows`: "shard": all ranks pass the same rows, and each trains on its shard of them; "mine": each rank
     passes rows of its own, best of all classes. `every`, `graph`, `sync`: as for malt.Replica; `every` counts rows.
     `random_state`: the first weights and the order of rows; that of the lowest rank counts.
@@ -172,10 +172,10 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
 
 
 class MLPRegressor(RegressorMixin, MultilayerPerceptron):
-    """A network of dense layers that predicts numbers, as sklearn.neural_network.MLPRegressor, for all ranks.
+    """A network of dense layers for regression like sklearn.neural_network.MLPRegressor, trained by all ranks.
 
-    Half of the mean squared error + alpha / 2 |W|^2 is minimized, of numbers less their mean, over their spread. Both
-    are those of the first call. All else is as in `MLPClassifier`.
+    Half of the mean squared error + alpha / 2 |W|^2 is minimized, for targets standardized with the mean and the
+    standard deviation of the first call. Everything else is as in `MLPClassifier`.
     """
 
     def fit(self, X: Any, y: Any) -> Any:

@@ -47,7 +47,7 @@ def _ids(name: str, column: Array) -> Array:
             return numbers
     elif kind == "S":
         return found
-    raise ValueError(f"X must hold ids, which are whole numbers or text: those of {name} are {column.dtype}")
+    raise ValueError(f"X must hold ids, which are integers or text: those of {name} are {column.dtype}")
 
 
 def of_all_ranks(own: Ratings, widths: tuple[int, int]) -> Ratings:

@@ -5,7 +5,8 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
-    raise ModuleNotFoundError("malt.torch needs PyTorch: pip install 'malt[torch]'", name="torch") from None
+    remedy = "malt.torch needs PyTorch: pip install '.[torch]' in the checkout"
+    raise ModuleNotFoundError(remedy, name="torch") from None
 
 from malt.torch.optimizer import Optimizer
 

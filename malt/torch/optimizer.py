@@ -30,40 +30,38 @@ _KEY = "malt"
 
 
 class Optimizer(FinishOnExit, torch.optim.Optimizer):
-    """`optimizer`, of torch, around which ranks exchange `model` every so many steps. Collective.
+    """Wraps the PyTorch `optimizer` and exchanges `model` between ranks at intervals. Collective.
 
         optimizer = malt.torch.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, every=50)
         for x, y in batches: ...
             optimizer.step()
         optimizer.finish()
 
-    All ranks start from the model of rank 0, with all its parameters and buffers. Parameters that `optimizer` trains
-    are exchanged. A parameter that is shared by layers is one. Frozen parameters are not exchanged. Buffers of
-    floating-point numbers are averaged; those of whole or complex numbers, and sparse ones, stay each rank's own. The
-    module may assign buffers anew: they are looked up at each exchange. Buffers that are no part of a state dict may
-    change their shapes, too, and are then left alone. Contiguous tensors of float32 and float64 on the CPU are not
-    copied; those of fewer bits are exchanged as float32, by way of copies, and tensors of CUDA by way of pinned memory.
-    The state of `optimizer` is each rank's own.
+    All ranks start from the model of rank 0, with all its parameters and buffers. The parameters that `optimizer`
+    trains are exchanged, those shared by several layers once; frozen parameters are not. Floating-point buffers are
+    averaged; integer, complex and sparse buffers stay each rank's own. The module may rebind buffers: they are looked
+    up at each exchange. Buffers outside the state dict may also change their shapes, and are then left alone.
+    Contiguous float32 and float64 tensors on the CPU are not copied; those of fewer bits are exchanged as float32
+    copies, and CUDA tensors through pinned memory. The state of `optimizer` stays each rank's own.
 
-    `average`: "model", "delta", with `every`, `epoch`, `graph`, `sync`, `outer`, `wire`, `top`, `fragments` as
-    malt.Replica has them; `every` and `epoch` count steps. By default, under "asp" and "ssp:S", an exchange of
-    parameters and buffers costs a tenth of what is trained between two. "gradient": all ranks average their gradients
-    before each step, and take the same steps. Gradients on the CPU travel during the backward pass. Where the loop
-    changes them after it, all are sent at the step from then on. `sync`: by default "asp"; "bsp" for gradients, `wire`
-    and `top`.
+    `average`: "model" or "delta", with `every`, `epoch`, `graph`, `sync`, `outer`, `wire`, `top` and `fragments` as in
+    malt.Replica; `every` and `epoch` count steps. By default, under "asp" and "ssp:S", an exchange of parameters and
+    buffers costs a tenth of the training between two exchanges. "gradient": all ranks average their gradients before
+    each step, and make the same steps. CPU gradients are sent during the backward pass; if the loop changes them after
+    it, all are sent at the step from then on. `sync`: by default "asp"; "bsp" for gradients, `wire` and `top`.
 
-    `check_finite`: what holds NaN or infinity stays on its rank, as by malt.Replica. A rank whose gradients do counts
-    as one without gradients at that step.
+    `check_finite`: messages with NaN or infinity are refused, as in malt.Replica. A rank with such gradients counts as
+    one without gradients at that step.
 
     `distributed`: whether torch.distributed may have a process group beside it, as for metrics. Otherwise that is an
     error: DistributedDataParallel would average gradients there, too.
 
-    `step`: the name of another method of `optimizer` that ends a step, as "second_step" of sharpness-aware
-    minimization. It then does what `step` does. Without it a method that changes parameters is an error, as ranks would
-    train apart.
+    `step`: the name of another method of `optimizer` that ends a step, such as "second_step" of sharpness-aware
+    minimization. It then acts as `step`. Without it, a method that changes parameters is an error, because ranks would
+    diverge.
 
-    It is an optimizer itself, with the parameter groups, state and attributes of `optimizer`, for schedulers of step
-    sizes and checkpoints. Its `state_dict` can be loaded by `optimizer`, too.
+    It is an optimizer itself, with the parameter groups, state and attributes of `optimizer`, for learning rate
+    schedulers and checkpoints. `optimizer` can load its `state_dict`, too.
 
     ValueError, the same on all ranks: an argument is wrong on one of them, or differs; a tensor is on another device.
     MemoryError, on all ranks: the vectors do not fit.
@@ -95,9 +93,9 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew with the model of rank 0, and with the parameters that are trained now. Collective.
+        """Start again from the model of rank 0, with the parameters that are trained now. Collective.
 
-        To be called after a change of the model: parameters that were set free, pruned or parametrized, a new buffer,
+        Call it after a change of the model: parameters that were unfrozen, pruned or parametrized, a new buffer,
         another dtype. To keep what all ranks have trained, call `finish` before the change. `add_param_group` and
         `load_state_dict` call it themselves.
 
@@ -155,7 +153,7 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
                 unpack(given[name], one)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take a step of the optimizer of torch, and exchange if that is due. Return what its step returns. One-sided.
+        """Make a step of the PyTorch optimizer, and exchange if it is due. Return what its step returns. One-sided.
 
         Call it once for any number of backward passes, as without malt.
 
@@ -169,10 +167,11 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         return self._take("step", closure)
 
     def agree(self) -> None:
-        """Replace parameters and buffers by the means of those of all ranks, as `finish`, and go on. Collective.
+        """Replace parameters and buffers with the means over all ranks, as `finish` does, and continue. Collective.
 
-        As malt.Replica.agree: it is for evaluation and checkpoints. The state of the optimizer stays each rank's own. A
-        rank that waits in `finish` is left out. With average="gradient" call it after a step, as many on all ranks.
+        Like malt.Replica.agree, it is for evaluation and checkpoints. The state of the optimizer stays each rank's own.
+        A rank that waits in `finish` is left out. With average="gradient" call it after the same number of steps on all
+        ranks.
 
         ClosedError: the call follows finish, close or malt.finalize. Other errors: as of malt.Replica.agree.
         """
@@ -181,10 +180,10 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         self._take_mean(ends=False)
 
     def finish(self) -> None:
-        """Replace parameters and buffers by the means of those of all ranks: the same bits on all. Collective.
+        """Replace parameters and buffers with the means over all ranks, the same bits on each, and end. Collective.
 
-        Means are as by malt.Replica.finish. Whole and complex numbers are those of the lowest rank. Frozen parameters
-        are averaged where ranks have changed them. A second call does nothing.
+        Means are as in malt.Replica.finish. Integers and complex numbers are those of the lowest rank. Frozen
+        parameters are averaged if ranks have changed them. A second call does nothing.
 
         ClosedError, DeadlinePassed, ValueError: as malt.Replica.finish.
         """
@@ -197,7 +196,7 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         self._bypasses.accept_steps()
 
     def close(self) -> None:
-        """End the exchange without a common model: peers no longer wait for this rank. One-sided."""
+        """End without a common model; peers no longer wait for this rank. One-sided."""
         self._close_vectors()
         self._replicas, self._gradients, self._open = [], None, False
         self._bypasses.accept_steps()
@@ -209,7 +208,7 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         return gradients + [one for replica, _ in self._replicas for one in replica.vectors]
 
     def statistics(self) -> ReplicaStatistics:
-        """The totals of all vectors, and the interval in use. Local; any thread may call it at any time."""
+        """Return the totals of all vectors, and the current interval. Local; any thread may call it at any time."""
         every = self._replicas[0][0].statistics().every if self._replicas else 1
         return replica_statistics(self.vectors, every)
 
@@ -251,11 +250,11 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         raise TypeError("a malt.torch.Optimizer is not copied or pickled: state_dict() is what a checkpoint holds")
 
     def zero_grad(self, *words: Any, **options: Any) -> None:
-        """As the optimizer of torch. Local."""
+        """Set the gradients to zero, as the PyTorch optimizer does. Local."""
         self.optimizer.zero_grad(*words, **options)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a parameter group to the optimizer of torch, and `restart`. Collective."""
+        """Add a parameter group to the PyTorch optimizer, and `restart`. Collective."""
         self.optimizer.add_param_group(param_group)
         self.restart()
 

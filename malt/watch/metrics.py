@@ -52,7 +52,7 @@ def sink(path: str) -> Sink:
                 write(numbers)
             except OSError as error:  # the training goes on
                 has_failed = True
-                print(f"malt: rank {rank} writes no more reports: {path}: {error.strerror}", file=sys.stderr)
+                print(f"malt: rank {rank} no longer writes reports: {path}: {error.strerror}", file=sys.stderr)
 
     return attempt
 

@@ -63,14 +63,14 @@ _has_begun = _is_child = False
 
 
 def report(**numbers: float) -> None:
-    """Show `numbers` as the newest of this rank: for `malt status` and `malt run --metrics`. Local.
+    """Show `numbers` as the current ones of this rank, for `malt status` and `malt run --metrics`. Local.
 
-    Any name will do. Some have a meaning: `loss`; `epoch` and `epochs`, how many there are, which make the progress
-    where no malt.progress does; `examples`, how many this rank has trained on, whose rise is its speed; `step`, the
-    place of the numbers in TensorBoard. `rank` and `time` have an underscore more in a file of --metrics, whose lines
-    have these fields of their own. A number stays until another report names it. A report takes some microseconds;
-    without a launcher nothing is shown. Functions of malt.on_report are called before it returns. In a child process of
-    a rank it does nothing: its numbers would pass for those of the rank.
+    Any name is allowed. Some have a meaning: `loss`; `epoch` and `epochs`, the total, which determine the progress
+    without malt.progress; `examples`, how many this rank has trained on, whose slope is its speed; `step`, the position
+    of the numbers in TensorBoard. `rank` and `time` get an additional underscore in a file of --metrics, whose lines
+    have such fields themselves. A number remains until another report names it. A report takes some microseconds;
+    without a launcher nothing is shown. The functions of malt.on_report are called before it returns. In a child
+    process of a rank it does nothing, because its numbers would be taken for those of the rank.
 
     TypeError: a value is not a number. Nothing of the report is shown.
     """
@@ -85,12 +85,12 @@ def report(**numbers: float) -> None:
 
 
 def progress(iterable: Iterable[_Item], total: int | None = None) -> Iterator[_Item]:
-    """The items of `iterable`, one after the other; how many are done is shown as the progress of this rank. Local.
+    """Yield the items of `iterable`, and show how many are done as the progress of this rank. Local.
 
-    `total`: how many there are; by default len(iterable), if it has one. Where a loop is within another one, it counts
-    for one item of that one.
+    `total`: the number of items, by default len(iterable) if there is one. A loop within another one counts as one item
+    of that loop.
 
-    TypeError: `iterable` is none, or `total` is not a whole number. ValueError: `total` is negative.
+    TypeError: `iterable` is none, or `total` is not an integer. ValueError: `total` is negative.
     """
     items = iter(iterable)
     if total is None:
@@ -103,7 +103,7 @@ def progress(iterable: Iterable[_Item], total: int | None = None) -> Iterator[_I
 def on_report(callback: Callback) -> None:
     """Call callback(numbers) at each malt.report of this process from now on, with a dict of its numbers. Local.
 
-    So `malt.on_report(wandb.log)` passes them on. It is called in the thread of the report, which raises its errors.
+    For example, `malt.on_report(wandb.log)`. The callback runs in the thread of the report, which raises its errors.
 
     TypeError: `callback` is not callable.
     """

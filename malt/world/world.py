@@ -75,7 +75,7 @@ class OpenReplica(Paced, Protocol):
 
 
 class World:
-    """The ranks that train together, as this rank sees them, and what this rank holds open.
+    """The session, as this rank sees it: its ranks, and the vectors that are open. malt.init returns it.
 
     Its properties are Local.
     """
@@ -156,7 +156,7 @@ class World:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """What the launcher calls each rank: its rank in MPI.COMM_WORLD."""
+        """The launcher's number of each rank: its rank in MPI.COMM_WORLD."""
         if self.comm is None:
             return tuple(range(self.transport.size))
         from dstorm.transports import mpi
@@ -165,7 +165,7 @@ class World:
 
     @property
     def survive(self) -> bool:
-        """Whether ranks may fail while the others go on. False in a world of one."""
+        """Whether ranks may fail while the others continue. False with a single rank."""
         return self.ending.goes_on
 
     @property
@@ -185,15 +185,15 @@ class World:
         return self.transport.view.may_be_lowest(self.rank)
 
     def statistics(self) -> Statistics:
-        """Totals of malt.reduce_scatter, of malt.allreduce by an algorithm but "auto" and "mpi", and of large results
-        of malt.map_reduce. Local.
+        """Return totals of malt.reduce_scatter, of malt.allreduce with an algorithm other than "auto" and "mpi", and of
+        large results of malt.map_reduce. Local.
 
-        `bytes_sent` and `bytes_read`: what this rank has sent and received, in all and by peer.
+        `bytes_sent` and `bytes_read` are what this rank has sent and received, in total and by peer.
         """
         return _totals(self.traffic, self.transport.hosts)
 
     def chunk_statistics(self) -> Statistics:
-        """Totals of the chunks of datasets that malt.map_reduce has sent. Local. As `statistics`."""
+        """Return totals of the chunks of datasets that malt.map_reduce has sent, like `statistics`. Local."""
         return _totals(self.chunk_traffic, self.transport.hosts)
 
     @property

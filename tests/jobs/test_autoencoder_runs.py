@@ -77,9 +77,9 @@ BAD = {
     "no idx file": (["model"], "model: not an idx file"),
     "no model": (["--model", "text"], "text: not an .npz as malt.files writes it"),
     "another model": (["--model", "model"], r"model: a model of \(pixels, hidden units\) \(64, 3\), not of \(64, 4\)"),
-    "no patches": (["--patches", "0"], "argument --patches: must be a whole number from 1 up, got 0"),
+    "no patches": (["--patches", "0"], "argument --patches: must be an integer of at least 1, got 0"),
     "too many patches": (["--patches", "10" + "0" * 12], r"--patches 10,000,000,000,000 take .* GB, and .* are free"),
-    "all active": (["--sparsity", "1"], "argument --sparsity: must be a number from 0 up, below 1, got 1"),
+    "all active": (["--sparsity", "1"], "argument --sparsity: must be a number of at least 0 and below 1, got 1"),
     "a picture over data": (["text", "--picture", "text"], "text: --picture needs a file of its own, and DATA is that"),
     "no folder": (["--picture", "none/a.png"], "none/a.png: No such file or directory"),
 }

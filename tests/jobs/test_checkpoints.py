@@ -366,7 +366,7 @@ class TestRefused:
     @every_program
     def test_a_file_that_is_there(self, kept, file, name):
         before = kept(name)
-        with pytest.raises(BadInput, match=r"the file is there: --resume goes on from it; remove it to start anew"):
+        with pytest.raises(BadInput, match=r"the file exists: continue from it with --resume, or remove it"):
             PROGRAMS[name].run(["--checkpoint", str(file)])
         assert file.read_bytes() == before
 

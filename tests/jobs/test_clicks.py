@@ -156,7 +156,7 @@ BAD = {
     "text": ("It was a bright cold day\n", [], "rows.svm:1: "),
     "nothing": ("", [], "rows.svm: the file is empty"),
     "momentum": ("0 1:2\n1 1:3\n", ["--optimizer", "adam"], "--optimizer adam changes all weights in each step"),
-    "data": ("0 1:2\n1 1:3\n", ["--problem", "clicks"], "--problem is made of the seed: it goes without DATA"),
+    "data": ("0 1:2\n1 1:3\n", ["--problem", "clicks"], "--problem is generated from the seed: use it without DATA"),
     "test": ("0 1:2\n1 1:3\n", ["--test", "nowhere.svm"], "nowhere.svm: No such file"),
     "other labels": ("0 1:2\n1 1:3\n", ["--test", "{other}"], "has label 7, which is not one of 0, 1"),
     "a stray feature": ("0 1:2\n1 2000000000:3\n", [], "rows.svm:2: feature 2,000,000,000 makes a wide model"),

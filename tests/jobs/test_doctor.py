@@ -71,7 +71,7 @@ FALLS_SHORT = [
     (ended(0, "x"), FAIL, "job", "ended with status 0: x"),
     ({"job": Outcome(3, 1.0, "late crash")}, FAIL, "job", "ended with status 3: late crash"),
     (ended(None) | {"ranks": 160}, FAIL, "job", "did not come back within 120 s and was ended"),
-    (found(ranks=1), FAIL, "job", "each rank took itself for one of 1 — mpiexec is not that"),
+    (found(ranks=1), FAIL, "job", "each rank believed it was one of 1 — mpiexec is not that"),
     (found(trouble="host a: too small"), FAIL, "job", "no window could be opened: host a: too small"),
     ({"job": Outcome(0, 1.0, "---\nno UCX\n---")}, WARN, "messages", "3 lines: no UCX — malt run -n 2 -m"),
     (found(processors=[[1], [1]]), WARN, "binding", "while others are idle: rank 0: 1; rank 1: 1 — .*PRTE_MCA_hwloc"),
@@ -149,7 +149,9 @@ def test_what_is_missing_is_listed_with_what_it_is_for(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     assert extras.missing() == tuple(extras.PURPOSES)
     findings = judge(replace(GOOD, missing=("torch",)))
-    assert findings[-1] == Finding(OK, "torch", "not installed, for malt.torch", "pip install torch")
+    assert findings[-1] == Finding(
+        OK, "torch", "not installed (extra torch); needed for malt.torch", "pip install '.[torch]' in the checkout"
+    )
     monkeypatch.setitem(sys.modules, "greenlet", SimpleNamespace(__spec__=True))
     monkeypatch.setitem(sys.modules, "tensorboard", SimpleNamespace(__spec__=True))
     assert not {"greenlet", "tensorboardX"} & {*extras.missing()}

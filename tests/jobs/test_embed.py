@@ -133,10 +133,10 @@ WRONG = {
     "labels": (["a b\n"], "a 1\nb 2\na 2\n", [], "node a has two labels, 1 and 2"),
     "bytes": (["a b\n", "a \udce9\n"], "", [], "edges:2: not UTF-8"),
     "empty": (["# nothing\n"], "", [], "expected two names a line, found"),
-    "unlabelled": (["a b\n"], "a 1\n", [], "there is no label of node b"),
+    "unlabelled": (["a b\n"], "a 1\n", [], "there is no label for node b"),
     "missing": (None, "", [], "No such file or directory"),
     "step": (["a b\n", "b c\n"], "", ["--step", "1e30"], "the loss is not finite: take a smaller --step"),
-    "window": (["a b\n"], "", ["--window", "0"], "must be a whole number from 1 up, got 0"),
+    "window": (["a b\n"], "", ["--window", "0"], "must be an integer of at least 1, got 0"),
 }
 
 

@@ -146,8 +146,8 @@ def test_features_that_are_in_the_test_rows_alone_do_not_matter(report, planted,
     ("1 1:2\n2 1:3\n3 1:1\n", [], "--loss logistic is for two different labels"),
     ("1\n2\n", [], "rows.svm: no row has a feature"),
     ("1 1:2\n2 1:3\n", ["--patience", "3"], "--patience needs --valid FILE"),
-    ("1 1:2\n2 1:3\n", ["--bins", "256"], "argument --bins: must be a whole number from 2 to 255, got 256"),
-    ("1 1:2\n2 1:3\n", ["--depth", "13"], "argument --depth: must be a whole number from 1 to 12, got 13"),
+    ("1 1:2\n2 1:3\n", ["--bins", "256"], "argument --bins: must be an integer from 2 to 255, got 256"),
+    ("1 1:2\n2 1:3\n", ["--depth", "13"], "argument --depth: must be an integer from 1 to 12, got 13"),
     ("1 1:2\n2 1:3\n", ["--valid", "nowhere.svm"], "nowhere.svm: No such file"),
 ])  # fmt: skip
 def test_bad_input_is_one_line(tmp_path, text, options, message):

@@ -103,8 +103,8 @@ WRONG = {
     "cut": ("2\n2\n3\n1 1 1\n1 2 1\n", "2 lines of counts, and 3 as the header says"),
     "nothing": ("2\n2\n3\n", "0 lines of counts, and 3 as the header says"),
     "large": ("9" * 17 + "\n2\n1\n1 1 1\n", "documents, as the header says, do not fit in memory"),
-    "fraction": ("0 1:1.5\n", "counts of words must be whole numbers from 0 up"),
-    "negative": ("0 1:-1\n", "counts of words must be whole numbers from 0 up"),
+    "fraction": ("0 1:1.5\n", "counts of words must be integers of at least 0"),
+    "negative": ("0 1:-1\n", "counts of words must be integers of at least 0"),
     "empty": ("0\n", "there are no words"),
     "empty, in UCI's format": ("2\n2\n0\n", "there are no words"),
     "missing": (None, "No such file or directory"),
@@ -127,7 +127,7 @@ def test_options_that_do_not_go_together(simulated, tmp_path, capsys):
     model = ["--model", tmp_path / "model.npz"]
     for options, message in [
         (["--test", "x"], "--test needs CORPUS"), ([*model, "--topics", 11], r"of 11 topics \(--topics\)"),
-        (["--vocab", tmp_path / "words"], "2 words, and the documents have 500"), (["--topics", 0], "from 1 up"),
+        (["--vocab", tmp_path / "words"], "2 words, and the documents have 500"), (["--topics", 0], "of at least 1"),
     ]:  # fmt: skip
         with pytest.raises(BadInput, match=message):
             in_process(program.run, capsys)(*options)

@@ -148,7 +148,7 @@ def test_without_rich_or_a_terminal_lines_are_plain(is_there, monkeypatch, capsy
     monkeypatch.setattr(command_line, "find_spec", lambda name: None)
     assert not command_line._can_draw()
     assert capsys.readouterr().err == (
-        "malt run: --view needs rich, and draws nothing: pip install 'malt[view]'\n" if is_there else ""
+        "malt run: --view needs rich, and draws nothing: pip install '.[view]' in the checkout\n" if is_there else ""
     )
 
 

@@ -365,10 +365,10 @@ BAD = {
     "an option of the other mix": (["--sync", "asp"], "--sync is for --mix average"),
     "another one": (["--exchange-every", "9"], "--exchange-every is for --mix average"),
     "a third one": (["--graph", "all"], "--graph is for --mix average"),
-    "a problem beside ratings": (["x.txt", "--problem", "film"], "--problem is a problem made of the seed"),
-    "rank 0": (["--rank", "0"], "from 1 up, got 0"),
+    "a problem beside ratings": (["x.txt", "--problem", "film"], "--problem is a problem generated from the seed"),
+    "rank 0": (["--rank", "0"], "of at least 1, got 0"),
     "a huge rank": (["--rank", "100000"], "--rank must be at most 1024, got 100000"),
-    "l2 not a number": (["--l2", "nan"], "from 0 up, got nan"),
+    "l2 not a number": (["--l2", "nan"], "of at least 0, got nan"),
 }
 
 

@@ -80,6 +80,11 @@ def test_doctor_lists_what_is_missing_and_what_for(python):
     done = python("malt", "doctor")
     assert done.returncode == 0, done.stdout
     assert re.search("^warn  kernels: +numba is not installed: .* — pip install numba$", done.stdout, re.MULTILINE)
-    for name, purpose in (("scikit-learn", "malt.sklearn"), ("torch", "malt.torch"), ("greenlet", "malt.simulate")):
-        assert re.search(f"^ok    {name}: +not installed, for {purpose}.* — pip install {name}$", done.stdout, re.M)
+    missing = {
+        "scikit-learn": ("sklearn", "malt.sklearn"), "torch": ("torch", "malt.torch"),
+        "greenlet": ("simulate", "malt.simulate"),
+    }  # fmt: skip
+    for name, (extra, purpose) in missing.items():
+        found = re.search(rf"^ok    {name}: +not installed \(extra {extra}\); needed for (.*)$", done.stdout, re.M)
+        assert found and found[1].startswith(purpose) and f"pip install '.[{extra}]'" in found[1]
     assert os.linesep + "a job of 2 ranks can run here" in done.stdout

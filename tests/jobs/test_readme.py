@@ -54,6 +54,15 @@ def test_the_port_is_better_than_its_serial_twin(capsys):
     assert parallel[0] < serial
 
 
+def test_a_with_block_ends_as_finish_does(capsys):
+    port, block = small(EXAMPLES["parallel"]), EXAMPLES["with"].replace("malt.Replica(w)", "malt.Replica(w, every=100)")
+    program = port[: port.index("replica =")] + block.replace("range(4)", "range(3)") + port[port.index("\nprint(") :]
+    for one in (port, program):
+        malt.simulate(lambda rank, one=one: exec(one, {}), 2)
+    losses_of_port, losses_of_block = np.split(np.array(losses(capsys.readouterr().out)), 2)
+    assert len({*losses_of_port, *losses_of_block}) == 1
+
+
 @pytest.mark.thorough
 def test_the_port_ends_with_one_model(tmp_path, job_environment):
     parallel = losses(run(small(EXAMPLES["parallel"]), tmp_path, job_environment, ranks=4))

@@ -89,7 +89,7 @@ def test_the_others_go_on(capfd):
 
 
 @pytest.mark.parametrize("arguments, error, message", [
-    ((called.scaled, 0), ValueError, "n must be a whole number from 1 up"),
+    ((called.scaled, 0), ValueError, "n must be an integer of at least 1"),
     ((called.scaled, 1, 3), TypeError, "args must be a tuple or list"),
     ((called.scaled, 1, (object(),)), TypeError, "args: a value of type object cannot be exchanged"),
 ])  # fmt: skip

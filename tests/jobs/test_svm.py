@@ -97,7 +97,7 @@ def test_a_graph_has_the_degree_that_is_asked_for(tmp_path):
     words = ["--epochs", 1, "--sync", "bsp", "--graph", "halton", "--exchange-every", 1000]
     sent = [simulated(8, *words, *more)[0]["epochs"][-1]["bytes_sent"] for more in ([], ["--degree", 1])]
     assert sent[0] == 3 * sent[1] > 0
-    with pytest.raises(BadInput, match="graph 'ring' of 3 ranks has degree 1: degree=2 cannot be had"):
+    with pytest.raises(BadInput, match="graph 'ring' of 3 ranks has degree 1: degree=2 is not possible"):
         simulated(3, *words, "--graph", "ring", "--degree", 2)
 
 
@@ -196,18 +196,18 @@ BAD = {
     "an option that is not there": (["--lossy"], "unrecognized arguments: --lossy"),
     "a loss that is not there": (["--loss", "huge"], "invalid choice: 'huge'"),
     "a graph that is not there": (["--graph", "chrod"], "chord"),
-    "a degree that the graph does not have": (["--graph", "ring", "--degree", "0"], "from 1 up, got 0"),
+    "a degree that the graph does not have": (["--graph", "ring", "--degree", "0"], "of at least 1, got 0"),
     "a mode that is not there": (["--sync", "ssp:x"], "ssp:S"),
-    "no epochs at all": (["--epochs", "-1"], "from 0 up, got -1"),
-    "l2 not a number": (["--l2", "nan"], "from 0 up, got nan"),
+    "no epochs at all": (["--epochs", "-1"], "of at least 0, got -1"),
+    "l2 not a number": (["--l2", "nan"], "of at least 0, got nan"),
     "step 0": (["--step", "0"], "above 0, got 0"),
-    "exchange-every 0": (["--exchange-every", "0"], "from 1 up, got 0"),
+    "exchange-every 0": (["--exchange-every", "0"], "of at least 1, got 0"),
     "dual with a step": (["--optimizer", "dual", "--step", "1"], "--step is for --optimizer sgd: dual has no step"),
     "dual with asp": (["--optimizer", "dual", "--sync", "asp"], "--sync is for --optimizer sgd: all ranks of dual"),
     "dual with a tolerance": (["--optimizer", "dual", "--tolerance", "0.1"], "dual ends by --gap"),
     "dual without l2": (["--optimizer", "dual", "--l2", "0"], "dual needs an --l2 above 0"),
     "sgd with a gap": (["--gap", "0.1"], "--gap is for --optimizer dual: sgd knows of no duality gap"),
-    "a negative gap": (["--optimizer", "dual", "--gap", "-1"], "from 0 up, got -1"),
+    "a negative gap": (["--optimizer", "dual", "--gap", "-1"], "of at least 0, got -1"),
 }
 
 

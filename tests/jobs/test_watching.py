@@ -108,7 +108,7 @@ def test_an_error_of_the_view_does_not_end_the_job(folder, monkeypatch, capsys):
     watching.start()
     wait_for(lambda: not watching._thread.is_alive())
     assert watching.close() == []
-    assert capsys.readouterr().err == "malt run: the ranks are shown no more: ZeroDivisionError('division by zero')\n"
+    assert capsys.readouterr().err == "malt run: the ranks are no longer shown: ZeroDivisionError('division by zero')\n"
 
 
 def test_one_of_several_jobs_must_be_named(folder, monkeypatch):

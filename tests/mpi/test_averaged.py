@@ -299,8 +299,8 @@ def test_what_has_no_mean_is_refused(module, name, parameters, message):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (dict(every=0), "every must be a whole number from 1 up, got 0"),
-        (dict(epoch=0), "epoch must be a whole number from 1 up, got 0"),
+        (dict(every=0), "every must be an integer of at least 1, got 0"),
+        (dict(epoch=0), "epoch must be an integer of at least 1, got 0"),
         (dict(graph="halo"), "no graph is called 'halo'"),
         (dict(sync="bps"), "sync 'bps' is not valid"),
         (dict(estimator=object), "estimator must be an estimator of scikit-learn"),
@@ -347,5 +347,5 @@ def test_a_replica_of_rebound_arrays_warns(capfd):
 def test_without_scikit_learn_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.delitem(sys.modules, "malt.sklearn")
-    with pytest.raises(ImportError, match=re.escape("pip install 'malt[sklearn]'")):
+    with pytest.raises(ImportError, match=re.escape("pip install '.[sklearn]' in the checkout")):
         import_module("malt.sklearn")

@@ -33,7 +33,7 @@ BAD = [
     (dict(init=np.zeros(3, complex), sizes=[3]), "complex128"),
     (dict(init=np.zeros(()), sizes=[]), "sizes must add up"),
     (dict(init=ROWS, sizes=[2, 1]), r"add up to the rows of init, of shape \(4, 2\); they add up to 3"),
-    (dict(init=ROWS, sizes=[5, -1]), "sizes: a number of rows must be a whole number from 0 up, got -1"),
+    (dict(init=ROWS, sizes=[5, -1]), "sizes: a number of rows must be an integer of at least 0, got -1"),
     (dict(init=ROWS, sizes=4), "sizes must be a list of numbers of rows, got 4"),
     (dict(init=ROWS, sizes=[4], owners=[0, 0]), "owners must hold for each of the 4 rows a rank, from 0 to"),
     (dict(init=ROWS, sizes=[4], owners=[-1, -1, -1, 99]), "owners must hold"),

@@ -131,7 +131,7 @@ def test_all_ranks_refuse_what_does_not_match(path):
         ({}, "with l2 0.1, not None as here"),
     ]:
         message = same_error(malt.Checkpoint(path, 0, match=match).load)
-        assert message == f"{path}: a checkpoint {problem}: go on as it was begun, or name another file"
+        assert message == f"{path}: a checkpoint {problem}: continue with the same options, or name another file"
 
 
 def test_a_missing_folder_is_an_error_at_once(path):

@@ -169,9 +169,9 @@ class TestAllreduce:
         (dict(op="median"), "op must be 'mean' or 'sum' or 'max' or 'min', got 'median'"),
         (dict(op=["sum"]), "op must be"),
         (dict(algorithm="ring"), "algorithm must be 'auto' or 'reduce-scatter' or 'tree' or 'star' or 'mpi', got"),
-        (dict(weight=-1), "weight must be a number from 0 up, got -1"),
-        (dict(weight=math.nan), "weight must be a number from 0 up, got nan"),
-        (dict(weight=math.inf), "weight must be a number from 0 up, got inf"),
+        (dict(weight=-1), "weight must be a number of at least 0, got -1"),
+        (dict(weight=math.nan), "weight must be a number of at least 0, got nan"),
+        (dict(weight=math.inf), "weight must be a number of at least 0, got inf"),
         (dict(weight="1"), "weight must be a number, got '1'"),
         (dict(weight=2, op="max"), "weight is for op='mean', got weight=2 with op='max'"),
         (dict(weight=0), "all weights are zero"),
@@ -250,7 +250,7 @@ class TestNumbers:
     @pytest.mark.parametrize("values, text", [
         (dict(loss="low"), "loss must be a number, got 'low'"),
         (dict(loss=np.ones(2)), "loss must be a number, got array"),
-        (dict(loss=1.0, weight=-1), "weight must be a number from 0 up, got -1"),
+        (dict(loss=1.0, weight=-1), "weight must be a number of at least 0, got -1"),
         (dict(loss=1.0, weight=0), "all weights are zero"),
         (dict(), "it takes values by name, as in malt.mean(loss=loss)"),
     ])  # fmt: skip

@@ -300,7 +300,7 @@ def test_a_feature_that_looks_stray_is_warned_about_once(write):
         loaded(path, "aab")
     assert [str(one.message) for one in caught] == [
         f"{path}:4: feature 300,000,000 makes 300,000,000 columns, and there are only 4 non-zeros in the file: correct "
-        "the line, or say n_features=300000000"
+        "the line, or pass n_features=300000000"
     ]
     assert loaded(path, "aab", 300_000_000)[0].X.shape[1] == 300_000_000  # a warning would be an error here
     assert opened(path).X.shape[1] == 300_000_000
@@ -405,11 +405,11 @@ def test_labels_that_are_too_large_for_float32(write):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"n_features": 0}, "n_features must be a whole number from 1 to 2147483647, got 0"),
-        ({"n_features": 2**31}, "n_features must be a whole number from 1 to 2147483647, got 2147483648"),
-        ({"n_features": 1.5}, "n_features must be a whole number from 1 to 2147483647, got 1.5"),
-        ({"n_features": "7"}, "n_features must be a whole number from 1 to 2147483647, got '7'"),
-        ({"n_features": True}, "n_features must be a whole number from 1 to 2147483647, got True"),
+        ({"n_features": 0}, "n_features must be an integer from 1 to 2147483647, got 0"),
+        ({"n_features": 2**31}, "n_features must be an integer from 1 to 2147483647, got 2147483648"),
+        ({"n_features": 1.5}, "n_features must be an integer from 1 to 2147483647, got 1.5"),
+        ({"n_features": "7"}, "n_features must be an integer from 1 to 2147483647, got '7'"),
+        ({"n_features": True}, "n_features must be an integer from 1 to 2147483647, got True"),
         ({"zero_based": "auto"}, "zero_based must be True, False or None, got 'auto'"),
         ({"labels": "row"}, "or the only one, got 'row'; 'raw' leaves them as in the file"),
         ({"labels": ()}, "labels must be the two that become -1 and +1, or the only one, got ()"),

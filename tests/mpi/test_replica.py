@@ -134,9 +134,9 @@ def test_an_exception_in_the_loop_is_not_swallowed_and_closes_without_a_common_m
         (dict(params={"w": np.ma.zeros(3)}), r"params\['w'\] is a MaskedArray"),
         (dict(params=np.zeros(3, np.longdouble)), "params must be of float16, 32 or 64"),
         (dict(params=np.zeros(3, ">f8")), "native byte order"),
-        (dict(params=np.zeros(3), every=0), "every must be a whole number from 1 up, got 0"),
-        (dict(params=np.zeros(3), every=1.5), "every must be a whole number from 1 up, got 1.5"),
-        (dict(params=np.zeros(3), every=True), "every must be a whole number from 1 up, got True"),
+        (dict(params=np.zeros(3), every=0), "every must be an integer of at least 1, got 0"),
+        (dict(params=np.zeros(3), every=1.5), "every must be an integer of at least 1, got 1.5"),
+        (dict(params=np.zeros(3), every=True), "every must be an integer of at least 1, got True"),
         (dict(params=np.zeros(3), average="median"), "'median' is not valid"),
         (dict(params=np.zeros(3), graph="halo"), "no graph is called 'halo'"),
         (dict(params=np.zeros(3), sync="bps"), "sync 'bps' is not valid"),
@@ -151,7 +151,7 @@ def test_an_exception_in_the_loop_is_not_swallowed_and_closes_without_a_common_m
             dict(params=[np.zeros(3), np.zeros(3, "f4")], average="delta", outer=malt.optim.adam()),
             "outer counts its steps, so it is for one fragment, and for parameters of one dtype",
         ),
-        (dict(params=np.zeros(3), fragments=0), "fragments must be a whole number from 1 up, got 0"),
+        (dict(params=np.zeros(3), fragments=0), "fragments must be an integer of at least 1, got 0"),
         (dict(params=np.zeros(3), average="delta", wire="int8"), 'wire needs sync="bsp" or "notify-ack"'),
         (dict(params=np.zeros(3), sync="bsp", wire="int8"), 'wire of models needs sync="asp" or "ssp:S"'),
         (dict(params=np.zeros(3), top=0.5), 'top is for changes: average="delta"'),
@@ -196,7 +196,7 @@ def test_a_lack_of_memory_changes_nothing(monkeypatch):
 @pytest.mark.parametrize(("n", "error"), [("x", TypeError), (1.5, TypeError), (True, TypeError), (-1, ValueError)])
 def test_bad_numbers_of_examples(n, error):
     with malt.Replica(np.zeros(2), every=3) as replica:
-        with pytest.raises(error, match="n must be a whole number from 0 up, got"):
+        with pytest.raises(error, match="n must be an integer of at least 0, got"):
             replica.step(n)
         assert [replica.step(np.int64(2)), replica.step(0), replica.step()] == [False, False, True]
 

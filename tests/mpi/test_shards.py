@@ -149,7 +149,7 @@ def test_shards_by_speed_partition_the_rows_in_proportion(monkeypatch):
 
 def test_shards_by_speed_are_refused_on_all_ranks_alike():
     bad = -5 if malt.rank() == malt.size() - 1 else 10
-    with pytest.raises(ValueError, match="from 0 up, got -5"):
+    with pytest.raises(ValueError, match="of at least 0, got -5"):
         malt.shard(bad, by_speed=True)
 
 

@@ -163,9 +163,9 @@ BAD_ROWS = [
     ([6], ValueError, "rows must be from 0 to 5: got 6"),
     ([-1, 2], ValueError, "rows must be from 0 to 5: got -1"),
     ([1, 2, 1], ValueError, "rows must be named once: got 1"),
-    ([0.5], ValueError, "rows must be whole numbers: got 0.5"),
-    ("all", TypeError, "rows must be whole numbers or a mask, got 'all'"),
-    ([None], TypeError, "rows must be whole numbers or a mask"),
+    ([0.5], ValueError, "rows must be integers: got 0.5"),
+    ("all", TypeError, "rows must be integers or a mask, got 'all'"),
+    ([None], TypeError, "rows must be integers or a mask"),
 ]
 
 

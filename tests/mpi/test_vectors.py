@@ -47,7 +47,7 @@ def read_only():
 
 
 BAD = [
-    (dict(init=-1), "from 0 up"),
+    (dict(init=-1), "of at least 0"),
     (dict(init="x"), "a length, a shape or a NumPy array"),
     (dict(init=1.5), "a length, a shape or a NumPy array"),
     (dict(init=[[1.0]]), "a length, a shape or a NumPy array"),
@@ -79,7 +79,7 @@ BAD = [
     (dict(init=(3, 2, 2), kind="sparse"), "shape"),
     (dict(init=(), kind="sparse"), "shape"),
     (dict(init=(3, 0), kind="sparse"), "shape"),
-    (dict(init=3, kind="sparse", capacity=0), "capacity must be a whole number of rows from 1 up, got 0"),
+    (dict(init=3, kind="sparse", capacity=0), "capacity must be a whole number of rows of at least 1, got 0"),
     (dict(init=3, kind="sparse", capacity=True), "capacity must be a whole number"),
     (dict(init=3, kind="sparse", wire="float8"), "use 'float16', 'int8'"),
     (dict(init=3, kind="sparse", wire=16), "use 'float16', 'int8'"),

@@ -24,3 +24,14 @@ def test_every_public_name_is_on_a_page(package):
     names = [name for name in importlib.import_module(package).__all__ if package == "malt" or name not in malt.__all__]
     public = {f"{package}.{name}" for name in names} - ELSEWHERE
     assert {name for name in named if name.rpartition(".")[0] == package} == public
+
+
+def test_the_names_of_malt_are_the_public_ones():
+    packages = {package.removeprefix("malt.") for package in PACKAGES[1:]}
+    assert dir(malt) == sorted({*malt.__all__, *packages})
+
+
+def test_every_class_shows_its_signature_and_replica_is_first():
+    page = (API / "malt.md").read_text()
+    assert re.search(r"^::: (\S+)$", page, re.MULTILINE)[1] == "malt.Replica"
+    assert "merge_init_into_class: true" in (API.parents[1] / "mkdocs.yml").read_text()

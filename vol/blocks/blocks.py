@@ -88,10 +88,10 @@ class Blocks(Shared):
         return self._array
 
     def round(self) -> Iterator[Visit]:
-        """Yield each block once, as it comes, for this rank to train its rows in `array`. One-sided.
+        """Yield each block once, as it arrives, for this rank to train its rows in `array`. One-sided.
 
-        A block is passed on when the loop asks for the next one. Where none has come the loop waits. All ranks make the
-        same number of rounds, and end each loop.
+        A block is passed on when the loop asks for the next one. If none has arrived, the loop waits. All ranks make
+        the same number of rounds, and complete each loop.
 
         ClosedError: the blocks are closed. DeadlinePassed: a rank from which a block should come has given no
         heartbeat. RuntimeError: the loop of the last round was left before its end; another thread is in a call of the
@@ -125,7 +125,7 @@ class Blocks(Shared):
 
     @interruption.whole
     def common(self) -> Array:
-        """A copy of the array with the newest rows of all blocks: the same bits on all ranks. Collective.
+        """Return a copy of the array with the newest rows of all blocks: the same bits on all ranks. Collective.
 
         All ranks have made the same number of rounds. Ranks that come early wait for those that still train, also where
         these settle how to go on after a failure.

@@ -105,7 +105,7 @@ def _built(name: str, size: int, degree: int | None, seed: int, hosts: Hosts) ->
     shares = consensus.shares(size, most) if name == "base" else None
     built = Graph(name, size, _BUILDERS[name](wanted), shares=shares)
     if degree is not None and not is_free and degree != built.degree:
-        raise ValueError(f"graph {name!r} of {size} ranks has degree {built.degree}: degree={degree} cannot be had")
+        raise ValueError(f"graph {name!r} of {size} ranks has degree {built.degree}: degree={degree} is not possible")
     return built
 
 

@@ -3,7 +3,7 @@
 Y. Takezawa, R. Sato, H. Bao, K. Niwa, M. Yamada: Beyond Exponential Graph: Communication-Efficient Topologies for
 Decentralized Learning via Finite-time Convergence, NeurIPS 2023, arXiv 2305.11420, algorithms 1 to 3.
 
-A step holds, for each rank with peers, the shares of its average: {rank or peer: share}, whole numbers. An edge goes
+A step holds, for each rank with peers, the shares of its average: {rank or peer: share}, integers. An edge goes
 both ways, with the same weight. So each step keeps the mean of all ranks.
 """
 

@@ -19,7 +19,7 @@ def checked_table(peers: Mapping[Any, Iterable[Any]], size: int) -> Table:
     if size > 1:
         for rank in range(size):
             if not by_rank.get(rank):
-                raise ValueError(f"rank {rank} has no out-peers: every one of the {size} ranks must send to some other")
+                raise ValueError(f"rank {rank} has no out-peers: each of the {size} ranks must send to another one")
     table = tuple(by_rank.get(rank, ()) for rank in range(size))
     for way, between in ((table, "from rank 0 to rank {}"), (reverse(table), "from rank {} to rank 0")):
         if missed := set(range(size)) - set(reached(way, 0, set())):
@@ -48,7 +48,7 @@ def checked_rank(value: Any, size: int) -> int:
 
 
 def integer(what: str, value: Any, least: int | None = None) -> int:
-    """Return `value` as an int. Local. TypeError: it is no whole number. ValueError: it is below `least`."""
+    """Return `value` as an int. Local. TypeError: it is no integer. ValueError: it is below `least`."""
     try:
         number = arguments.integer(value)
     except TypeError:

@@ -44,7 +44,7 @@ class Graph:
     def from_dict(cls, peers: Mapping[Any, Iterable[Any]], size: int) -> Graph:
         """Return a static graph from {rank: [ranks it sends to]}. Local.
 
-        TypeError: something is not a whole number. ValueError: there is no such rank, a self-loop, a peer twice, a rank
+        TypeError: something is not an integer. ValueError: there is no such rank, a self-loop, a peer twice, a rank
         without peers, or the graph is not strongly connected.
         """
         size = integer("size", size, least=1)
@@ -151,7 +151,7 @@ class Graph:
         which averages are the mean. ValueError: the graph is not strongly connected.
         """
         if not self.is_strongly_connected():
-            raise ValueError(f"{self!r} is not strongly connected: news never reaches all")
+            raise ValueError(f"{self!r} is not strongly connected: updates never reach all ranks")
         if self.shares is not None and not self.removed:
             return self.period
         knows = [1 << r for r in range(self.size)]  # by rank: a set of ranks, as the bits of an int
@@ -171,7 +171,7 @@ class Graph:
         remaining rank becomes the hub of a star. In a weighted average the weight of a removed sender falls to the rank
         itself, and a new sender gets half of its weight. g.without(a).without(b) == g.without(a + b).
 
-        TypeError: `ranks` is not a list of whole numbers. ValueError: there is no such rank, or no rank is left.
+        TypeError: `ranks` is not a list of integers. ValueError: there is no such rank, or no rank is left.
         """
         if not isinstance(ranks, Iterable):
             raise TypeError(f"ranks: expected a list of ranks, got {ranks!r}")

@@ -286,31 +286,32 @@ def _flat(values: Array) -> Array:
 
 
 AVG = GatherFunction("AVG", newest=True, merge=_average, blend=average, floating=True)
+"""The mean of the own model and those received: own <- (own + sum of received) / (number received + 1)."""
 MEAN = GatherFunction("MEAN", newest=False, merge=_mean, floating=True, adds=True)
 """The mean of increments, such as gradients, over the own array and all in-neighbours. AVG is for models.
 
-In-neighbours count that have scattered: under "bsp" in this step, else since the last gather. What one did not send
-counts as zeros: rows of a sparse vector, or all of them. Several increments of one sender add up, and count once.
-Under "bsp" along "all" every rank ends with the same bits, of a dense vector and of a sparse one. The array may change
-where no message came.
+An in-neighbour counts if it has scattered: under "bsp" in this step, otherwise since the last gather. What it did not
+send counts as zeros. Several increments of one sender are added up, and count once. Under "bsp" along "all" every rank
+ends with the same bits. The array may change even if no message arrived.
 
-The own rows of a sparse vector count as its receivers read them: rounded to `wire`; with `top_k` those that were sent.
-The rest is sent later. After the gather a row is dirty where it is not zero, as after `clear`.
+The own rows of a sparse vector count as receivers read them: rounded to `wire`, and with `top_k` only those that were
+sent. The rest is sent later. After the gather the nonzero rows count as changed, as after `clear`.
 """
 SUM = GatherFunction("SUM", newest=False, merge=_sum, adds=True)
+"""The sum of increments: own <- own + sum of received."""
 REPLACE = GatherFunction("REPLACE", newest=True, merge=_replace)
+"""The received update of the highest step, then of the highest rank, replaces the own values."""
 WEIGHTED = GatherFunction("WEIGHTED", newest=True, merge=_weighted, floating=True)
+"""The mean weighted by `scatter(weight=w)`: own <- (w own + sum of w_s received_s) / (w + sum of w_s)."""
 TRAINED = GatherFunction("TRAINED", newest=True, merge=_trained, blend=trained, floating=True, weigh=float)
 """The mean of models, each weighted by the examples that it was trained on since this rank last merged it.
 
-`scatter(weight=count)` sends the count of all examples of this rank until now. Under "asp" and "ssp:S" a gather weighs
-the model of a sender by the examples that are new since its last model that was merged here, and the own model by those
-since the last gather. If all are equal it is AVG, bit by bit, and under "bsp" and "notify-ack" it always is. If there
-are none, the array stays.
+`scatter(weight=count)` sends the count of all examples of this rank so far. Under "asp" and "ssp:S" a gather weights a
+sender's model by the new examples since its last model that was merged here, and the own model by those since the last
+gather. If all are equal it is AVG, bit for bit, as always under "bsp" and "notify-ack". Without any, nothing changes.
 """
 ROOT_TRAINED = replace(TRAINED, name="ROOT_TRAINED", weigh=math.sqrt)
-"""The same, weighted by the square roots of these counts. A model that was long under way counts for more than others,
-and yet they are not replaced by it."""
+"""The same, weighted by the square roots of these counts: a model long on its way counts more, but not alone."""
 PUSH_SUM = GatherFunction("PUSH_SUM", newest=False, merge=_push_sum, floating=True)
 """The mean over all ranks along any graph, also if ranks have different numbers of peers (push-sum).
 

@@ -39,9 +39,9 @@ class ComesBack:
         self._returning.announce(born, self._consistency)
 
     def accompany(self, state: Callable[[], Mapping[str, Any]]) -> dict[str, Array] | None:
-        """Have ranks that come back (malt run --rejoin) get state(), beside what this vector holds. Local.
+        """Send state() to ranks that come back (malt run --rejoin), in addition to the contents of this vector. Local.
 
-        Return what this rank got so, as it has come back; None on others, and where the others have closed the vector.
+        Return what this rank received in this way after coming back; None on others, or if they have closed the vector.
         `state()`: arrays and numbers by name, of the step at which such a rank begins. It is called within exchanges
         of this vector, and makes none itself.
         """

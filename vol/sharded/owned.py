@@ -225,10 +225,10 @@ class OwnedVector(Operand, Shared):
         return rows, (count, *self._layout.row_shape)
 
     def _numbers(self, call: str, index: Any) -> Numbers:
-        """The numbers of rows that `index` names. TypeError: it is no list of whole numbers. IndexError."""
+        """The numbers of rows that `index` names. TypeError: it is no list of integers. IndexError."""
         found = self._plain(call, "index", index)
         if found.ndim != 1 or (found.dtype.kind not in "iu" and found.size):
-            raise TypeError(f"{self.name}.{call}: index must be a list of whole numbers, got {_described(found)}")
+            raise TypeError(f"{self.name}.{call}: index must be a list of integers, got {_described(found)}")
         if found.size and (found.min() < 0 or found.max() > self.shape[0] - 1):
             wrong = found[(found < 0) | (found > self.shape[0] - 1)][0]
             raise IndexError(f"{self.name}.{call}: index {wrong} is out of range: there are {self.shape[0]} rows")

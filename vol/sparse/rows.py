@@ -22,7 +22,7 @@ _SORT_BELOW = 8
 def checked_rows(rows: Any, n: int) -> Rows:
     """Return the set of rows that `rows` names, as a new array. Local.
 
-    `rows`: whole numbers in any order, or a mask of all n rows. ValueError: a number is out of range, repeated or not
+    `rows`: integers in any order, or a mask of all n rows. ValueError: a number is out of range, repeated or not
     whole; the message lists them. TypeError: `rows` does not hold numbers.
     """
     named = _as_array(rows)
@@ -37,7 +37,7 @@ def checked_rows(rows: Any, n: int) -> Rows:
         return np.empty(0, np.intp)
     if named.dtype.kind not in "iu":
         fractions = named[named != np.floor(named)] if named.dtype.kind == "f" else named
-        raise ValueError(f"rows must be whole numbers: {listed(fractions if fractions.size else named)}")
+        raise ValueError(f"rows must be integers: {listed(fractions if fractions.size else named)}")
     outside = named[(named < 0) | (named >= n)]
     if outside.size:
         raise ValueError(f"rows must be from 0 to {n - 1}: {listed(outside)}")
@@ -81,7 +81,7 @@ def _as_array(rows: Any) -> NDArray[Any]:
     named = np.asarray(rows)
     if named.dtype == object and all(isinstance(row, int) for row in named.reshape(-1)):  # larger than 64 bits
         outside = [row for row in named.reshape(-1) if not -(2**63) <= row < 2**63]
-        raise ValueError(f"rows must be from 0 up and there must be as many: {listed(outside)}")
+        raise ValueError(f"rows must be 0 or more and within the vector: {listed(outside)}")
     if named.dtype.kind not in "biufc":
-        raise TypeError(f"rows must be whole numbers or a mask, got {rows!r:.80}")
+        raise TypeError(f"rows must be integers or a mask, got {rows!r:.80}")
     return named

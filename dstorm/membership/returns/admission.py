@@ -70,7 +70,7 @@ class Verdict(Enum):
     """What a rank does that is in another collective call than others."""
 
     WAITS = "the others leave, and it goes on"
-    LEAVES = "it has come back, and its program to another call than those that went on: it leaves"
+    LEAVES = "it has come back, but its program makes another call than the others: it leaves"
     DIFFERS = "the programs differ; or it has finished before the others, and leaves"
 
 

@@ -30,22 +30,22 @@ class Network:
     """A network for malt.simulate.
 
     Each host has a link to a switch that is never the bottleneck. `latency_s`: seconds from host to host.
-    `bandwidth`: bytes a second of a link, each way. `hosts`: the name of the host of each rank, by rank; None: each
-    rank has a host of its own. `jitter_s`: each message takes from 0 to so many seconds longer; the seed of the
-    simulation decides.
+    `bandwidth`: bytes per second of a link, in each direction. `hosts`: the host name of each rank, by rank; None: each
+    rank has its own host. `jitter_s`: each message takes up to this many seconds longer, as determined by the seed of
+    the simulation.
 
-    A message of n bytes takes latency_s + n / bandwidth seconds. A link carries one message at a time, each way: the
-    messages of a host leave in sequence, and those for a host come in one after the other, in the order in which they
-    reach its link. A rank whose call waits until a message is complete learns so after another latency_s. Inside a host
-    a message is a copy in memory, at 10 GB/s, made by the sender.
+    A message of n bytes takes latency_s + n / bandwidth seconds. A link carries one message at a time in each
+    direction: the messages of a host leave one after the other, and arrive at a host one after the other, in the order
+    in which they reach its link. A rank whose call waits until a message is complete learns this after another
+    latency_s. Within a host a message is a copy in memory, at 10 GB/s, made by the sender.
 
-    Under asp and ssp a scatter hands its messages to other hosts over, and returns: they leave while its rank goes on,
-    and what has not begun to leave when the next one comes is joined with it, as between real hosts.
+    Under asp and ssp a scatter queues its messages to other hosts and returns: they are sent while its rank continues,
+    and a message that has not started to leave when the next one comes is joined with it, as between real hosts.
 
-    A collective call takes, after the last rank has come, the latency of its rounds, and the most bytes that one link
-    carries for it. A barrier of a vector has two rounds. Most others, as malt.barrier, compare what ranks pass first.
+    A collective call takes, after the last rank has arrived, the latency of its rounds, and the time for the most bytes
+    on one link. A barrier of a vector has two rounds. Most others, such as malt.barrier, first compare arguments.
 
-    `totals`: those of the last simulation that has ended.
+    `totals`: the totals of the last simulation that has ended.
 
     ValueError: a number is negative, not finite, or no number; the bandwidth is 0; `hosts` is not a list of names.
     """
@@ -154,5 +154,5 @@ _ROUNDS: Final = {"allgather": (0, 2), "broadcast": (0, 1), "alltoall": (2, 0), 
 
 def _seconds(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be a finite number from 0 up, got {value!r}")
+        raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
     return float(value)

@@ -29,21 +29,21 @@ ROUNDS = 3
 """How often each number of ranks is run, by default."""
 _HERE = "it measures on this machine alone"
 _WHOLE = "a run in which ranks fail is no measurement"
-_QUIET = "what ranks print is not shown; --output DIR keeps it"
+_QUIET = "the output of the ranks is not shown; --output DIR saves it"
 _OWN = "it has the reports of each run to itself"
 REFUSED = {
     "hosts": _HERE, "hostfile": _HERE, "bootstrap": _HERE, "need": _HERE, "survive": _WHOLE, "rejoin": _WHOLE,
     "elastic": _WHOLE, "restarts": _WHOLE, "inject": _WHOLE, "label": _QUIET, "filter": _QUIET, "view": _QUIET,
-    "metrics": _OWN, "trace": "to write events down takes time", "dry_run": "it runs several lines: give -n N",
+    "metrics": _OWN, "trace": "recording events takes time", "dry_run": "it runs several lines: give -n N",
 }  # fmt: skip
 """The options that do not go with --compare, and why."""
 
 
 def check(chosen: argparse.Namespace) -> None:
-    """Raise LaunchError where an option does not go with --compare."""
+    """Raise LaunchError where an option cannot be combined with --compare."""
     for name, why in REFUSED.items():
         if getattr(chosen, name):
-            raise LaunchError(f"--compare does not go with --{name.replace('_', '-')}: {why}")
+            raise LaunchError(f"--compare cannot be combined with --{name.replace('_', '-')}: {why}")
 
 
 def turns(numbers: Sequence[int], rounds: int) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""What MALT uses beside mpi4py, NumPy and scipy, where it is installed; and whether its kernels are compiled."""
+"""The optional dependencies of MALT that are installed, and whether its kernels are compiled."""
 
 from __future__ import annotations
 
@@ -8,14 +8,32 @@ from typing import Final
 PURPOSES: Final = {
     "scikit-learn": "malt.sklearn, apps.embed, and the digits of apps.mlp and apps.autoencoder",
     "torch": "malt.torch",
-    "greenlet": "malt.simulate and malt plan",
+    "greenlet": "malt.simulate of several ranks and malt plan",
     "rich": "malt run --view",
     "matplotlib": "malt graph --plot",
+    "ipykernel": "notebooks that call malt.run",
     "tensorboardX": "malt run --metrics, to write event files",
 }
-"""What each distribution is for. Numba is not among them: `kernels` tells of it."""
+"""What each distribution is for. Numba is not among them: `kernels` reports it."""
+_EXTRAS: Final = {
+    "scikit-learn": "sklearn",
+    "torch": "torch",
+    "greenlet": "simulate",
+    "rich": "view",
+    "matplotlib": "plot",
+    "ipykernel": "notebook",
+}
+"""The extra of MALT that installs each distribution. tensorboardX belongs to none."""
 _MODULES: Final = {"scikit-learn": ("sklearn",), "tensorboardX": ("tensorboardX", "tensorboard")}
 """The modules of which one is enough, where they have another name."""
+
+
+def shortfall(name: str) -> tuple[str, str]:
+    """Return what is missing without the distribution `name`, and the command that installs it. Pure."""
+    extra = _EXTRAS.get(name)
+    if extra is None:
+        return f"not installed; needed for {PURPOSES[name]}", f"pip install {name}"
+    return f"not installed (extra {extra}); needed for {PURPOSES[name]}", f"pip install '.[{extra}]' in the checkout"
 
 
 def missing() -> tuple[str, ...]:
@@ -31,5 +49,5 @@ def kernels() -> tuple[str, str]:
         how = "apps.svm, .mf and .logistic run interpreted, up to 300 times slower, and most others not at all"
         return f"{compiler.TROUBLE}: {how}", compiler.REMEDY
     if not compiler.has_cache():
-        return f"{compiler.NO_CACHE}: each rank compiles its kernels anew", compiler.CACHE_REMEDY
+        return f"{compiler.NO_CACHE}: each rank compiles its kernels again", compiler.CACHE_REMEDY
     return f"compiled by numba {compiler.numba.__version__}", ""

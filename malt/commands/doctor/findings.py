@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from malt.commands.doctor.extras import PURPOSES
+from malt.commands.doctor.extras import shortfall
 from malt.commands.doctor.facts import Facts, Outcome
 from malt.commands.doctor.probe import COMPUTE_S, Examination, deadline_s
 from malt.launch.mpi_library import INSTALL
@@ -60,8 +60,7 @@ def judge(facts: Facts) -> list[Finding]:
     findings = [check(facts) for check in _ON_MACHINE]
     if facts.examination is not None:
         findings += [check(facts, facts.examination) for check in _ON_JOB]
-    findings += [Finding(OK, name, f"not installed, for {PURPOSES[name]}", f"pip install {name}")
-                 for name in facts.missing]  # fmt: skip
+    findings += [Finding(OK, name, *shortfall(name)) for name in facts.missing]
     return [finding for finding in findings if finding is not None]
 
 
@@ -172,7 +171,7 @@ def _failure(facts: Facts, outcome: Outcome) -> tuple[str, str]:
     if found is None or outcome.status != 0:
         return f"ended with status {outcome.status}: {_cause(outcome.messages)}", _by_hand(facts)
     if found.ranks != facts.ranks:
-        return f"each rank took itself for one of {found.ranks}", "mpiexec is not that of mpi4py's library: " + INSTALL
+        return f"each rank believed it was one of {found.ranks}", "mpiexec is not that of mpi4py's library: " + INSTALL
     if found.trouble:  # it contains the remedy
         return f"no window could be opened: {found.trouble}", ""
     return "", ""

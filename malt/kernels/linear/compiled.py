@@ -271,7 +271,7 @@ def add_gradient_of_classes(data: Examples, params: Any, out: Any, scores: Any, 
 def best_alpha(loss: int, alpha: float, z: float, q: float) -> float:
     """The a that maximises dual_loss(a) - z (a - alpha) - q (a - alpha)^2 / 2, for the margin z and q = |x|^2 / (l2 n).
 
-    hinge: a, within 0 to 1   squared hinge: a - a^2 / 4, from 0 up
+    hinge: a, within 0 to 1   squared hinge: a - a^2 / 4, at least 0
     logistic: -a log(a) - (1 - a) log(1 - a). By Newton's method for the margin after the step (Yu, Huang and Lin 2011)
     """
     if loss == HINGE:

@@ -31,7 +31,7 @@ class Problem:
         if self.loss not in LOSSES:
             raise ValueError(f"loss {self.loss!r} is not valid: use {', '.join(LOSSES)}")
         if not (math.isfinite(self.l2) and self.l2 >= 0):
-            raise ValueError(f"l2 must be a finite number from 0 up, got {self.l2}")
+            raise ValueError(f"l2 must be a finite number of at least 0, got {self.l2}")
 
     @property
     def code(self) -> int:

@@ -44,7 +44,7 @@ def _missing(wanted: dict[str, Any]) -> list[str]:
     for what, here, there in (("Python", version, wanted["python"]), ("", platform.machine(), wanted["machine"])):
         if here != there:
             name = f"python3 is {what} {here} there" if what else f"its processor is {here}"
-            raise ValueError(f"{name}, and {there} here: the environment can be copied to the same alone")
+            raise ValueError(f"{name}, and {there} here: the environment can only be copied to an equal one")
     for folder in wanted["folders"].values():
         above = os.path.dirname(folder)
         os.makedirs(os.path.dirname(above), exist_ok=True)

@@ -55,7 +55,7 @@ class Observer:
             self._observe()
         except Exception as error:  # of the view: the job goes on without it
             self._screen = None
-            say(f"malt run: the ranks are shown no more: {error!r}\n")
+            say(f"malt run: the ranks are no longer shown: {error!r}\n")
 
     def _observe(self) -> None:
         pause_s = _VIEW_S if self._screen is not None else _SELDOM_S

@@ -122,7 +122,7 @@ def keepers(folder: str, ranks: int) -> list[Callable[[bytes], None]]:
                     file.write(data)
             except OSError as error:  # the training goes on
                 has_failed = True
-                say(f"malt run: --output {folder} keeps no more of what ranks print: {error.strerror}\n")
+                say(f"malt run: --output {folder} no longer saves the output of the ranks: {error.strerror}\n")
 
     return [partial(write, _file(folder, rank)) for rank in range(ranks)]
 

@@ -55,7 +55,7 @@ def lines(series: Sequence[Series], across: str, up: str) -> str:
 
 
 def histogram(counts: Sequence[tuple[int, int]], across: str, kind: str) -> str:
-    """Bars of how often each whole number came. Far numbers share a bar."""
+    """Bars of how often each integer came. Far numbers share a bar."""
     bars = _binned(counts)
     height, bottom, most = 180, 180 - _BOTTOM, max(count for _, count in bars)
     step = (_WIDTH - _LEFT - _RIGHT) / len(bars)
@@ -187,7 +187,7 @@ def _scale(
 
 
 def _binned(counts: Sequence[tuple[int, int]]) -> list[tuple[str, int]]:
-    """Labels and counts, of each whole number or of ranges of them."""
+    """Labels and counts, of each integer or of ranges of them."""
     least, most = min(value for value, _ in counts), max(value for value, _ in counts)
     width = -(-(most - least + 1) // _MOST_BARS)
     found = [0] * ((most - least) // width + 1)

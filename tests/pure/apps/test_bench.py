@@ -52,6 +52,32 @@ def test_a_row_that_was_not_measured_says_why():
     assert table.splitlines()[-1] == "| what | whom | - | - | - | 2 x | not measured: not installed |"
 
 
+def test_readers_see_no_goals_and_both_ways_in_one_line():
+    made = [Row("a", "whom", 0.5, 2.0, 2.0, 1.0), Row("a, with numba", "whom", 2.0, 2.0, 0.5, 1.0),
+            Row("b", "whom", None, 2.0, note="not installed"), Row("c", "60 us", 3.0, 1.0, 2.0, 6.0)]  # fmt: skip
+    assert rows.page_table(made).splitlines() == [
+        "| what | compared with | theirs | MALT | ratio | MALT with numba | ratio with numba | notes |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| a | whom | 1 s | 2 s | 0.50 x | 500 ms | 2.00 x | |",
+        "| b | whom | - | - | - | - | - | not measured: not installed |",
+        "| c | - | - | 2 s | - | - | - | |",
+    ]
+
+
+def test_a_headline_never_has_the_better_number_alone():
+    [headline] = [one for one in picture.HEADLINES if one.name == "exchange of 100,000 floats, bsp"]
+    name, whom = headline.name, headline.against
+    made = [Row(name, whom, 0.65, 1.0), Row(f"{name}, with numba", whom, 1.42, 1.0)]
+    assert picture.headlines(made).endswith(f"| {headline.what} | {headline.peer} | 0.65 x | 1.42 x |")
+    assert [text in picture.picture(made) for text in (">0.65 x<", ">1.4 x<")] == [True, True]
+
+
+def test_the_page_is_that_of_the_results_that_are_kept():
+    page = program.page(program.ROOT / "bench/results.json")
+    assert page == (program.ROOT / "docs/benchmarks.md").read_text()
+    assert not {"{", "?"} & {*page.partition("\n## ")[0]}, "all figures of its sentences are there"
+
+
 def test_numbers_have_a_unit_that_reads_well():
     shown = [rows.shown(x, "s") for x in (0, 2.5, 0.0312, 4.31e-6, 2e-8)]
     assert shown == ["-", "2.5 s", "31.2 ms", "4.31 us", "20 ns"]
@@ -77,7 +103,7 @@ def test_parts_that_were_not_measured_again_are_kept(tmp_path, monkeypatch, caps
         monkeypatch.setattr("sys.argv", ["bench", "--only", name, "--json", str(file), "--page", str(page), *more])
         program.main()
         lines = [line for line in page.read_text().splitlines() if "| whom |" in line]
-        return [line.split(" | ")[0][2:] + line.split(" | ")[4] for line in lines]
+        return [line.split(" | ")[0][2:] + line.split(" | ")[4].rstrip(" |") for line in lines]
 
     assert ran("start", 1.0) == ["start1.00 x"]
     assert ran("messages", 2.0) == ["messages2.00 x", "start1.00 x"]  # in the order of all parts
@@ -152,8 +178,11 @@ def test_the_picture_has_a_bar_for_each_row_of_the_page():
     """It is that of the results that are kept; a row that was renamed would lose its bar."""
     drawn = program.drawn(program.ROOT / "bench/results.json")
     assert drawn == (program.ROOT / "docs/pictures/peers.svg").read_text()
-    assert drawn.count("<rect") == len(picture.BARS)
-    assert drawn.count("<line") == picture.picture([]).count("<line") == 1
+    shown = picture.found(next(iter(rows.read(program.ROOT / "bench/results.json").values())))
+    assert [one.headline for one in shown] == list(picture.HEADLINES)
+    bars = sum(ratio is not None for one in shown for ratio in (one.plain, one.compiled))
+    assert drawn.count("<rect") == 1 + bars and picture.picture([]).count("<rect") == 1, "one of the legend"
+    assert drawn.count("<line") == picture.picture([]).count("<line") == 2, "MALT, and in the legend"
 
 
 @pytest.mark.parametrize("name", primitives.PICTURES)

@@ -139,10 +139,11 @@ def test_a_curve_reaches_the_end_of_one_at_the_first_epoch_that_is_as_good():
 
 
 def test_lines_are_drawn_by_their_names():
-    drawn = curves.picture({"a < b": [(0.0, 1.0), (1.0, 0.5)], "c": [(0.0, 1.0), (2.0, 0.0)]}, "seconds", "loss")
+    series = {"a < b": [(0.0, 1.0), (1.0, 0.5)], "c": [(0.0, 1.0), (2.0, 0.0)]}
+    drawn = curves.picture(series, "seconds", "loss", "Time")
     svg = ElementTree.fromstring(drawn)
     lines = [one.get("class") for one in svg.iter("{http://www.w3.org/2000/svg}polyline")]
-    assert lines == ["line first", "line second"] and {"a < b", "c"} <= set(svg.itertext())
+    assert lines == ["line first", "line second"] and {"Time", "MALT, a < b", "MALT, c"} <= set(svg.itertext())
 
 
 def test_the_page_is_that_of_its_figures():

@@ -84,7 +84,8 @@ REFUSED = {
     "run --compare 1,2 --output x.py x.py": "malt run: --output x.py/round-1-ranks-1: Not a directory",
     "run --compare 1,2 --mpi mpich x.py": "malt run: mpi4py in .* is bound to Open MPI 5.0, not to MPICH",
     **{
-        f"run --compare 1,2 {option} x.py": f"malt run: --compare does not go with {option.split(maxsplit=1)[0]}: "
+        f"run --compare 1,2 {option} x.py":
+            f"malt run: --compare cannot be combined with {option.split(maxsplit=1)[0]}: "
         for option in (
             "--hosts a:2",
             "--hostfile x.py",
@@ -332,7 +333,7 @@ def test_several_numbers_of_ranks_are_compared_on_this_machine_alone(monkeypatch
     )
     monkeypatch.setenv("MALT_SURVIVE", "1")
     assert status(["run", "--compare", "1,2", "x.py"]) == 2
-    assert "--compare does not go with --survive" in capsys.readouterr().err
+    assert "--compare cannot be combined with --survive" in capsys.readouterr().err
 
 
 def test_version(capsys):

@@ -31,7 +31,7 @@ def test_a_full_disk_is_said_once(tmp_path, monkeypatch, capsys):
     first(b"d\n")  # a file with a hole in it would mislead
     assert (tmp_path / "rank-0.txt").read_text() == "a\n"
     assert capsys.readouterr().err == (
-        f"malt run: --output {tmp_path} keeps no more of what ranks print: No space left on device\n"
+        f"malt run: --output {tmp_path} no longer saves the output of the ranks: No space left on device\n"
     )
 
 

@@ -177,7 +177,7 @@ def test_ids(users, kind):
     ([[1, 2]], [1.0, 2.0], "inconsistent"),
     ([[1, 2.5]], [1.0], "those of items are object"), ([[1, None]], [1.0], "object"),
     ([[2**63, 1]], [1.0], "of users"),
-    ([[(1, 2), (3, 4)]], [1.0], "whole numbers"), ([[1, 2]], ["good"], "numbers"), ([[1, 2]], [np.inf], "infinity"),
+    ([[(1, 2), (3, 4)]], [1.0], "integers"), ([[1, 2]], ["good"], "numbers"), ([[1, 2]], [np.inf], "infinity"),
     ([[1, 2]], [1e300], "float32"), ([[1, 2]], [1j], "Complex"), ([[1, 2]], [[1.0, 2.0]], "1d array"),
 ], ids=str)  # fmt: skip
 def test_wrong_pairs_and_ratings_are_refused(X, y, message):
@@ -240,7 +240,7 @@ def test_arguments_that_differ_are_one_error_on_all_ranks(data):
         'rows="mine"': lambda rank: MatrixFactorization().fit(X[rank:], y[rank:]),
         "the ids of X": lambda rank: MatrixFactorization().fit(X + rank, y),
         "the parameter ": lambda rank: MatrixFactorization(alpha=1.0 + rank).fit(X, y),
-        "text (S) or whole numbers (i)": lambda rank: MatrixFactorization(rows="mine").fit(X.astype("iU"[rank]), y),
+        "text (S) or integers (i)": lambda rank: MatrixFactorization(rows="mine").fit(X.astype("iU"[rank]), y),
         "on rank 1: X must have 2": lambda rank: MatrixFactorization().fit(X[:, : 2 - rank], y),
         "on rank 1: Found array with 0": lambda rank: (
             MatrixFactorization(rows="mine").fit(X[: 9 - 9 * rank], y[: 9 - 9 * rank])

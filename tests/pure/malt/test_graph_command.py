@@ -71,4 +71,4 @@ def test_what_cannot_be_is_one_line(words, said, capsys, tmp_path, monkeypatch):
 def test_without_matplotlib_the_remedy_is_named(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert command_line.main(["graph", "ring", "-n", "4", "--plot", "g.png"]) == 2
-    assert "malt[plot]" in capsys.readouterr().err
+    assert "'.[plot]' in the checkout" in capsys.readouterr().err

@@ -106,14 +106,14 @@ def test_what_every_means(every, sync, changed, expected):
 @pytest.mark.parametrize(
     ("every", "changed", "message"),
     [
-        ("auto", {"outer": len}, 'every="auto" does not go with outer: give the number of counts'),
-        ((1, 9), {"wire": "int8"}, 'every="auto" does not go with wire'),
-        ("auto", {"top": 1}, 'every="auto" does not go with top'),
-        ("auto", {"fragments": 2}, 'every="auto" does not go with fragments'),
-        ((0, 9), {}, "every: the lower bound must be a whole number from 1 up, got 0"),
-        ((5, 4), {}, "every: the upper bound must be a whole number from 5 up, got 4"),
-        ("often", {}, 'every must be a whole number from 1 up, "auto" or bounds, .low, high., got \'often\''),
-        ((1, 2, 3), {}, "every must be a whole number from 1 up"), (0, {}, "every must be a whole number from 1 up"),
+        ("auto", {"outer": len}, 'every="auto" cannot be combined with outer: give the counts'),
+        ((1, 9), {"wire": "int8"}, 'every="auto" cannot be combined with wire'),
+        ("auto", {"top": 1}, 'every="auto" cannot be combined with top'),
+        ("auto", {"fragments": 2}, 'every="auto" cannot be combined with fragments'),
+        ((0, 9), {}, "every: the lower bound must be an integer of at least 1, got 0"),
+        ((5, 4), {}, "every: the upper bound must be an integer of at least 5, got 4"),
+        ("often", {}, 'every must be an integer of at least 1, "auto" or bounds, .low, high., got \'often\''),
+        ((1, 2, 3), {}, "every must be an integer of at least 1"), (0, {}, "every must be an integer of at least 1"),
     ],
 )  # fmt: skip
 def test_what_every_cannot_be(every, changed, message):
@@ -152,7 +152,7 @@ def test_over_a_slow_link_it_is_as_long_as_a_message_takes(monkeypatch):
 
 
 def test_an_epoch_is_a_number_of_counts():
-    with pytest.raises(ValueError, match="epoch must be a whole number from 1 up, got 0"):
+    with pytest.raises(ValueError, match="epoch must be an integer of at least 1, got 0"):
         malt.Replica(np.zeros(3), epoch=0)
 
 

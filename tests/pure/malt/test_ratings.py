@@ -124,7 +124,7 @@ MIXED = {
     ),
     "a timestamp in the third column": ("", "1,10,1260759144,3\n", "rating '1260759144' seems to be a timestamp"),
     "a timestamp later on": ("1 10 3 9\n", "1 10 1260759144 3\n", "rating '1260759144' seems to be a timestamp"),
-    "a rating in the fourth column": ("1 2 3 4\n", "1 2 3 4.5\n", "timestamp '4.5' is not a whole number: in another"),
+    "a rating in the fourth column": ("1 2 3 4\n", "1 2 3 4.5\n", "timestamp '4.5' is not an integer: in another"),
     "a comment": ("", "# user item rating\n1 2 3\n", "a comment, which is not read: leave out such lines"),
     "a comment with numbers": ("", "% 943 1682 100000\n1 2 3 4\n", "a comment, which is not read"),
     "a comment later on": ("1 2 3 4\n", "% 943 1682 100000\n", "a comment, which is not read"),

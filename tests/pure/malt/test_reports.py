@@ -90,7 +90,7 @@ def test_a_loop_that_is_left_early_is_not_done():
     assert list(malt.progress([])) == []
     with pytest.raises(TypeError, match="not iterable"):
         malt.progress(3)
-    with pytest.raises(ValueError, match=r"malt.progress: total must be a whole number from 0 up, got -1"):
+    with pytest.raises(ValueError, match=r"malt.progress: total must be an integer of at least 0, got -1"):
         malt.progress("ab", -1)
 
 
@@ -193,7 +193,7 @@ def test_training_goes_on_where_reports_cannot_be_written(tmp_path, monkeypatch,
     malt.on_report(seen.append)
     malt.report(loss=0.5)
     malt.report(loss=0.25)
-    assert capsys.readouterr().err == f"malt: rank 0 writes no more reports: {path}: No space left on device\n"
+    assert capsys.readouterr().err == f"malt: rank 0 no longer writes reports: {path}: No space left on device\n"
     assert seen == [{"loss": 0.5}, {"loss": 0.25}]
 
 

@@ -265,13 +265,13 @@ def test_not_inside_itself():
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, True, "4", None])
 def test_bad_numbers_of_ranks(bad):
-    with pytest.raises(ValueError, match="ranks must be a whole number from 1 up"):
+    with pytest.raises(ValueError, match="ranks must be an integer of at least 1"):
         malt.simulate(lambda rank: rank, bad)
 
 
 @pytest.mark.parametrize("bad", [None, -1, 1.5, True, "4"])
 def test_bad_seeds(bad):
-    with pytest.raises(ValueError, match="seed must be a whole number from 0 up"):
+    with pytest.raises(ValueError, match="seed must be an integer of at least 0"):
         malt.simulate(lambda rank: rank, 2, seed=bad)
 
 

@@ -695,4 +695,4 @@ def test_without_torch_the_extra_is_named():
         "try:\n    malt.torch\nexcept ModuleNotFoundError as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "malt.torch needs PyTorch: pip install 'malt[torch]'\n"
+    assert done.stdout == "malt.torch needs PyTorch: pip install '.[torch]' in the checkout\n"

@@ -1,4 +1,4 @@
-"""Checks of numbers, whole numbers and timeouts."""
+"""Checks of numbers, integers and timeouts."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def test_whole_numbers():
     for bad in (True, np.True_, 1.0, "1", None, np.zeros(2, int)):
         with pytest.raises(TypeError):
             arguments.integer(bad)
-        with pytest.raises(TypeError, match="n must be a whole number from 0 up, got "):
+        with pytest.raises(TypeError, match="n must be an integer of at least 0, got "):
             arguments.whole("n", bad, 0)
-    with pytest.raises(ValueError, match="n must be a whole number of rows from 3 up, got 2$"):
+    with pytest.raises(ValueError, match="n must be a whole number of rows of at least 3, got 2$"):
         arguments.whole("n", 2, 3, "rows")
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.serial
 
 
 def test_after_a_period_all_ranks_have_the_mean():
-    """In whole numbers. The mean stays at every step, as both ends of an edge weigh each other alike."""
+    """In integers. The mean stays at every step, as both ends of an edge weigh each other alike."""
     for degree, size in itertools.product((1, 2, 3, 5), range(1, 26)):
         tables, shares = consensus.phases(size, degree), consensus.shares(size, degree)
         part = [[Fraction(own == rank) for own in range(size)] for rank in range(size)]

@@ -405,7 +405,7 @@ def test_bad_graphs(spec: object, size: int, error: type[Exception], message: st
         ({"seed": -1}, ValueError, "seed must be at least 0"),
         ({"seed": None}, TypeError, "seed: expected an int"),
         ({"degree": 0}, ValueError, "degree must be at least 1"),
-        ({"degree": 2}, ValueError, "graph 'ring' of 8 ranks has degree 1: degree=2 cannot be had"),
+        ({"degree": 2}, ValueError, "graph 'ring' of 8 ranks has degree 1: degree=2 is not possible"),
         ({"name": None}, TypeError, "name: expected one of all, ring"),
     ],
 )

@@ -100,7 +100,7 @@ def test_bad_hosts(name, hosts, error, message):
 
 
 def test_bad_degree():
-    with pytest.raises(ValueError, match="graph 'hierarchical' of 3 ranks has degree 2: degree=1 cannot be had"):
+    with pytest.raises(ValueError, match="graph 'hierarchical' of 3 ranks has degree 2: degree=1 is not possible"):
         malt.graph("hierarchical", 3, degree=1, hosts=["a", "a", "b"])
     with pytest.raises(ValueError, match="degree must be at least 1"):
         malt.graph("base", 3, degree=0)

@@ -37,9 +37,9 @@ def test_one_row_and_no_row():
         ([1, -1, -7], "from 0 to 5: got -1, -7"),
         ([2**70, 1], f"got {2**70}"),
         (np.array([2**63], np.uint64), f"got {2**63}"),
-        ([1, 2.5, 3], "whole numbers: got 2.5"),
-        ([1.0, 2.0], "whole numbers: got 1.0, 2.0"),
-        ([float("nan")], "whole numbers: got nan"),
+        ([1, 2.5, 3], "integers: got 2.5"),
+        ([1.0, 2.0], "integers: got 1.0, 2.0"),
+        ([float("nan")], "integers: got nan"),
         ([3, 1, 3, 2, 1], "named once: got 1, 3"),
         ([[1, 2]], r"flat list of row numbers, got shape \(1, 2\)"),
         ([True, False], r"shape \(6,\), got \(2,\)"),
@@ -53,7 +53,7 @@ def test_bad_rows_are_listed(rows, message):
 
 @pytest.mark.parametrize("rows", ["3", ["a"], [None], [1, "a"], {"a": 1}, b"12", object(), [1, None], None])
 def test_what_is_neither_numbers_nor_a_mask(rows):
-    with pytest.raises(TypeError, match="rows must be whole numbers or a mask, got"):
+    with pytest.raises(TypeError, match="rows must be integers or a mask, got"):
         checked_rows(rows, 6)
 
 

@@ -194,7 +194,7 @@ class SparseShardedVector(InPlace, OwnedVector):
 
     def _rows(self, call: str, index: Any) -> tuple[Numbers | slice, tuple[int, ...]]:
         if index is None or isinstance(index, slice):
-            raise TypeError(f"{self.name}.{call}: a sparse vector takes a list of whole numbers, got {index!r}")
+            raise TypeError(f"{self.name}.{call}: a sparse vector takes a list of integers, got {index!r}")
         return super()._rows(call, index)
 
     def _read(self, call: str, rows: Numbers | slice, result: Bytes) -> None:
