@@ -24,8 +24,8 @@ class Dealt(NamedTuple):
 
 def dealt(ranks: Sequence[int], failed: Collection[int]) -> Dealt:
     """Rows dealt among `ranks`, of which those of `failed` have failed: all others share their parts. Pure."""
-    living = [rank for rank in ranks if rank not in failed]
-    return Dealt(tuple(ranks), {rank: living for rank in ranks if rank in failed})
+    living = sorted(set(ranks).difference(failed))
+    return Dealt(tuple(ranks), dict.fromkeys(sorted(set(ranks).intersection(failed)), living))
 
 
 class Crew:
