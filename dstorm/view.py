@@ -110,6 +110,11 @@ class View:
         """Whether that incarnation of `rank` is a member, and alive."""
         return Member(rank, incarnation) in {Member(one, self.incarnation(one)) for one in self.alive}
 
+    def ended(self, incarnations: Mapping[int, int]) -> list[Member]:
+        """Those of these members, incarnations by rank, that are known to have failed."""
+        over = {rank: self.incarnation(rank) - (rank not in self.failed) for rank in incarnations}
+        return [Member(*one) for one in incarnations.items() if one[1] <= over[one[0]]]
+
     def reachable(self, neighbours: Neighbours) -> Neighbours:
         """A function that returns the ranks that a rank must be able to reach, ascending.
 

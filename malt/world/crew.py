@@ -106,9 +106,8 @@ class Crew:
         """Begin an epoch of the loop that was begun last. Local. SystemExit: the job has shrunk, and this rank goes."""
         at, view = (self._loops - 1, epoch), self._transport.view
         with roster.changing(self._folder) as found:
-            for rank, incarnation in found.members(at).items():
-                if (view.incarnation(rank), rank in view.failed) >= (incarnation, True):
-                    found.lose(rank, incarnation)
+            for member in view.ended(found.members(at)):
+                found.lose(*member)
             goes_on = found.begin(self._rank, self._incarnation, at)
             if not goes_on:
                 found.retire(self._rank, self._incarnation)
