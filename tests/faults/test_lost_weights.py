@@ -20,8 +20,8 @@ def test_the_others_take_over_its_rows_and_go_on_from_a_checkpoint_of_its_weight
     report = json.loads((tmp_path / "report.json").read_text())
     assert [lost["rank"] for lost in report["lost_ranks"]] == [1] and report["final"]["objective"] < 0.33
     job = start(*words, "--sharded", ranks=3)
-    assert job.end() == 1 and "Traceback" not in job.output
-    assert job.output.count("apps.logistic: error: rank 1 is lost: its part of the model has failed with it; wi") == 1
+    assert job.end() in (1, 137) and "Traceback" not in job.output  # 137: it was the first
+    assert job.output.count("apps.logistic: error: rank 1 is lost: its part of the model is lost with it; wi") == 1
     words += ["--sharded", "--checkpoint", str(tmp_path / "train.ckpt"), "--checkpoint-every", "0"]
     job = start(*words, ranks=3)
     assert job.end() == 0, job.output
