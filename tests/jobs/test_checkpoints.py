@@ -130,7 +130,7 @@ def test_a_resumed_run_ends_bit_by_bit_as_one_that_never_failed(alone, failing, 
 def test_a_checkpoint_changes_nothing_and_the_last_epoch_writes_one(alone, file, name):
     whole, kept = alone(name, "--epochs", 2), alone(name, "--epochs", 2, "--checkpoint", file)
     assert kept["final"]["model_sha256"] == whole["final"]["model_sha256"]
-    program, _, arrays = checkpoint.read(str(file))
+    program, _, arrays, *_ = checkpoint.read(str(file))
     assert program == name and int(arrays["epoch"]) == 2 and int(arrays["examples"]) == whole["epochs"][1]["examples"]
 
 
