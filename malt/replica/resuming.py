@@ -53,10 +53,23 @@ class Resumes(FinishOnExit):
         """
         if self._vector.closed:
             raise ClosedError(f"{self.name}.state_dict: this replica has left, by finish, close or malt.finalize")
-        if not self._plan.consistency.lockstep:
+        if not self.is_in_step:
             self.agree()
+        self._groups.look_up()
+        return self.kept()
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether ranks exchange together, as under "bsp". Local."""
+        return self._plan.consistency.lockstep
+
+    def kept(self) -> dict[str, Any]:
+        """As `state_dict`, where ranks have taken the mean, or exchange together, with the arrays of the last lookup.
+
+        Local; it may wait for peers.
+        """
         kept = {"count": self._count, "agreed_at": self._model.agreed_at, **self._groups.kept()}
-        is_agreed = self._plan.consistency.lockstep and not self._pacing.is_open
+        is_agreed = self.is_in_step and not self._pacing.is_open
         return {**kept, "every": self._pacing.every if is_agreed and type(self._pacing) is Fixed else None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -70,12 +83,12 @@ class Resumes(FinishOnExit):
         """
         if self._vector.closed:
             raise ClosedError(f"{self.name}.load_state_dict: this replica has left, by finish, close or malt.finalize")
-        lockstep = self._plan.consistency.lockstep
 
         def check() -> tuple[bool, dict[str, Any]]:
             """Whether the state fits, and what must be the same on all ranks. Local. ValueError: it does not."""
+            self._groups.look_up()
             self._groups.check(state)
-            return True, {"name": self.name, "exchanges": int(state["turns"]) if lockstep else None}
+            return True, {"name": self.name, "exchanges": int(state["turns"]) if self.is_in_step else None}
 
         agree(self._transport, f"{self.name}.load_state_dict", check)
         self._groups.resume(state)

@@ -1,4 +1,4 @@
-"""PyTorch: `malt.torch.Optimizer` around any optimizer of torch. It needs the extra `torch`."""
+"""PyTorch: `malt.torch.Optimizer` around any optimizer of torch, `state` for checkpoints. It needs the extra `torch`."""
 
 try:
     import torch  # noqa: F401
@@ -8,5 +8,6 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("malt.torch needs PyTorch: pip install 'malt[torch]'", name="torch") from None
 
 from malt.torch.optimizer import Optimizer
+from malt.torch.resuming import state
 
-__all__ = ["Optimizer"]
+__all__ = ["Optimizer", "state"]

@@ -157,3 +157,30 @@ def test_ranks_that_have_agreed_on_an_interval_keep_it():
         return exchanged
 
     assert malt.simulate(run, 2) == [[False] * 4 + [True] + [False] * 4 + [True]] * 2
+
+
+@pytest.mark.parametrize("kind", ["a dict", "a function with set="])
+def test_arrays_that_the_loop_has_made_since_the_exchange_are_kept(kind):
+    def run(rank, stop, kept=None):
+        held, rng = {"w": np.zeros(30)}, np.random.default_rng(rank)
+
+        def take(new):
+            held["w"] = new["w"]
+
+        source = (held,) if kind == "a dict" else (lambda: {"w": held["w"]},)
+        replica = malt.Replica(*source, every=4, sync="bsp", **({} if kind == "a dict" else {"set": take}))
+        held["w"] = held["w"] + 0  # the array that is restored is another one
+        if kept:
+            replica.load_state_dict(kept[rank])
+            rng.standard_normal((10, 30))
+        for step in range(10 if kept else 0, STEPS):
+            if step == stop:
+                return copy.deepcopy(replica.state_dict())
+            held["w"] = held["w"] + rng.standard_normal(30)
+            replica.step()
+        replica.finish()
+        return held["w"].tobytes()
+
+    kept = malt.simulate(lambda rank: run(rank, 10), 2)
+    whole, rest = (malt.simulate(lambda rank, kept=kept: run(rank, None, kept), 2) for kept in (None, kept))
+    assert rest == whole
