@@ -20,6 +20,7 @@ from malt.session import session
 from malt.torch.bypasses import Bypasses
 from malt.torch.contents import Contents
 from malt.torch.gradients import Gradients
+from malt.torch.sampler import note_step
 from malt.torch.tensors import Tensors, broadcast, sum_of
 from malt.world import agreement
 from vol import Vector
@@ -274,6 +275,7 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         for (_, tensors), is_new in zip(self._replicas, exchanged, strict=True):
             if is_new or (exchanged[0] and self._is_together):
                 tensors.write()
+        note_step(session.world())
         return result
 
     def _add(self, look_up: Callable[[], Mapping[str, Tensor]], name: str, **options: Any) -> None:

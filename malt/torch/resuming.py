@@ -15,7 +15,7 @@ from malt.torch.optimizer import Optimizer
 def state(
     model: torch.nn.Module, optimizer: Optimizer, sampler: Any = None, scheduler: Any = None, **more: Any
 ) -> dict[str, Any]:  # fmt: skip
-    """What a checkpoint holds of a training, for malt.Checkpoint.save and its twin, restore. Local: nothing is read yet.
+    """What a checkpoint holds of a training, for malt.Checkpoint.save and its twin, restore. Local: nothing is read.
 
         checkpoint = malt.Checkpoint("net.ckpt", every_s=600)
         found = checkpoint.restore(**malt.torch.state(model, optimizer, sampler, scheduler))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -17,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from processes import wait_for
-from programs import ROOT, as_job, in_process, last_line
+from programs import ROOT, as_job, in_process, kill_all, last_line
 
 import malt
 from apps.gbdt import program as gbdt
@@ -270,26 +268,12 @@ def test_a_model_that_is_not_finite_does_not_take_the_place_of_one_that_is(alone
     assert file.read_bytes() == before
 
 
-def processes_of(launcher):
-    """The process and all that came from it."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    found = [launcher]
-    for process in found:
-        found += [child for child, parent in parents.items() if parent == process]
-    return found
-
-
 def kill_when(launcher, condition, pause_s):
     """Kill all that came from the launcher, that long after the condition has come true."""
     wait_for(lambda: condition() or launcher.poll() is not None, 60)
     time.sleep(pause_s)
     assert launcher.poll() is None
-    for process in processes_of(launcher.pid):
-        os.kill(process, signal.SIGKILL)
-    launcher.wait(100)
+    kill_all(launcher)
 
 
 KILLED = [
