@@ -84,8 +84,10 @@ class Checkpoint:
         self.mine: State = {}
         """This rank's part of the file that `load` or `restore` has read last. Empty: it has none for this rank, or was
         written on another number of ranks."""
+        self.ranks = 0
+        """The number of ranks that have written the parts of that file. 0: it has none."""
         self._parts = Part()
-        """What this rank can go on from of that file."""
+        """What this rank can go on from of it."""
 
     def due(self) -> bool:
         """Whether a save is due: `every_s` seconds have passed since the last one, or the start. Local."""
@@ -210,7 +212,7 @@ class Checkpoint:
         and there is no file.
         """
         world = session.world()
-        self.mine, self._parts = {}, Part()
+        self.mine, self.ranks, self._parts = {}, 0, Part()
         if world.is_outside:  # it comes back, and the others are at work
             found = self._read()
             return None if found is None else {
@@ -259,7 +261,7 @@ class Checkpoint:
                     state[name] = dealt(world, name, described, mine if isinstance(mine, Streamed) else None)
             if ranks:
                 self._parts = dealt_part(transport, None if content is None else content.parts, root, ranks)
-                self.mine = self._parts.own
+                self.mine, self.ranks = self._parts.own, ranks
         return state
 
     def _read(self) -> Content | None:

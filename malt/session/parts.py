@@ -56,8 +56,13 @@ def taken(transport: Transport, state: State, mine: State, writer: int) -> tuple
 
     TypeError, ValueError, on all ranks: a file cannot hold a value. What the objects raise.
     """
-    own = {name: succeed(transport, partial(state_of, one)) for name, one in mine.items()}
-    state = {name: succeed(transport, partial(state_of, one)) for name, one in state.items()}
+
+    def states(some: State) -> dict[str, Any]:
+        """Those of objects. Other values stay, and may differ in number: the lowest rank's are written. Collective."""
+        of_objects = {name: succeed(transport, partial(state_of, one)) for name, one in some.items() if is_object(one)}
+        return {**some, **of_objects}
+
+    own, state = states(mine), states(state)
     part = succeed(transport, lambda: plain("mine", {_OWN: own, _GENERATORS: generators()}))
     return state, _gathered(transport, part, writer)
 

@@ -75,15 +75,19 @@ def failing(monkeypatch):
     """failing(epochs, run): run(), which fails after that number of epochs."""
 
     def failing(epochs, run):
-        save = checkpoints.Checkpoints.save
+        def dying(name):
+            save = getattr(checkpoints.Checkpoints, name)
 
-        def save_and_die(self, epoch, *rest, **named):
-            save(self, epoch, *rest, **named)
-            if epoch == epochs and malt.rank() == 0:
-                raise Failed
+            def save_and_die(self, epoch, *rest, **named):
+                save(self, epoch, *rest, **named)
+                if epoch == epochs and malt.rank() == 0:
+                    raise Failed
+
+            return save_and_die
 
         with monkeypatch.context() as patch:
-            patch.setattr(checkpoints.Checkpoints, "save", save_and_die)
+            for name in ("save", "save_parts"):
+                patch.setattr(checkpoints.Checkpoints, name, dying(name))
             with pytest.raises(Failed):
                 run()
 
@@ -122,6 +126,48 @@ def test_a_resumed_run_ends_bit_by_bit_as_one_that_never_failed(alone, failing, 
     over = alone(name, *keeping, "--resume")
     assert over["epochs"] == [] and over["final"]["model_sha256"] == whole["final"]["model_sha256"]
     assert over["final"]["seconds"] == rest["final"]["seconds"]
+
+
+SEVERAL = [
+    ("apps.svm", 2, ["--exchange-every", 700]),
+    ("apps.svm", 4, ["--exchange-every", 900, "--average", "delta", "--graph", "one-peer"]),
+    ("apps.svm", 2, ["--exchange-every", 700, "--average", "reweighted", "--loss", "logistic"]),
+    ("apps.svm", 2, ["--exchange-every", 700, "--vector", "sparse"]),
+    ("apps.svm", 3, ["--exchange-every", 700, "--vector", "sparse", "--average", "delta"]),
+    ("apps.svm", 2, ["--average", "gradient", "--exchange-every", 500]),
+    ("apps.svm", 4, ["--average", "gradient", "--exchange-every", 480, "--vector", "sparse", "--graph", "one-peer"]),
+    ("apps.svm", 2, ["--average", "none"]),
+    ("apps.svm", 2, ["--tolerance", 1e-9, "--exchange-every", 3000]),
+    ("apps.mlp", 2, ["--exchange-every", 7]),
+    ("apps.mlp", 4, ["--exchange-every", 4, "--optimizer", "adam", "--graph", "one-peer", "--hidden", "20,10"]),
+    ("apps.mlp", 2, ["apps/linear/data/a9a/train.svm.xz", "--hidden", 4, "--exchange-every", 13]),
+]  # fmt: skip
+
+
+@pytest.mark.thorough(but="case0")
+@pytest.mark.parametrize("case", SEVERAL, ids=[f"case{number}" for number in range(len(SEVERAL))])
+def test_several_ranks_that_exchange_together_resume_bit_by_bit(failing, tmp_path, file, monkeypatch, case):
+    monkeypatch.setattr(malt, "clock", time.perf_counter)
+    name, ranks, options = case
+    monkeypatch.chdir(ROOT)
+    options = [*options, "--sync", "bsp", "--epochs", 4, "--json", tmp_path / "report.json"]
+    keeping = [*options, "--checkpoint", file, "--checkpoint-every", 0]
+    whole = simulated(name, ranks, *options)
+    for epoch in (1, 3):
+        failing(epoch, lambda: simulated(name, ranks, *keeping, "--resume"))
+    rest = simulated(name, ranks, *keeping, "--resume")
+    assert rest["resumed_from"] == 3 and rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
+    assert len(checkpoint.read(str(file)).parts) in (0, ranks)  # 0: the last one, which is for any number
+
+
+@pytest.mark.parametrize("average", ["model", "gradient"])
+def test_a_checkpoint_is_left_out_where_a_rank_has_made_an_exchange_more(tmp_path, file, average):
+    """It would wait in that for one that waits to save."""
+    data = tmp_path / "data.svm"
+    data.write_text("".join(f"{1 - 2 * (k % 2)} {1 + k}:1\n" for k in range(5)))
+    options = [data, "--sync", "bsp", "--exchange-every", 3, "--average", average, "--epochs", 7]
+    report = simulated("apps.svm", 2, *options, "--checkpoint", file, "--checkpoint-every", 0, "--json", tmp_path / "x")
+    assert len(report["epochs"]) == 7 and epoch_of(file) == 7
 
 
 @every_program

@@ -68,51 +68,65 @@ malt.seed(0)
 final = [one.numpy() for one in model.state_dict().values()]
 """.replace("@example", EXAMPLES["resume-torch"].replace("every_s=600", "every_s=0").replace("1, 0.5", "1, 0.9"))
 PROGRAMS = {"loop": LOOP, "network": NETWORK}
+APPS = {
+    "apps.svm": ["--exchange-every", "700", "--average", "delta", "--epochs", str(40 * (1 + KILLS))],
+    "apps.mlp": ["--exchange-every", "4", "--epochs", str(30 * (1 + KILLS))],
+}
+FILES = {"loop": "train.ckpt", "network": "net.ckpt"}
 
 
 def progress(file):
-    """Where the job is that writes `file`: what rises with each save."""
+    """Where the job is that writes `file`: what rises with each save. -1: there is no file."""
+    if not file.exists():
+        return -1
     arrays = checkpoint.read(str(file)).arrays
-    if "step" in arrays:
-        return int(arrays["step"])
-    return file.stat().st_mtime_ns
+    [known] = [int(arrays[name]) for name in ("step", "epoch") if name in arrays] or [file.stat().st_mtime_ns]
+    return known
 
 
-def start(folder, environment, ranks, program):
-    command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), str(program)]
-    environment = {**environment, "PYTHONPATH": str(ROOT)}
+def start(folder, environment, ranks, name, keeps=True):
+    """The job of that name, which writes its checkpoint in `folder` and goes on from it. Programs of apps/ may not."""
+    command = [sys.executable, "-m", "malt", "run", "-n", str(ranks)]
+    if name in APPS:
+        keeping = ["--checkpoint", "app.ckpt", "--checkpoint-every", "0", "--resume"] * keeps
+        command += ["-m", name, "--sync", "bsp", *APPS[name], *keeping]
+    else:
+        (folder / "program.py").write_text(PROGRAMS[name] + END)
+        command += ["program.py"]
     with open(folder / "output", "w") as output:
+        environment = {**environment, "PYTHONPATH": str(ROOT)}
         return subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=output)
 
 
-def bits(folder, environment, ranks, program):
-    """What the job prints that is run to its end, in `folder`."""
-    job = start(folder, environment, ranks, program)
+def bits(folder, environment, ranks, name, keeps=True):
+    """What the job prints of its model that is run to its end."""
+    job = start(folder, environment, ranks, name, keeps)
     assert job.wait(300) == 0, (folder / "output").read_text()
-    [found] = re.findall(r"^bits (\w+)$", (folder / "output").read_text(), re.MULTILINE)
+    [found] = re.findall(r"^(?:bits|final: .* model) (\w+)$", (folder / "output").read_text(), re.MULTILINE)
     return found
 
 
-CASES = [(name, ranks) for name in PROGRAMS for ranks in (1, 2, 4)]
+CASES = [(name, ranks) for name in (*PROGRAMS, *APPS) for ranks in (1, 2, 4)]
 
 
 @pytest.mark.thorough(but="loop-2")
-@pytest.mark.parametrize(("name", "ranks"), CASES if KILLS > 2 else [("loop", 2), ("network", 2)])
+@pytest.mark.parametrize(("name", "ranks"), CASES if KILLS > 2 else [(name, 2) for name in (*PROGRAMS, *APPS)])
 def test_a_job_that_is_killed_ends_with_the_bits_of_one_that_is_not(tmp_path, job_environment, name, ranks):
     if name == "network" and importlib.util.find_spec("torch") is None:
         pytest.skip("needs the extra torch")
+    if name == "apps.mlp":
+        pytest.importorskip("sklearn")
     draw = random.Random()
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    for folder in (whole, killed):
-        folder.mkdir()
-        (folder / "program.py").write_text(PROGRAMS[name] + END)
-    file = killed / "train.ckpt" if name == "loop" else killed / "net.ckpt"
+    whole.mkdir()
+    killed.mkdir()
+    file = killed / FILES.get(name, "app.ckpt")
     for _ in range(KILLS):
-        before = progress(file) if file.exists() else -1
-        job = start(killed, job_environment, ranks, killed / "program.py")
-        wait_for(lambda: job.poll() is not None or (file.exists() and progress(file) > before), 120)  # noqa: B023
+        before = progress(file)
+        job = start(killed, job_environment, ranks, name)
+        wait_for(lambda: job.poll() is not None or progress(file) > before, 120)  # noqa: B023
         time.sleep(draw.random() * 0.15)
         assert job.poll() is None, (killed / "output").read_text()
         kill_all(job)
-    assert bits(killed, job_environment, ranks, "program.py") == bits(whole, job_environment, ranks, "program.py")
+    assert bits(killed, job_environment, ranks, name) == bits(whole, job_environment, ranks, name, keeps=False)
     assert "begun anew" not in (killed / "output").read_text()
