@@ -27,8 +27,8 @@ class Epoch:
         """The number of these that were drawn."""
         self.is_redealt = False
         """Whether it has been dealt anew."""
-        self.shortest = len(rows) // size
-        """The rows of the live rank that has fewest."""
+        self.lengths = len(rows) // size, -(-len(rows) // size)
+        """The least and the most rows of a live rank."""
 
     def __len__(self) -> int:
         return len(self._order)
@@ -61,8 +61,8 @@ class Epoch:
         drawn = self._order[: self._drawn]
         self._order = np.concatenate([drawn, mine[~np.isin(mine, drawn)]])
         self.is_redealt = True
-        counts = np.bincount(owners, minlength=self._size)
-        self.shortest = int(min(counts[rank] for rank in range(self._size) if rank not in failed))
+        counts = np.bincount(owners, minlength=self._size)[sorted(set(range(self._size)) - set(failed))]
+        self.lengths = int(counts.min()), int(counts.max())
 
 
 def left_of(rows: Rows, counts: Sequence[int | None]) -> Rows:

@@ -20,7 +20,7 @@ from malt.files.npz import Member, Streamed
 from malt.files.values import Packed
 from malt.session import session
 from malt.session.collectives import allgather, lowest
-from malt.session.parts import Part, checkable, dealt_part, restore, taken
+from malt.session.parts import Part, checkable, dealt_part, may_save, restore, taken
 from malt.session.sharded_state import dealt, head, incomplete, open_places, rested, streamed
 from malt.session.state import AsArray, checked_name, member
 from malt.session.stateful import is_object
@@ -116,15 +116,15 @@ class Checkpoint:
         Replica or what torch has, and generators of Python, NumPy and torch. The generators of the modules random,
         numpy.random and torch are in each part. Under "bsp" a save changes nothing of the training; where a Replica has
         another mode, ranks take the mean at a save, as by Replica.agree. The lowest rank holds all parts while it
-        writes. All ranks make as many such calls; after a batch that a malt.torch.Sampler in `state` has not for all
-        ranks, the call does nothing.
+        writes. All ranks make as many such calls, and under "bsp" as many exchanges before each; after a batch that a
+        malt.torch.Sampler in `state` has not for all ranks, the call does nothing.
 
         TypeError, ValueError: the file cannot hold a name or a value. They are raised even if no save is due. Where the
         call is Collective, on all ranks; so are TypeError: the sharded vectors in `state`, or names, differ; PeerLost:
         a rank has failed with its part of one that is open.
         """
         world = session.world()
-        if mine is not None and any(getattr(one, "is_beyond_others", False) for one in state.values()):
+        if mine is not None and not may_save(state, mine):
             return False
         if world.sharded or mine is not None:
             with world.transport.calling("Checkpoint.save"):

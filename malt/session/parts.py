@@ -46,6 +46,12 @@ class Part(NamedTuple):
         return dict(self.content.get(_OWN, {}))
 
 
+def may_save(state: State, mine: State) -> bool:
+    """Whether all ranks come to a save here, as objects in `state` know. Local. ValueError, on all ranks: never."""
+    in_step = any(getattr(one, "is_in_step", False) for one in mine.values())
+    return all(one.may_save(in_step) for one in state.values() if hasattr(one, "may_save"))
+
+
 def checkable(state: State, mine: State) -> dict[str, Any]:
     """What can be checked of both before the states of objects are taken: names, and values of `state`. Pure."""
     return {**dict.fromkeys(mine, 0), **{name: 0 if is_object(one) else one for name, one in state.items()}}

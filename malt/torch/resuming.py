@@ -66,10 +66,15 @@ class _Exchange:
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
 
+    @property
+    def is_in_step(self) -> bool:
+        """Whether ranks exchange together."""
+        return all(replica.is_in_step for replica, _ in self._optimizer._replicas)
+
     def state_dict(self) -> dict[str, Any]:
         """What this rank goes on from: where ranks do not exchange together, after all have taken the mean."""
         optimizer = self._optimizer
-        if not all(replica.is_in_step for replica, _ in optimizer._replicas):
+        if not self.is_in_step:
             optimizer.agree()
         replicas = [replica.kept() for replica, _ in optimizer._replicas]
         return {"replicas": replicas, "left": self._left(), "has_stepped": optimizer._has_stepped}

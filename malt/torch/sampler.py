@@ -65,6 +65,8 @@ class Sampler(torch.utils.data.Sampler[int]):
         """Whether the loop takes the rows by `batches`; whether it is about to."""
         self._batch, self._drops = 1, False
         """The rows of a batch, and whether one that is smaller is dropped."""
+        self._has_drifted = self._has_told = False
+        """Whether ranks have had other numbers of batches in an epoch; whether that was said."""
         self._begin()
 
     def __len__(self) -> int:
@@ -90,6 +92,8 @@ class Sampler(torch.utils.data.Sampler[int]):
         """
         number = arguments.whole("epoch", epoch, 0)
         if number != self.epoch:
+            least, most = map(self._batches_of, self._rows.lengths)
+            self._has_drifted |= self._is_begun and least < most
             self._last = self.epoch, self._rows.first(self._trained)
             self.epoch = number
             self._begin()
@@ -118,11 +122,24 @@ class Sampler(torch.utils.data.Sampler[int]):
         self._taken = len(self._rows)
         self.trained()
 
-    @property
-    def is_beyond_others(self) -> bool:
-        """Whether not all ranks have a batch in this place of the epoch: no checkpoint is saved then. Local."""
-        batches = self._rows.shortest // self._batch if self._drops else -(-self._rows.shortest // self._batch)
-        return -(-self._taken // self._batch) > batches
+    def may_save(self, in_step: bool) -> bool:
+        """Whether all ranks save a checkpoint in this place of the epoch. Local, the same on all ranks.
+
+        They do after batches that all have. Where ranks exchange together, `in_step`, one with a batch more an epoch
+        would soon wait in an exchange for one that waits to save. So none does, where it follows from a failure, or
+        from another number of ranks; a line says so. Else it is a ValueError.
+        """
+        least, most = map(self._batches_of, self._rows.lengths)
+        if in_step and (self._has_drifted or least < most):
+            if self._is_regular:
+                raise ValueError(f"ranks have {least} and {most} batches an epoch, and save together: give the loader "
+                                 f"drop_last={not self._drops}, or another batch_size")  # fmt: skip
+            if not self._has_told:
+                self._world.report("malt: no checkpoint is saved from here on: ranks have other numbers of batches, and "
+                                   "exchange together")  # fmt: skip
+            self._has_told = True
+            return False
+        return -(-self._taken // self._batch) <= least
 
     def trained(self) -> None:
         """Count the batches that the loop has taken as trained. Local. malt.torch.Optimizer.step calls it."""
@@ -183,6 +200,16 @@ class Sampler(torch.utils.data.Sampler[int]):
     def _described(self) -> dict[str, Any]:
         """What ranks must have in common, and jobs."""
         return {"rows": self._count, "shuffle": self._shuffle, "seed": self._seed}
+
+    @property
+    def _is_regular(self) -> bool:
+        """Whether batches are those of all rows on all ranks."""
+        is_rest = self._dealt is not None and self._dealt[0] == self.epoch
+        return not (is_rest or self._rows.is_redealt or self._has_drifted)
+
+    def _batches_of(self, rows: int) -> int:
+        """The batches that a rank of so many rows has."""
+        return rows // self._batch if self._drops else -(-rows // self._batch)
 
     def _begin(self, place: int = 0) -> None:
         """Begin the epoch where `place` of this rank's rows are trained."""

@@ -55,7 +55,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import malt
 
-BATCH, EPOCHS, WORKERS = 5, 20, 2 * (malt.size() == 1)
+BATCH, EPOCHS, WORKERS = 4, 20, 2 * (malt.size() == 1)
 torch.set_num_threads(1)
 torch.manual_seed(0)
 X, y = torch.randn(103, 1, 12, 12), torch.randint(4, (103,))

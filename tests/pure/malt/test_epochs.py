@@ -22,7 +22,7 @@ def test_each_row_is_dealt_once_and_nobody_is_padded(size):
     rows = np.random.default_rng(0).permutation(20)
     parts = [drawn(Epoch(rows, rank, size)) for rank in range(size)]
     assert sorted(chain(*parts)) == list(range(20)) and max(map(len, parts)) - min(map(len, parts)) <= 1
-    assert parts[0] == rows[::size].tolist() and Epoch(rows, 0, size).shortest == min(map(len, parts))
+    assert parts[0] == rows[::size].tolist() and Epoch(rows, 0, size).lengths == (len(parts[-1]), len(parts[0]))
     assert [len(Epoch(rows, rank, size)) for rank in range(size)] == list(map(len, parts))
 
 
@@ -36,7 +36,7 @@ def test_it_begins_within():
 def test_rows_of_failed_ranks_are_trained_by_others_whenever_these_learn_of_it(seed):
     draw, size, rows = np.random.default_rng(seed), 5, np.arange(200)
     failures = draw.choice(size - 1, draw.integers(1, 4), replace=False)
-    trained, lengths, shortest = [], [], set()
+    trained, lengths, known = [], [], set()
     for rank in sorted(set(range(size)) - set(failures.tolist())):
         epoch, mine = Epoch(rows, rank, size), []
         for count in range(1, 1 + len(failures)):
@@ -46,8 +46,8 @@ def test_rows_of_failed_ranks_are_trained_by_others_whenever_these_learn_of_it(s
         assert len(set(mine)) == len(mine) == len(epoch) and epoch.is_redealt
         trained += mine
         lengths.append(len(mine))
-        shortest.add(epoch.shortest)
-    assert sorted(trained) == rows.tolist() and shortest == {min(lengths)}
+        known.add(epoch.lengths)
+    assert sorted(trained) == rows.tolist() and known == {(min(lengths), max(lengths))}
 
 
 def test_a_rank_that_comes_back_has_its_rows_again():

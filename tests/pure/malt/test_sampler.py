@@ -209,6 +209,48 @@ def test_ranks_save_after_batches_that_all_have(tmp_path, rows, drop_last):
     assert found[0][1] == [[1, min(least * 4, rows // 3 + (rank < rows % 3)), bool(least)] for rank in range(3)]
 
 
+class Exchange:
+    """What ranks exchange together by."""
+
+    is_in_step = True
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+@pytest.mark.parametrize(("rows", "drop_last"), [(24, True), (23, False), (26, True), (26, False)])
+def test_ranks_that_exchange_together_save_where_all_have_as_many_batches(tmp_path, rows, drop_last, capsys):
+    from torch.utils.data import DataLoader
+
+    def run(rank, ranks=3):
+        sampler = malt.torch.Sampler(range(rows))
+        loader = DataLoader(range(rows), 4, sampler=sampler, drop_last=drop_last)
+        one = malt.Checkpoint(tmp_path / "x", 0)
+        one.restore({"sampler": sampler}, mine={})
+        saved = []
+        for epoch in range(sampler.epoch, 2):
+            sampler.set_epoch(epoch)
+            for _ in sampler.batches(loader):
+                sampler.trained()
+                saved.append(one.save({"sampler": sampler}, mine={"exchange": Exchange()}))
+                if ranks == 3 and len(saved) == 1:
+                    return len(saved)
+        return len(saved), sum(saved)
+
+    counts = {rows // 3, -(-rows // 3)}
+    if len({count // 4 if drop_last else -(-count // 4) for count in counts}) == 2:
+        with pytest.raises(ValueError, match=f"an epoch, and save together: give the loader drop_last={not drop_last}"):
+            malt.simulate(run, 3)
+        return
+    assert malt.simulate(run, 3) == [1] * 3
+    found = malt.simulate(lambda rank: run(rank, 2), 2)  # the rest, on two ranks: 12 of 24, or 14 of 26
+    is_told = "no checkpoint is saved from here on" in capsys.readouterr().err
+    assert is_told == (len({one for one, _ in found}) == 2) and (found[0][1] == found[0][0] or is_told)
+
+
 def failing(turns, live, size=3):
     """What ranks 0 and 1 return of live(transport), where the last rank fails after so many turns."""
     from dstorm import Group, SimulatedTransport
