@@ -95,7 +95,8 @@ class Topology:
     def begin_after(self, steps: int) -> None:
         """Have step 1 be the one that follows `steps` along the graph, as where an earlier job went that far. Local."""
         self.done = steps
-        self.seen = self._made()
+        if self.graph.period > 1:
+            self.renew()
 
     def outs(self, step: int) -> tuple[int, ...]:
         """Return the out-neighbours at `step`, ascending. Steps count from 1."""

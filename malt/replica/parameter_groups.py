@@ -154,7 +154,9 @@ class ParameterGroups:
         return {"turns": self._turns, "under_way": under_way, "groups": groups, "arrays": list(self.parameters.arrays)}
 
     def check(self, given: Mapping[str, Any]) -> None:
-        """Check that `resume` can go on from `given`. Local. ValueError: it is of another Replica."""
+        """Check that `resume` can go on from `given`. Local. ValueError: it is of another Replica, or comes late."""
+        if any(mode.vector.step for mode in self.modes):
+            raise ValueError("the state is loaded before the first exchange")
         ours, theirs = self.parameters.arrays, given["arrays"]
         if [one.shape for one in ours] != [np.shape(one) for one in theirs] or len(given["groups"]) != len(self.modes):
             raise ValueError("the state does not fit: it is of a Replica with other parameters or fragments")

@@ -51,10 +51,13 @@ def put_back(value: Any, state: Any) -> None:
         value.setstate(state)
     elif _is_generator(value):
         value.set_state(as_tensors(state))
-    elif isinstance(value, np.ndarray):
-        if value.shape != np.shape(state):
-            raise ValueError(f"an array of shape {value.shape} is {np.shape(state)} in the file")
-        np.copyto(value, state, casting="same_kind")
+    elif isinstance(value, np.ndarray) or _is_tensor(value):
+        if tuple(value.shape) != np.shape(state):
+            raise ValueError(f"an array of shape {tuple(value.shape)} is {np.shape(state)} in the file")
+        if _is_tensor(value):
+            value.detach().copy_(as_tensors(np.asarray(state)))
+        else:
+            np.copyto(value, state, casting="same_kind")
 
 
 def generators() -> dict[str, Any]:
@@ -91,6 +94,10 @@ def as_tensors(state: Any) -> Any:
 
 def _has_state(value: Any) -> bool:
     return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "detach") and hasattr(value, "copy_")
 
 
 def _is_generator(value: Any) -> bool:

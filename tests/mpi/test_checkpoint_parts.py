@@ -93,10 +93,12 @@ def test_a_torch_generator_and_torchs_own(path):
     torch = pytest.importorskip("torch")
     own = torch.Generator().manual_seed(3 + malt.rank())
     torch.manual_seed(malt.rank())
-    malt.Checkpoint(path).save({}, force=True, mine={"own": own})
+    best = torch.full((3,), float(malt.rank()), requires_grad=True)
+    malt.Checkpoint(path).save({}, force=True, mine={"own": own, "best": best})
     expected = torch.rand(2, generator=own).tolist(), torch.rand(2).tolist()
-    other = torch.Generator()
-    malt.Checkpoint(path).restore({}, mine={"own": other})
+    other, tensor = torch.Generator(), torch.zeros(3, dtype=torch.bfloat16, requires_grad=True)
+    malt.Checkpoint(path).restore({}, mine={"own": other, "best": tensor})
+    assert tensor.tolist() == [malt.rank()] * 3
     assert (torch.rand(2, generator=other).tolist(), torch.rand(2).tolist()) == expected
 
 

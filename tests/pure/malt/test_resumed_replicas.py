@@ -135,6 +135,18 @@ def test_another_mode_or_another_moment_is_refused_on_all_ranks():
         trained("several arrays", 2, kept=[early[0], late[1]])
 
 
+def test_a_state_that_comes_late_is_refused():
+    def run(rank):
+        replica = malt.Replica(np.zeros(3), every=1, sync="bsp")
+        state = replica.state_dict()
+        replica.step()
+        with pytest.raises(ValueError, match="the state is loaded before the first exchange"):
+            replica.load_state_dict(state)
+        replica.close()
+
+    malt.simulate(run, 2)
+
+
 def test_a_replica_that_has_left_has_no_state():
     def run(rank):
         replica = malt.Replica(np.zeros(3), sync="bsp")
