@@ -48,18 +48,19 @@ def test_rows_are_those_of_distributed_sampler_but_nobody_is_padded(ranks, shuff
     assert (found[0][0] != found[0][1]) == shuffle
 
 
-def optimizers():
+@pytest.fixture
+def step():
     """A step of a malt.torch.Optimizer, to be called."""
     import torch
 
     model = torch.nn.Linear(1, 1)
-    return malt.torch.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model).step
+    with malt.torch.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model) as optimizer:
+        yield optimizer.step
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_what_is_trained_counts_and_not_what_workers_have_fetched(workers):
+def test_what_is_trained_counts_and_not_what_workers_have_fetched(workers, step):
     sampler, loader = made(workers=workers)
-    step = optimizers()
     positions = []
     for number, _ in enumerate(sampler.batches(loader)):
         positions.append(sampler.state_dict()["places"][0][1])
