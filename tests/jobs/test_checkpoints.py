@@ -205,7 +205,7 @@ def simulated(name, ranks, *arguments):
 @pytest.mark.thorough(but="apps.svm-3-2-bsp")
 @pytest.mark.parametrize(("wrote", "goes_on", "sync"), [(3, 2, "bsp"), (2, 4, "asp")])
 @every_program
-def test_on_another_number_of_ranks(failing, tmp_path, file, name, wrote, goes_on, sync):
+def test_on_another_number_of_ranks(failing, tmp_path, file, capsys, name, wrote, goes_on, sync):
     """Half of the epochs on one number of ranks, half on another: the result is as good as with all on either."""
     every = {"apps.svm": 500, "apps.mf": 5000, "apps.mlp": 3}.get(name)
     options = ["--sync", sync, "--exchange-every", every] if every else []
@@ -215,6 +215,8 @@ def test_on_another_number_of_ranks(failing, tmp_path, file, name, wrote, goes_o
     keeping = ["--checkpoint", file, "--checkpoint-every", 0]
     failing(4, lambda: simulated(name, wrote, *options, *keeping))
     rest = simulated(name, goes_on, *options, *keeping, "--resume")
+    told = f"{file}: written on {wrote} ranks, and there are {goes_on}: all begin anew with what the lowest of them had\n"
+    assert capsys.readouterr().out.count(told) == (sync == "bsp" and name in ("apps.svm", "apps.mlp"))
     wholes = [simulated(name, ranks, *options) for ranks in (wrote, goes_on)]
     assert [epoch["epoch"] for epoch in rest["epochs"]] == [5, 6, 7, 8] and rest["resumed_from"] == 4
     assert rest["epochs"][-1]["examples"] == wholes[0]["epochs"][-1]["examples"]
