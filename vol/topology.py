@@ -60,6 +60,8 @@ class Topology:
         self.graph = graph
         """The graph without failures."""
         self._view, self._rank, self._mended, self._absent = view, rank, mended, absent
+        self.done = 0
+        """The steps of an earlier job, after which step 1 follows."""
         self.seen = self._made()
         """The neighbours at the last call that followed the view."""
 
@@ -89,6 +91,12 @@ class Topology:
         """Compute the neighbours again, whatever has changed. Calls `mended`."""
         before, self.seen = self.seen, self._made()
         self._mended(before)
+
+    def begin_after(self, steps: int) -> None:
+        """Have step 1 be the one that follows `steps` along the graph, as where an earlier job went that far. Local."""
+        self.done = steps
+        if self.graph.period > 1:
+            self.renew()
 
     def outs(self, step: int) -> tuple[int, ...]:
         """Return the out-neighbours at `step`, ascending. Steps count from 1."""
@@ -125,7 +133,7 @@ class Topology:
     def _made(self) -> Neighbours:
         version = self._view.version  # read first, so that the failed ranks are at least as new as the version
         graph = self.graph.without(self._view.failed | self._absent())
-        steps = range(1, graph.period + 1)
+        steps = range(1 + self.done, graph.period + 1 + self.done)
         outs, ins = (tuple(way(self._rank, step) for step in steps) for way in (graph.out, graph.into))
         weights = (None,) if graph.shares is None else tuple(self._weights(graph, step) for step in steps)
         return Neighbours(version, graph, outs, ins, graph.targets(self._rank), graph.sources(self._rank), weights)

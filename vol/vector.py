@@ -96,6 +96,11 @@ class Vector(ComesBack, Shared):
         return self._step
 
     @property
+    def steps_of_all_jobs(self) -> int:
+        """As `step`, with those that `begin_after` was given."""
+        return self._topology.done + self._step
+
+    @property
     def in_degree(self) -> int:
         """The number of in-neighbours at the present step; before the first scatter those of step 1."""
         return len(self._topology.seen.into(max(self._step, 1)))
@@ -268,6 +273,17 @@ class Vector(ComesBack, Shared):
             self._queues.discard()
             self._gathered_at = self._step
             self._trained.merged(counts.items())
+
+    def begin_after(self, steps: int) -> None:
+        """Follow the graph as after `steps` scatters: its period goes on where an earlier job was. Local.
+
+        To be called before the first scatter, on all ranks with the same number. ValueError: the graph changes from
+        step to step, and failed ranks may come back, which would not know of it.
+        """
+        topology = self._topology
+        if self._returning is not None and steps % topology.graph.period:
+            raise ValueError(f"{self.name}: along {topology.graph.name!r} no job is resumed with --rejoin")
+        topology.begin_after(steps)
 
     def barrier(self) -> None:
         """Return once all ranks have called it. Collective.

@@ -45,12 +45,17 @@ class Checkpoints:
         ValueError, OSError: as malt.Checkpoint.load. PeerLost: a rank has failed with its part of the training state,
         and there is no file.
         """
-        assert self._file is not None
-        self.state = self._file.load() or {}
+        file = self._file
+        assert file is not None
+        common = file.load() or {}
+        self.state = {**common, **file.mine}
+        if file.ranks not in (0, malt.size()):
+            print_once(f"{file.path}: written on {file.ranks} ranks, and there are {malt.size()}: all begin anew with "
+                       "what the lowest of them had")  # fmt: skip
         if not self.state:
-            print_once(f"{self._file.path}: no checkpoint yet: the training starts from the beginning")
+            print_once(f"{file.path}: no checkpoint yet: the training starts from the beginning")
         elif self.is_over:
-            print_once(f"{self._file.path}: the training ended after epoch {self.epoch:,}: nothing is trained")
+            print_once(f"{file.path}: the training ended after epoch {self.epoch:,}: nothing is trained")
 
     def begin_as(self, epoch: int, before: Mark) -> None:
         """Have the numbers of the ranks that this one has come back to: what was done before this run. Local."""
@@ -99,6 +104,18 @@ class Checkpoints:
         has_part = malt.lowest() or _is_sharded()
         if self._file is not None and has_part and (force or self._file.due()):
             self._write(self._file, {**self._numbers(epoch, examples, clock.seconds), **state()})
+
+    def save_parts(
+        self, epoch: int, examples: int, clock: Clock, state: Callable[[], State], own: Callable[[], State]
+    ) -> None:
+        """As `save`, with what each rank alone goes on from: own(). Collective."""
+        if self._file is not None and self._file.due_together():
+            mine = own()
+            is_finite = all(_is_finite(one) for one in mine.values() if isinstance(one, (float, np.ndarray)))
+            if all(by_rank(is_finite).values()):
+                common = state() if malt.lowest() else {}  # it may change what the rank goes on with
+                numbers = self._numbers(epoch, examples, clock.seconds)
+                self._file.save({**numbers, **common}, force=True, mine=mine)
 
     def conclude(
         self, epoch: int, examples: int, clock: Clock, state: State, final: State | None = None, early: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,3 +18,17 @@ def as_many(order: Order, count: int, most_rows: int) -> Iterator[tuple[Order, b
     exchange for one that already waits at the end of the epoch.
     """
     return ((part, True) for part in np.array_split(order, -(-most_rows // count)))
+
+
+def as_often(counts: Collection[int], epochs: int, every: int, at_ends: bool = False) -> bool:
+    """Whether ranks have made as many exchanges after `epochs`, which count so much in each, and exchange at multiples.
+
+    `at_ends`: they exchange at the end of an epoch, too, where something was counted since the last exchange.
+    """
+
+    def made(count: int) -> int:
+        """The exchanges of a rank."""
+        ends = sum(count * epoch % every > 0 for epoch in range(1, 1 + epochs)) if at_ends and count else 0
+        return count * epochs // every + ends
+
+    return len({made(count) for count in counts}) == 1

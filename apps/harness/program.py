@@ -61,6 +61,8 @@ class Trainer(ABC):
     """Whether `train_all` takes the place of `order`, `begin_epoch` and `train`, because a library has the loop."""
     measures_together = False
     """Whether `measures_of_all` takes the place of `measures`, because no rank has the whole model or all data."""
+    resumes_exactly = False
+    """Whether there are `own` and `is_in_step`, for ranks that exchange together."""
     loss: float | None = None
     """What the last epoch has made of the loss, or of a part of it, where training finds it out anyway. It is shown."""
 
@@ -135,6 +137,20 @@ class Trainer(ABC):
 
         Collective if `gathers_state`.
         """
+
+    def own(self) -> Mapping[str, Any]:
+        """What this rank alone resumes from, beside `state`: arrays and numbers. Called where `is_in_step`.
+
+        On as many ranks `Start.state` has these, too, in place of those of the lowest rank.
+        """
+        raise NotImplementedError
+
+    def is_in_step(self, epoch: int) -> bool:
+        """Whether all ranks have made as many exchanges by the end of `epoch`, the same on all ranks. Local.
+
+        A checkpoint then has a part by rank, from which the training goes on bit by bit.
+        """
+        return False
 
     @abstractmethod
     def finish(self) -> None:

@@ -200,13 +200,24 @@ class Training:
         """Save a checkpoint if one is due. The last epoch is saved by `finish`, as its model is not there yet."""
         if self._epoch >= self._options.epochs:
             return
-        if not self.trainer.gathers_state:
+        if self._resumes_exactly:
+            if self.trainer.is_in_step(self._epoch):
+                numbers = self._epoch, self._examples(), self._clock
+                self._checkpoints.save_parts(*numbers, self.trainer.state, self.trainer.own)
+        elif not self.trainer.gathers_state:
             # With more ranks than rows this rank may have no rows, and then no state to save.
             if self._trained:
                 self._checkpoints.save(self._epoch, self._examples(), self._clock, self.trainer.state)
         elif self._checkpoints.due_together():
             state = self.trainer.state()
             self._checkpoints.save(self._epoch, self._examples(), self._clock, lambda: state, force=True)
+
+    @property
+    def _resumes_exactly(self) -> bool:
+        """Whether checkpoints have a part by rank: where ranks exchange together, and none may fail alone."""
+        together = getattr(self._options, "sync", None) == "bsp" and isinstance(self._options.exchange_every, int)
+        some = 1 < malt.size() <= self._problem.rows and not malt.init().survive
+        return self._checkpoints.is_on and together and some and self.trainer.resumes_exactly
 
     def _examples(self) -> int:
         """The examples that all ranks have trained on in this run."""

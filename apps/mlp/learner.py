@@ -123,11 +123,19 @@ class Learner:
             state |= {f"layer_{place}_{name}": value for name, value in optimizer.state().items()}
         return state
 
+    def own(self) -> dict[str, Any]:
+        """What this rank alone can resume from, between two exchanges that all ranks have made: views. Local."""
+        state = self.state()
+        state |= {f"layer_{place}": layer for place, layer in enumerate(self.weights, 1)}
+        return {**state, "steps": [vector.steps_of_all_jobs for vector in self.vectors]}
+
     def restore(self, state: Mapping[str, Any], epochs: int) -> None:
         """Resume from `state`, the same on all ranks, after `epochs` epochs. Copies. Local."""
         for place, (layer, optimizer) in enumerate(zip(self.weights, self._optimizers, strict=True), 1):
             layer[:] = state[f"layer_{place}"]
             optimizer.restore({name: state[f"layer_{place}_{name}"] for name in optimizer.state()})
+        for vector, steps in zip(self.vectors, state.get("steps", ()), strict=False):
+            vector.begin_after(int(steps))
         self._batches = epochs * -(-len(self._mine) // self._batch)
         self._exchanges = self._paced(self._batches)
 

@@ -94,6 +94,8 @@ class Problem(harness.Problem):
 class Trainer(harness.Trainer):
     """One rank's examples, and its learner."""
 
+    resumes_exactly = True
+
     def __init__(self, problem: Problem, start: Start, weights: Sequence[Weights]) -> None:
         options = problem.options
         self._problem, self._options, self._generator = problem, options, start.generator
@@ -144,6 +146,14 @@ class Trainer(harness.Trainer):
 
     def state(self) -> Mapping[str, Any]:
         return self._learner.state()
+
+    def own(self) -> Mapping[str, Any]:
+        return self._learner.own()
+
+    def is_in_step(self, epoch: int) -> bool:
+        rows, size, options = self._problem.rows, malt.size(), self._options
+        batches = {-(-count // options.batch) for count in (rows // size, -(-rows // size))}
+        return harness.exchanges.as_often(batches, epoch, options.exchange_every)
 
     def go_on_from(self, state: Mapping[str, Any], epochs: int) -> None:
         self._learner.go_on_from(state, epochs)

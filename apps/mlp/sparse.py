@@ -111,6 +111,21 @@ class SparseLearner(Learner):
     def _gather(self, layer: int) -> None:
         self.vectors[layer].gather(malt.AVG if layer else malt.SUM)
 
+    def own(self) -> dict[str, Any]:
+        """As `Learner.own`, with the changes that have not been sent, and those that are not in the weights yet."""
+        weights = self.weights[0].copy()  # before `state` moves some of these into them
+        changes = self._changes.copy()
+        own = super().own()
+        self.weights[0][:], self._changes[:] = weights, changes
+        touched = {"marks": self._marks, "touched": self._touched[: self._count]}
+        return {**own, "layer_1": weights, "changes": changes, **touched}
+
+    def restore(self, state: Mapping[str, Any], epochs: int) -> None:
+        super().restore(state, epochs)
+        if "changes" in state:
+            self._changes[:], self._marks[:], self._count = state["changes"], state["marks"], len(state["touched"])
+            self._touched[: self._count] = state["touched"]
+
     def go_on_from(self, state: Mapping[str, Any], epochs: int) -> None:
         super().go_on_from(state, epochs)
         self._changes[:] = 0  # those of the other rank are in its weights

@@ -21,6 +21,9 @@ State = Mapping[str, Any]
 DEPTH = 8
 """Slots for each sender of sparse vectors. An overwritten message would lose rows that may not be sent again soon."""
 
+_OWN = "own"
+"""The entry of a state that a rank has of its own, with what it has exchanged."""
+
 
 class Learner(Protocol):
     """A way to train together. `model` is the current model. Methods are local where they do not say otherwise."""
@@ -48,6 +51,9 @@ class Learner(Protocol):
 
     def state(self) -> State:
         """What a learner of this kind can resume from, on any number of ranks: views."""
+
+    def own(self) -> State:
+        """What this rank alone can resume from, between two exchanges that all ranks have made: views."""
 
     def go_on_from(self, state: State, epochs: int) -> None:
         """Go on, as a rank that has come back, from the state of another one, after so many epochs. Local."""
@@ -91,6 +97,8 @@ class ModelLearner:
             self._params[:], self.model[:] = state["params"], state["model"]
             self._trained, self._blended = float(state["trained"]), int(state["blended"])
         self._connect(options)
+        if state and _OWN in state:
+            self._resume(state[_OWN])
 
     def _connect(self, options: Namespace) -> None:
         self._alone = options.average == "none" or malt.size() == 1
@@ -138,6 +146,13 @@ class ModelLearner:
         return {
             "params": self._params, "model": self.model, "trained": self._trained, "blended": self._blended
         }  # fmt: skip
+
+    def own(self) -> State:
+        return {**self.state(), _OWN: self._replica.state_dict()}
+
+    def _resume(self, own: State) -> None:
+        """Go on from what `own` returned beside the state. Collective."""
+        self._replica.load_state_dict(own)
 
     def go_on_from(self, state: State, epochs: int) -> None:
         self._eta0, self.model[:] = float(state["first_step"]), state["model"]
@@ -203,6 +218,14 @@ class SparseModelLearner(ModelLearner):
             own[update.rows] += update.values - self._base[update.rows]
         own /= np.float32(1 + len(updates))
 
+    def own(self) -> State:
+        since = {"base": self._base, "touched": self._rows.marks, "exchanged": self._exchanged}
+        return {**self.state(), _OWN: {**since, "steps": self._vector.steps_of_all_jobs}}
+
+    def _resume(self, own: State) -> None:
+        self._base[:], self._rows.marks[:], self._exchanged = own["base"], own["touched"], float(own["exchanged"])
+        self._vector.begin_after(int(own["steps"]))
+
     def go_on_from(self, state: State, epochs: int) -> None:
         super().go_on_from(state, epochs)
         self._params[:] = self._base[:] = state["params"]
@@ -231,6 +254,8 @@ class GradientLearner:
         self._vector = malt.vector(
             n_features + 1, kind=self.kind, graph=graph_of(options), sync=options.sync, check_finite=True
         )
+        if state and _OWN in state:
+            self._vector.begin_after(int(state[_OWN]["steps"]))
         self.vectors = [self._vector]
 
     def take(self, data: Examples) -> None:
@@ -261,6 +286,9 @@ class GradientLearner:
 
     def state(self) -> State:
         return {"model": self.model, "trained": self._trained}
+
+    def own(self) -> State:
+        return {**self.state(), _OWN: {"steps": self._vector.steps_of_all_jobs}}
 
     def go_on_from(self, state: State, epochs: int) -> None:
         self._eta0, self.model[:], self._trained = float(state["first_step"]), state["model"], int(state["trained"])

@@ -53,6 +53,8 @@ class Problem(common.Problem):
 class Trainer(common.Trainer):
     """One rank's rows, and its learner."""
 
+    resumes_exactly = True
+
     def __init__(self, problem: Problem, start: Start) -> None:
         super().__init__(problem)
         self._generator = start.generator
@@ -119,6 +121,16 @@ class Trainer(common.Trainer):
 
     def state(self) -> Mapping[str, Any]:
         return {"first_step": self.eta0, **self._learner.state()}
+
+    def own(self) -> Mapping[str, Any]:
+        return {"first_step": self.eta0, **self._learner.own()}
+
+    def is_in_step(self, epoch: int) -> bool:
+        options, rows = self._options, self._problem.rows
+        if options.average == "none" or options.tolerance:
+            return True
+        counts = {rows // malt.size(), -(-rows // malt.size())}
+        return exchanges.as_often(counts, epoch, options.exchange_every, at_ends=options.average == "gradient")
 
     def go_on_from(self, state: Mapping[str, Any], epochs: int) -> None:
         self.eta0 = float(state["first_step"])

@@ -1,10 +1,11 @@
 """The file of a checkpoint: an .npz with a checksum, without pickles. All calls are local.
 
     malt.about.npy   JSON: the version of this format, the program that wrote it, the description that must match, and
-                     the names of the arrays that are streamed, the lengths of those that are sparse, and the names of
-                     the values that are no arrays
+                     the names of the arrays that are streamed, the lengths of those that are sparse, the names of the
+                     values that are no arrays, the number of ranks, and those of which there is a part
     NAME.npy         one array of the state, in C order; or JSON: a value that is none, as malt.files.values has it
     malt.NAME.0.npy  the first array of such a value
+    malt..3-text.npy the part of rank 3, a value that this rank alone goes on from; malt..3-0.npy is its first array
     comment          the end of the archive: "sha256 ", and the SHA-256 of all bytes before the digits
 
 np.load reads it too.
@@ -18,7 +19,9 @@ import json
 import os
 import stat
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
@@ -32,6 +35,7 @@ RESERVED: Final = "malt."
 """The prefix that the names of arrays must not have."""
 
 _ABOUT: Final = f"{RESERVED}about"
+_TEXT: Final = "text"
 _MARK: Final = b"sha256 "
 _DIGITS: Final = 2 * hashlib.sha256().digest_size
 _BLOCK_NBYTES: Final = 1 << 20
@@ -47,6 +51,10 @@ class Content(NamedTuple):
     program: str
     description: dict[str, Any]
     arrays: dict[str, Member | Packed]
+    ranks: int = 0
+    """The number of ranks that have written it together. 0: there are no parts by rank."""
+    parts: Mapping[int, Packed] = MappingProxyType({})
+    """What each rank alone goes on from, by rank."""
 
 
 def write(path: str, content: Content) -> None:
@@ -62,8 +70,12 @@ def write(path: str, content: Content) -> None:
             if isinstance(array, Streamed) and array.length is not None
         },
         "values": [name for name, array in content.arrays.items() if isinstance(array, Packed)],
+        **({"ranks": content.ranks, "parts": list(content.parts)} if content.ranks else {}),
     }  # fmt: skip
     members: dict[str, Member] = {_ABOUT: np.array(json.dumps(about))}
+    for rank, part in content.parts.items():
+        members[_of_rank(rank, _TEXT)] = np.array(part.text)
+        members |= {_of_rank(rank, number): array for number, array in enumerate(part.arrays)}
     for name, one in content.arrays.items():
         members |= {name: one} if not isinstance(one, Packed) else {
             name: np.array(one.text), **{_part(name, number): array for number, array in enumerate(one.arrays)}
@@ -110,8 +122,10 @@ def read(path: str) -> Content:
                 about = json.loads(str(npz.read_array(archive, _ABOUT)))
                 is_known = about["format"] == FORMAT
                 members = _members(archive, path, about) if is_known else {}
+                parts = {int(rank): _part_of(archive, int(rank)) for rank in about.get("parts", ()) if is_known}
             if is_known:
-                return Content(str(about["program"]), dict(about["description"]), members)
+                whose = int(about.get("ranks", 0)), parts
+                return Content(str(about["program"]), dict(about["description"]), members, *whose)
         except npz.DAMAGES as error:
             raise ValueError(f"{path}: not a checkpoint of malt, but for its checksum ({error})") from None
     raise ValueError(f"{path}: a checkpoint of format {about['format']}, and this version of malt reads {FORMAT}: "
@@ -135,11 +149,24 @@ def _members(archive: zipfile.ZipFile, path: str, about: Mapping[str, Any]) -> d
 
 def _packed(archive: zipfile.ZipFile, name: str) -> Packed:
     """The value `name`. Raises one of npz.DAMAGES."""
-    text = str(npz.read_array(archive, name))
+    return _checked(archive, name, name, partial(_part, name))
+
+
+def _part_of(archive: zipfile.ZipFile, rank: int) -> Packed:
+    """The part of `rank`. Raises one of npz.DAMAGES."""
+    return _checked(archive, f"rank {rank}", _of_rank(rank, _TEXT), partial(_of_rank, rank))
+
+
+def _checked(archive: zipfile.ZipFile, what: str, text_name: str, name_of: Callable[[int], str]) -> Packed:
+    """The value whose text is `text_name`, and whose arrays have the names that name_of(number) returns.
+
+    Raises one of npz.DAMAGES. `what`: for them.
+    """
+    text = str(npz.read_array(archive, text_name))
     kinds = values.layout(text)
-    found = Packed(text, [npz.read_array(archive, _part(name, number)) for number in range(len(kinds))])
+    found = Packed(text, [npz.read_array(archive, name_of(number)) for number in range(len(kinds))])
     if [(array.dtype.str, list(array.shape)) for array in found.arrays] != [(dtype, shape) for dtype, shape in kinds]:
-        raise ValueError(f"the arrays of {name} are not as described")
+        raise ValueError(f"the arrays of {what} are not as described")
     values.unpack(found)
     return found
 
@@ -147,6 +174,11 @@ def _packed(archive: zipfile.ZipFile, name: str) -> Packed:
 def _part(name: str, number: int) -> str:
     """The name of an array of the value `name`."""
     return f"{RESERVED}{name}.{number}"
+
+
+def _of_rank(rank: int, what: int | str) -> str:
+    """The name of an array, or of the text, of the part of `rank`: none that `_part` returns."""
+    return f"{RESERVED}.{rank}-{what}"
 
 
 def _streamed(archive: zipfile.ZipFile, name: str, path: str, length: Any) -> Streamed:

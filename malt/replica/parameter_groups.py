@@ -33,8 +33,8 @@ class ParameterGroups:
         self._may_return = world.transport.returns is not None
         self._plan, self._overlaps = plan, plan.mode_options.overlaps
         self._is_lockstep, self._acknowledges = plan.consistency.lockstep, plan.consistency.acknowledges
-        self._turns = 0
-        """The exchanges so far: one fragment each."""
+        self._turns = self._before = 0
+        """The exchanges so far, one fragment each; those of an earlier job, from which this one goes on."""
         self.count_now: Callable[[], int] = lambda: 0
         """What the loop has counted."""
         self.modes: list[ExchangeMode] = []
@@ -147,6 +147,36 @@ class ParameterGroups:
         finally:
             self._transport.duties.remove(self.drop)
 
+    def kept(self) -> dict[str, Any]:
+        """What this rank goes on from in a later job, as `ExchangeMode.kept` and with the parameters: not copies."""
+        groups = [{"steps": mode.vector.steps_of_all_jobs, **mode.kept()} for mode in self.modes]
+        under_way = [place for place, mode in enumerate(self.modes) if mode in self._under_way]
+        return {"turns": self._turns, "under_way": under_way, "groups": groups, "arrays": list(self.parameters.arrays)}
+
+    def check(self, given: Mapping[str, Any]) -> None:
+        """Check that `resume` can go on from `given`. Local. ValueError: it is of another Replica, or comes late."""
+        if any(mode.vector.step for mode in self.modes):
+            raise ValueError("the state is loaded before the first exchange")
+        ours, theirs = self.parameters.arrays, given["arrays"]
+        if [one.shape for one in ours] != [np.shape(one) for one in theirs] or len(given["groups"]) != len(self.modes):
+            raise ValueError("the state does not fit: it is of a Replica with other parameters or fragments")
+        for mode, group in zip(self.modes, given["groups"], strict=True):
+            for name, array in mode.kept().items():  # nothing is under way, or left out, yet
+                if name not in group or np.shape(group[name]) != array.shape:
+                    raise ValueError(f"the state does not fit: {name!r} is of a Replica with another average or outer")
+
+    @interruption.whole
+    def resume(self, given: Mapping[str, Any]) -> None:
+        """Go on from what `kept` has returned on this rank in an earlier job, which `check` has checked. Local."""
+        self._turns = self._before = int(given["turns"])
+        for array, one in zip(self.parameters.arrays, given["arrays"], strict=True):
+            array[...] = one
+        for mode, group in zip(self.modes, given["groups"], strict=True):
+            mode.vector.begin_after(int(group["steps"]))
+            mode.start()
+            mode.resume(group)
+        self._under_way = [self.modes[place] for place in given["under_way"]]
+
     # -- private ----------------------------------------------------------------------------------------------
 
     def _start_with_others(self) -> int:
@@ -164,6 +194,8 @@ class ParameterGroups:
             return count
         for place in self.parameters.integers:
             self.parameters.arrays[place][...] = given[f"integers {place}"]
+        self._before = int(given["before"])
+        self._turns += self._before
         return max(count, int(given["count"]))
 
     def _merge_under_way(self) -> None:
@@ -180,7 +212,7 @@ class ParameterGroups:
         if mode is self.modes[0]:
             arrays = self.parameters.arrays
             given |= {f"integers {place}": arrays[place] for place in self.parameters.integers}
-            given["count"] = np.array(self.count_now())
+            given |= {"count": np.array(self.count_now()), "before": np.array(self._before)}
         return [mode.vector.array, *given.values()], {"names": list(given)}
 
     def _begin_exchange(self, mode: ExchangeMode) -> None:

@@ -9,7 +9,6 @@ from dstorm import ClosedError, interruption
 from dstorm.membership import children
 from dstorm.turn import Turn
 from malt.replica.consensus import CommonModel, call_of
-from malt.replica.context_manager import FinishOnExit
 from malt.replica.heartbeat_interval import HeartbeatInterval
 from malt.replica.interval import TIMES, TIMES_ALONE
 from malt.replica.modes.outer import Step
@@ -17,6 +16,7 @@ from malt.replica.options import AUTO, Plan, checked, is_by_host
 from malt.replica.pacing import TRIED, Fixed, Led, Pacing, pacing
 from malt.replica.parameter_groups import ParameterGroups
 from malt.replica.parameters import Parameters
+from malt.replica.resuming import Resumes
 from malt.replica.totals import ReplicaStatistics, replica_statistics
 from malt.replica.unchanged import Unchanged
 from malt.session import session
@@ -28,7 +28,7 @@ from vol import Vector, arguments
 from vol.update import Array
 
 
-class Replica(FinishOnExit):
+class Replica(Resumes):
     """This rank's replica of a model, which it exchanges with its peers at intervals. Collective.
 
         replica = malt.Replica(w, every=1000)
@@ -130,7 +130,7 @@ class Replica(FinishOnExit):
             self._groups.count_now = lambda: self._count
             self._count = self._groups.start(comes_back)
             self._followers: list[Replica] = []
-            self._pacing = self._paced(epoch)
+            self._epoch, self._pacing = epoch, self._paced(epoch)
             self._due_at = self._pacing.begin(self._count)
         self._turn, self._is_exchanging = Turn(), False
         self._heartbeats, self._steps_to_heartbeat = HeartbeatInterval(transport.clock()), 1

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 from dstorm import PeerLost
 from malt.files import checkpoint, values
 from malt.files.arrays import array_of, checked
-from malt.files.checkpoint import RESERVED, Content
+from malt.files.checkpoint import Content
 from malt.files.npz import Member, Streamed
 from malt.files.values import Packed
 from malt.session import session
 from malt.session.collectives import allgather, lowest
+from malt.session.parts import Part, checkable, dealt_part, may_save, restore, taken
 from malt.session.sharded_state import dealt, head, incomplete, open_places, rested, streamed
-from malt.session.state import AsArray, member
+from malt.session.state import AsArray, checked_name, member
+from malt.session.stateful import is_object
 from malt.world.agreement import exchange, succeed
 from malt.world.world import World
 from vol import OwnedVector, arguments
@@ -30,8 +32,6 @@ State = dict[str, Any]
 """Arrays, other values and sharded vectors by name."""
 Members = dict[str, Member | Packed]
 """They, as a file has them."""
-
-_LONGEST_NAME: Final = 255
 
 
 class Checkpoint:
@@ -81,6 +81,13 @@ class Checkpoint:
         self._since_s = session.world().transport.clock()
         self._trouble = ""
         """Why the last save failed. "": it did not."""
+        self.mine: State = {}
+        """This rank's part of the file that `load` or `restore` has read last. Empty: it has none for this rank, or was
+        written on another number of ranks."""
+        self.ranks = 0
+        """The number of ranks that have written the parts of that file. 0: it has none."""
+        self._parts = Part()
+        """What this rank can go on from of it."""
 
     def due(self) -> bool:
         """Whether a save is due: `every_s` seconds have passed since the last one, or the start. Local."""
@@ -91,7 +98,7 @@ class Checkpoint:
         with session.world().transport.calling("Checkpoint.due_together"):
             return any(allgather(lowest() and self.due()))
 
-    def save(self, state: Mapping[str, Any], force: bool = False) -> bool:
+    def save(self, state: Mapping[str, Any], force: bool = False, *, mine: Mapping[str, Any] | None = None) -> bool:
         """Write `state` to the file if a save is due, or at once with `force`. Return whether it was written. Local.
 
         `state`: by name, arrays, tensors of torch, numbers, strings and None, and lists, tuples and dicts of these, as
@@ -103,14 +110,25 @@ class Checkpoint:
         that was pushed before the call. The lowest rank says whether a save is due, or forced. It reads and writes the
         parts one after the other.
 
+        `mine`: what each rank alone goes on from, by the same names on all. The call is Collective then, between
+        exchanges, and the file holds the parts of all ranks: `restore` is its twin. In `mine`, and then in `state`, an
+        object stands for its state, which is taken if a save is due: one that has state_dict and load_state_dict, as a
+        Replica or what torch has, and generators of Python, NumPy and torch. The generators of the modules random,
+        numpy.random and torch are in each part. Under "bsp" a save changes nothing of the training; where a Replica has
+        another mode, ranks take the mean at a save, as by Replica.agree. The lowest rank holds all parts while it
+        writes. All ranks make as many such calls, and under "bsp" as many exchanges before each; after a batch that a
+        malt.torch.Sampler in `state` has not for all ranks, the call does nothing.
+
         TypeError, ValueError: the file cannot hold a name or a value. They are raised even if no save is due. Where the
-        call is Collective, on all ranks; so are TypeError: the sharded vectors in `state` differ; PeerLost: a rank has
-        failed with its part of one that is open.
+        call is Collective, on all ranks; so are TypeError: the sharded vectors in `state`, or names, differ; PeerLost:
+        a rank has failed with its part of one that is open.
         """
         world = session.world()
-        if world.sharded:
+        if mine is not None and not may_save(state, mine):
+            return False
+        if world.sharded or mine is not None:
             with world.transport.calling("Checkpoint.save"):
-                return self._save_together(world, state, force)
+                return self._save_together(world, state, force, mine)
         _check(state)
         if not (force or self.due()):
             return False
@@ -118,26 +136,65 @@ class Checkpoint:
         self._since_s = world.transport.clock()
         return is_written
 
-    def _save_together(self, world: World, state: Mapping[str, Any], force: bool) -> bool:
-        """Save a state that may hold sharded vectors. Collective."""
+    def _save_together(
+        self, world: World, state: Mapping[str, Any], force: bool, mine: Mapping[str, Any] | None
+    ) -> bool:  # fmt: skip
+        """Save a state that may hold sharded vectors, and parts by rank. Collective."""
         transport = world.transport
-        succeed(transport, lambda: _check(state))
+        succeed(transport, lambda: _check(state if mine is None else checkable(state, mine)))
         vectors = sorted(f"{name!r}: {value}" for name, value in state.items() if isinstance(value, OwnedVector))
-        reports = exchange(transport, [vectors, force or self.due()])
+        names = None if mine is None else [[name for name in state if is_object(state[name])], list(mine)]
+        reports = exchange(transport, [vectors, force or self.due(), names])
         writer = min(reports)
-        ours, is_due = reports[writer]
-        for rank, (theirs, _) in reports.items():
+        ours, is_due, _ = reports[writer]
+        for rank, (theirs, _, their_names) in reports.items():
             if theirs != ours:
                 lists = (", ".join(one) or "no sharded vector" for one in (ours, theirs))
                 raise TypeError(f"state: rank {writer} has {next(lists)}; rank {rank} has {next(lists)}")
+            if their_names != reports[writer][2]:
+                raise TypeError(f"mine: rank {writer} has {reports[writer][2]}; rank {rank} has {their_names}")
         if is_due:
             world.settle_pushes("Checkpoint.save")
+            parts: dict[int, Packed] = {}
+            if mine is not None:
+                state, parts = taken(transport, state, mine, writer)
+                succeed(transport, lambda: _check(state))
+            ranks = 0 if mine is None else world.size
             with rested(world, state) as touched:
                 is_due = succeed(
-                    transport, lambda: transport.rank == writer and self._write(_members(state, touched))
+                    transport, lambda: transport.rank == writer and self._write(_members(state, touched), ranks, parts)
                 )  # fmt: skip
             self._since_s = transport.clock()
         return bool(is_due)
+
+    def restore(self, state: Mapping[str, Any], *, mine: Mapping[str, Any] | None = None) -> State | None:
+        """Load the file, and put what it holds into `state` and `mine`; return what `load` does. Collective.
+
+            common, mine = {"w": w}, {"replica": replica, "rng": rng}
+            found = checkpoint.restore(common, mine=mine)
+            for epoch in range(int(found["epoch"]) if found else 0, 10):
+                checkpoint.save({**common, "epoch": epoch}, mine=mine)
+                ...
+
+        To be called when all that is named has been made, and before the first step. Objects get their states, as by
+        load_state_dict, and arrays their values, in place; the attribute `mine` has this rank's part. Generators of
+        modules get what they had on this rank.
+
+        On as many ranks as the file was written on, a training whose ranks exchange under "bsp", with a number for
+        `every`, goes on with the bits that it would have had if it had not been stopped. On another number, or where a
+        rank had failed, what is in `mine` begins anew, and so do generators; what can be dealt to any number of ranks
+        is dealt. One line on stderr says which.
+
+        None: there is no file, or this rank has come back, and has what the others gave it. Nothing is changed then.
+
+        ValueError, on all ranks: a name is not in the file, or does not fit. Other errors: as of `load`.
+        """
+        world = session.world()
+        if session.rejoined() or (found := self.load()) is None:
+            return None
+        with world.transport.calling("Checkpoint.restore"):
+            restore(world, self.path, found, self._parts, state, mine or {})
+        return found
 
     def load(self) -> State | None:
         """The state in the file, the same on all ranks, or None if there is no file. Collective.
@@ -155,10 +212,11 @@ class Checkpoint:
         and there is no file.
         """
         world = session.world()
+        self.mine, self.ranks, self._parts = {}, 0, Part()
         if world.is_outside:  # it comes back, and the others are at work
             found = self._read()
             return None if found is None else {
-                name: values.unpack(_packed(one)) for name, one in found.items() if not isinstance(one, Streamed)
+                name: values.unpack(_packed(one)) for name, one in found.arrays.items() if not isinstance(one, Streamed)
             }  # fmt: skip
         root, state = None, None
         with world.transport.calling("Checkpoint.load"):
@@ -176,9 +234,10 @@ class Checkpoint:
         `partial`: vectors that have lost a part, each with a rank that has failed with it. They are closed.
         """
         transport = world.transport
-        found = succeed(transport, lambda: self._read() if transport.rank == root else None)
-        reports = exchange(transport, None if found is None else _heads(found))
-        heads = reports.get(root)
+        content = succeed(transport, lambda: self._read() if transport.rank == root else None)
+        found = None if content is None else content.arrays
+        reports = exchange(transport, None if content is None else [content.ranks, _heads(content.arrays)])
+        ranks, heads = reports.get(root) or (0, None)
         if heads is None:
             if root in reports and partial:
                 raise PeerLost(
@@ -200,10 +259,13 @@ class Checkpoint:
                     state[name] = values.unpack(whole[name])
                 else:
                     state[name] = dealt(world, name, described, mine if isinstance(mine, Streamed) else None)
+            if ranks:
+                self._parts = dealt_part(transport, None if content is None else content.parts, root, ranks)
+                self.mine, self.ranks = self._parts.own, ranks
         return state
 
-    def _read(self) -> Members | None:
-        """The state in the file, checked, or None if there is no file."""
+    def _read(self) -> Content | None:
+        """What is in the file, checked, or None if there is no file."""
         if not os.path.exists(self.path):
             os.stat(os.path.dirname(os.path.realpath(self.path)))
             return None
@@ -213,13 +275,13 @@ class Checkpoint:
                              "name another file")  # fmt: skip
         if self._match is not None:
             _check_same(self.path, content.description, self._match)
-        return content.arrays
+        return content
 
-    def _write(self, members: Members) -> bool:
+    def _write(self, members: Members, ranks: int = 0, parts: Mapping[int, Packed] | None = None) -> bool:
         """Write the file, or warn why it cannot be written. Return whether it was written."""
         program = self._program or os.path.basename(sys.argv[0])
         try:
-            checkpoint.write(self.path, Content(program, self._match or {}, members))
+            checkpoint.write(self.path, Content(program, self._match or {}, members, ranks, parts or {}))
         except OSError as error:
             self._warn(error.strerror or str(error))
             return False
@@ -251,7 +313,7 @@ def _members(
 ) -> Members:  # fmt: skip
     """What a file holds of `state`, which `_check` has checked. `touched`: the numbers of entries of sparse vectors."""
     return {
-        _checked_name(name): (
+        checked_name(name): (
             streamed(value, (touched or {}).get(name, 0))
             if isinstance(value, OwnedVector)
             else member(name, value, as_array)
@@ -275,15 +337,6 @@ def _packed(whole: NDArray[Any] | Packed) -> Packed:
 def _room(text: str) -> Packed:
     """A value of this text, whose arrays are to be filled."""
     return Packed(text, [np.empty(shape, dtype) for dtype, shape in values.layout(text)])
-
-
-def _checked_name(name: Any) -> str:
-    if not isinstance(name, str):
-        raise TypeError(f"state: names must be strings, got {name!r}")
-    if not 1 <= len(name) <= _LONGEST_NAME or not name.isprintable() or name.startswith(RESERVED):
-        raise ValueError(f"state: a name must be 1 to {_LONGEST_NAME} characters that can be printed, and not begin "
-                         f"with {RESERVED!r}, got {name!r}")  # fmt: skip
-    return name
 
 
 def _check_same(path: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:

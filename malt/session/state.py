@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -9,8 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from malt.files import values
+from malt.files.arrays import array_of
+from malt.files.checkpoint import RESERVED
 from malt.files.values import Packed
 
+_LONGEST_NAME: Final = 255
 _KINDS: Final = "biufcSUmM"
 """Kinds of dtypes that a checkpoint can hold: truth values, numbers, text, dates and durations."""
 _STATES: Final = {"bit_generator": "bit_generator.state", "state_dict": "state_dict()", "get_state": "get_state()"}
@@ -37,6 +41,24 @@ def member(name: str, value: Any, as_array: AsArray) -> NDArray[Any] | Packed:
         raise ValueError(f"{place} holds itself, or is nested too deeply") from None
 
 
+def plain(name: str, value: Any) -> Packed:
+    """What a file holds of `value`, whatever it is. TypeError, ValueError, as of `member`: the file cannot hold it."""
+    try:
+        return values.pack(_plain(name, value, array_of))
+    except RecursionError:
+        raise ValueError(f"{name} holds itself, or is nested too deeply") from None
+
+
+def checked_name(name: Any) -> str:
+    """The name of an entry of a state. TypeError, ValueError: a file cannot hold it."""
+    if not isinstance(name, str):
+        raise TypeError(f"state: names must be strings, got {name!r}")
+    if not 1 <= len(name) <= _LONGEST_NAME or not name.isprintable() or name.startswith(RESERVED):
+        raise ValueError(f"state: a name must be 1 to {_LONGEST_NAME} characters that can be printed, and not begin "
+                         f"with {RESERVED!r}, got {name!r}")  # fmt: skip
+    return name
+
+
 def _exact(value: Any, as_array: AsArray) -> NDArray[Any] | None:
     """A list, a tuple or an integer as an array of the same numbers or text. None: it would not be the same."""
     if value is None or isinstance(value, Mapping):
@@ -58,7 +80,8 @@ def _plain(place: str, value: Any, as_array: AsArray) -> Any:
         for key in value:
             if not isinstance(key, (str, int)):
                 raise TypeError(f"{place}: keys must be strings or integers, got {key!r}")
-        return {key: _plain(f"{place}[{key!r}]", one, as_array) for key, one in value.items()}
+        kind = Counter if isinstance(value, Counter) else dict
+        return kind({key: _plain(f"{place}[{key!r}]", one, as_array) for key, one in value.items()})
     if isinstance(value, (list, tuple)):
         plain = [_plain(f"{place}[{number}]", one, as_array) for number, one in enumerate(value)]
         return plain if isinstance(value, list) else tuple(plain)

@@ -1,4 +1,4 @@
-"""PyTorch: `malt.torch.Optimizer` around any optimizer of torch. It needs the extra `torch`."""
+"""PyTorch: `malt.torch.Optimizer`, `Sampler`, and `state` for checkpoints. They need the extra `torch`."""
 
 try:
     import torch  # noqa: F401
@@ -9,5 +9,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(remedy, name="torch") from None
 
 from malt.torch.optimizer import Optimizer
+from malt.torch.resuming import state
+from malt.torch.sampler import Sampler
 
-__all__ = ["Optimizer"]
+__all__ = ["Optimizer", "Sampler", "state"]

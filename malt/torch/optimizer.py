@@ -21,6 +21,7 @@ from malt.torch import process_groups
 from malt.torch.bypasses import Bypasses
 from malt.torch.contents import Contents
 from malt.torch.gradients import Gradients
+from malt.torch.sampler import note_step
 from malt.torch.tensors import Tensors, broadcast, packed, sum_of, unpack
 from malt.world import agreement
 from vol import Vector
@@ -295,6 +296,7 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         for (_, tensors), is_new in zip(self._replicas, exchanged, strict=True):
             if is_new or (exchanged[0] and self._is_together):
                 tensors.write()
+        note_step(session.world())
         return result
 
     def _add(self, look_up: Callable[[], Mapping[str, Tensor]], name: str, **options: Any) -> None:

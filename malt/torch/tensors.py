@@ -57,6 +57,14 @@ class Tensors:
             self._near[name].detach().copy_(self._copies[name])
         self._staging.push()
 
+    def apart(self) -> dict[str, Tensor]:
+        """The tensors that there are now, by name, whose memory is not that of their arrays. Not copies.
+
+        They may be ahead of these.
+        """
+        now, near = self._look_up(), self._near
+        return {name: one for name, one in now.items() if name in self._copied or near.get(name) is not one}
+
     def _copy(self, name: str, tensor: Tensor) -> None:
         """Bring the copy of a tensor up to date."""
         copy = self._copies.get(name)

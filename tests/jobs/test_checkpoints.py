@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -17,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from processes import wait_for
-from programs import ROOT, as_job, in_process, last_line
+from programs import ROOT, as_job, in_process, kill_all, last_line
 
 import malt
 from apps.gbdt import program as gbdt
@@ -77,15 +75,19 @@ def failing(monkeypatch):
     """failing(epochs, run): run(), which fails after that number of epochs."""
 
     def failing(epochs, run):
-        save = checkpoints.Checkpoints.save
+        def dying(name):
+            save = getattr(checkpoints.Checkpoints, name)
 
-        def save_and_die(self, epoch, *rest, **named):
-            save(self, epoch, *rest, **named)
-            if epoch == epochs and malt.rank() == 0:
-                raise Failed
+            def save_and_die(self, epoch, *rest, **named):
+                save(self, epoch, *rest, **named)
+                if epoch == epochs and malt.rank() == 0:
+                    raise Failed
+
+            return save_and_die
 
         with monkeypatch.context() as patch:
-            patch.setattr(checkpoints.Checkpoints, "save", save_and_die)
+            for name in ("save", "save_parts"):
+                patch.setattr(checkpoints.Checkpoints, name, dying(name))
             with pytest.raises(Failed):
                 run()
 
@@ -126,11 +128,53 @@ def test_a_resumed_run_ends_bit_by_bit_as_one_that_never_failed(alone, failing, 
     assert over["final"]["seconds"] == rest["final"]["seconds"]
 
 
+SEVERAL = [
+    ("apps.svm", 2, ["--exchange-every", 700]),
+    ("apps.svm", 4, ["--exchange-every", 900, "--average", "delta", "--graph", "one-peer"]),
+    ("apps.svm", 2, ["--exchange-every", 700, "--average", "reweighted", "--loss", "logistic"]),
+    ("apps.svm", 2, ["--exchange-every", 700, "--vector", "sparse"]),
+    ("apps.svm", 3, ["--exchange-every", 700, "--vector", "sparse", "--average", "delta"]),
+    ("apps.svm", 2, ["--average", "gradient", "--exchange-every", 500]),
+    ("apps.svm", 4, ["--average", "gradient", "--exchange-every", 480, "--vector", "sparse", "--graph", "one-peer"]),
+    ("apps.svm", 2, ["--average", "none"]),
+    ("apps.svm", 2, ["--tolerance", 1e-9, "--exchange-every", 3000]),
+    ("apps.mlp", 2, ["--exchange-every", 7]),
+    ("apps.mlp", 4, ["--exchange-every", 4, "--optimizer", "adam", "--graph", "one-peer", "--hidden", "20,10"]),
+    ("apps.mlp", 2, ["apps/linear/data/a9a/train.svm.xz", "--hidden", 4, "--exchange-every", 13]),
+]  # fmt: skip
+
+
+@pytest.mark.thorough(but="case0")
+@pytest.mark.parametrize("case", SEVERAL, ids=[f"case{number}" for number in range(len(SEVERAL))])
+def test_several_ranks_that_exchange_together_resume_bit_by_bit(failing, tmp_path, file, monkeypatch, case):
+    monkeypatch.setattr(malt, "clock", time.perf_counter)
+    name, ranks, options = case
+    monkeypatch.chdir(ROOT)
+    options = [*options, "--sync", "bsp", "--epochs", 4, "--json", tmp_path / "report.json"]
+    keeping = [*options, "--checkpoint", file, "--checkpoint-every", 0]
+    whole = simulated(name, ranks, *options)
+    for epoch in (1, 3):
+        failing(epoch, lambda: simulated(name, ranks, *keeping, "--resume"))
+    rest = simulated(name, ranks, *keeping, "--resume")
+    assert rest["resumed_from"] == 3 and rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
+    assert len(checkpoint.read(str(file)).parts) in (0, ranks)  # 0: the last one, which is for any number
+
+
+@pytest.mark.parametrize("average", ["model", "gradient"])
+def test_a_checkpoint_is_left_out_where_a_rank_has_made_an_exchange_more(tmp_path, file, average):
+    """It would wait in that for one that waits to save."""
+    data = tmp_path / "data.svm"
+    data.write_text("".join(f"{1 - 2 * (k % 2)} {1 + k}:1\n" for k in range(5)))
+    options = [data, "--sync", "bsp", "--exchange-every", 3, "--average", average, "--epochs", 7]
+    report = simulated("apps.svm", 2, *options, "--checkpoint", file, "--checkpoint-every", 0, "--json", tmp_path / "x")
+    assert len(report["epochs"]) == 7 and epoch_of(file) == 7
+
+
 @every_program
 def test_a_checkpoint_changes_nothing_and_the_last_epoch_writes_one(alone, file, name):
     whole, kept = alone(name, "--epochs", 2), alone(name, "--epochs", 2, "--checkpoint", file)
     assert kept["final"]["model_sha256"] == whole["final"]["model_sha256"]
-    program, _, arrays = checkpoint.read(str(file))
+    program, _, arrays, *_ = checkpoint.read(str(file))
     assert program == name and int(arrays["epoch"]) == 2 and int(arrays["examples"]) == whole["epochs"][1]["examples"]
 
 
@@ -161,7 +205,7 @@ def simulated(name, ranks, *arguments):
 @pytest.mark.thorough(but="apps.svm-3-2-bsp")
 @pytest.mark.parametrize(("wrote", "goes_on", "sync"), [(3, 2, "bsp"), (2, 4, "asp")])
 @every_program
-def test_on_another_number_of_ranks(failing, tmp_path, file, name, wrote, goes_on, sync):
+def test_on_another_number_of_ranks(failing, tmp_path, file, capsys, name, wrote, goes_on, sync):
     """Half of the epochs on one number of ranks, half on another: the result is as good as with all on either."""
     every = {"apps.svm": 500, "apps.mf": 5000, "apps.mlp": 3}.get(name)
     options = ["--sync", sync, "--exchange-every", every] if every else []
@@ -171,6 +215,8 @@ def test_on_another_number_of_ranks(failing, tmp_path, file, name, wrote, goes_o
     keeping = ["--checkpoint", file, "--checkpoint-every", 0]
     failing(4, lambda: simulated(name, wrote, *options, *keeping))
     rest = simulated(name, goes_on, *options, *keeping, "--resume")
+    told = f"{file}: written on {wrote} ranks, and there are {goes_on}: all begin anew with what the lowest of them had"
+    assert capsys.readouterr().out.count(told) == (sync == "bsp" and name in ("apps.svm", "apps.mlp"))
     wholes = [simulated(name, ranks, *options) for ranks in (wrote, goes_on)]
     assert [epoch["epoch"] for epoch in rest["epochs"]] == [5, 6, 7, 8] and rest["resumed_from"] == 4
     assert rest["epochs"][-1]["examples"] == wholes[0]["epochs"][-1]["examples"]
@@ -270,26 +316,12 @@ def test_a_model_that_is_not_finite_does_not_take_the_place_of_one_that_is(alone
     assert file.read_bytes() == before
 
 
-def processes_of(launcher):
-    """The process and all that came from it."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    found = [launcher]
-    for process in found:
-        found += [child for child, parent in parents.items() if parent == process]
-    return found
-
-
 def kill_when(launcher, condition, pause_s):
     """Kill all that came from the launcher, that long after the condition has come true."""
     wait_for(lambda: condition() or launcher.poll() is not None, 60)
     time.sleep(pause_s)
     assert launcher.poll() is None
-    for process in processes_of(launcher.pid):
-        os.kill(process, signal.SIGKILL)
-    launcher.wait(100)
+    kill_all(launcher)
 
 
 KILLED = [

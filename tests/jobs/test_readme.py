@@ -124,6 +124,21 @@ def test_the_checkpoint_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     assert int(checkpoint.read("train.ckpt").arrays["epoch"]) == 3
 
 
+def test_a_training_that_is_resumed_has_the_same_bits(tmp_path, monkeypatch, capsys):
+    port, loop = small(EXAMPLES["parallel"]), EXAMPLES["resume"].replace("every_s=60", "every_s=0")
+    start, end = port[: port.index("w = np.zeros")], "print(w.tobytes().hex())\n"
+    monkeypatch.chdir(tmp_path)
+    for epoch in (1, 2):
+        failing = loop.replace("mine=mine)  # every", f"mine=mine); epoch < {epoch} or 1 / 0  # every")
+        assert failing != loop
+        with pytest.raises(ZeroDivisionError):
+            malt.simulate(lambda rank, program=start + failing: exec(program, {}), 2)
+    malt.simulate(lambda rank: exec(start + loop + end, {}), 2)
+    Path("train.ckpt").unlink()
+    malt.simulate(lambda rank: exec(start + loop + end, {}), 2)
+    assert len(set(capsys.readouterr().out.split())) == 1
+
+
 def test_a_finished_job_run_again_has_the_same_model(tmp_path, monkeypatch, capsys):
     """All ranks have it, though the lowest writes the checkpoint."""
     port, loop = small(EXAMPLES["parallel"]), EXAMPLES["checkpoint"].replace("every_s=60", "every_s=0")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checkpoints import common_path, same_error
 
 import malt
 from malt.files import checkpoint
@@ -21,19 +22,7 @@ KILLS = 20
 @pytest.fixture
 def path(tmp_path):
     """A path for a checkpoint, the same on all ranks."""
-    name = np.frombuffer(str(tmp_path / "train.ckpt").encode().ljust(500), np.uint8).copy()
-    malt.init().transport.broadcast(name)
-    malt.barrier()
-    return name.tobytes().decode().rstrip()
-
-
-def same_error(call, kind=ValueError):
-    """Return the error of call(); check that it is the same on all ranks."""
-    with pytest.raises(kind) as raised:
-        call()
-    texts = malt.init().transport.allgather(str(raised.value).encode())
-    assert len(set(texts)) == 1 and b"\n" not in texts[0]
-    return str(raised.value)
+    return common_path(tmp_path)
 
 
 STATE = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "epoch": 3, "rate": 0.1, "name": "café", "on": True,

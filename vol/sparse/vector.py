@@ -95,6 +95,18 @@ class SparseVector(Vector):
         self._residuals.clear()
         self.sent = None
 
+    @property
+    def residuals(self) -> dict[tuple[int, ...], Array]:
+        """With `top_k` what was not sent yet, by the peers that it is for: (rows, width), not copies. Local."""
+        return {peers: residual.values for peers, residual in self._residuals.items()}
+
+    def take_residuals(self, residuals: Mapping[tuple[int, ...], Array]) -> None:
+        """Go on from `residuals`, as the property of that name gave them. Copies. Local."""
+        self._residuals = {}
+        for peers, values in residuals.items():
+            self._residuals[peers] = Residual(self._table.dtype, self._format)
+            self._residuals[peers].restore(np.arange(self._format.n), values)
+
     def take_over(self, values: Values) -> None:
         """As `Vector.take_over`; increments of another rank are not this one's. Local."""
         if self._top_k is None:

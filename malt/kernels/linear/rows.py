@@ -69,7 +69,8 @@ class Touched:
 
     def __init__(self, data: Examples, n_features: int, intercept: bool) -> None:
         self._data = data
-        self._marks = np.zeros(n_features + 1, np.uint8)
+        self.marks = np.zeros(n_features + 1, np.uint8)
+        """1 for each of these weights, else 0."""
         self._intercept = intercept
 
     def follow(self, data: Examples) -> None:
@@ -78,11 +79,11 @@ class Touched:
 
     def note(self, order: Order) -> None:
         """Mark the weights that the rows in `order` touch."""
-        compiled.mark(self._data, order, self._marks)
-        self._marks[-1] |= self._intercept and order.size > 0
+        compiled.mark(self._data, order, self.marks)
+        self.marks[-1] |= self._intercept and order.size > 0
 
     def take(self) -> Order:
         """The indices of the touched weights, ascending, int32; the intercept's is the last. Clears the marks."""
-        touched = np.flatnonzero(self._marks.view(np.bool_))  # bytes take several times as long
-        self._marks[touched] = 0
+        touched = np.flatnonzero(self.marks.view(np.bool_))  # bytes take several times as long
+        self.marks[touched] = 0
         return touched.astype(np.int32)

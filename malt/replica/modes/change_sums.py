@@ -94,6 +94,15 @@ class ChangeSums(ExchangeMode):
         self._received = {source: given[_sum_of(source)] for source in self._sources if _sum_of(source) in given}
         self._begin_again()
 
+    def kept(self) -> dict[str, Array]:
+        """As `ExchangeMode.kept`. Ranks have taken the mean before, and begin at it: sums are kept no more."""
+        return ExchangeMode.state(self)
+
+    def resume(self, given: Mapping[str, Array]) -> None:
+        """As `ExchangeMode.resume`."""
+        for name, array in ExchangeMode.state(self).items():
+            array[...] = given[name]
+
     # -- private ----------------------------------------------------------------------------------------------
 
     def _set_own(self, values: Array) -> None:

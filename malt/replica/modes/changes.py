@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from vol.update import Array
 
 BLOCK = 64
 """The elements of a block, which has one scale, and one number in a message."""
+_PEERS, _LEFT = "peers", "left out"
+"""What is kept of what was left out: for whom, and its values."""
 
 
 class Changes(Copied):
@@ -70,6 +72,20 @@ class BlockChanges(Changes):
         count = max(1, math.ceil((1.0 if options.top is None else options.top) * blocks))
         table = np.zeros((blocks, BLOCK), arrays[0].dtype)
         return {"init": table, "kind": "sparse", "top_k": count, "wire": options.wire}
+
+    def kept(self) -> dict[str, Array]:
+        """As `ExchangeMode.kept`: with what was left out so far, by the peers that have not got it."""
+        kept = super().kept()
+        for place, (peers, values) in enumerate(self.vector.residuals.items()):
+            kept |= {f"{_PEERS} {place}": np.array(peers, np.int64), f"{_LEFT} {place}": values}
+        return kept
+
+    def resume(self, given: Mapping[str, Array]) -> None:
+        """As `ExchangeMode.resume`."""
+        super().resume(given)
+        places = [name.removeprefix(_PEERS) for name in given if name.startswith(_PEERS)]
+        left = {tuple(given[_PEERS + place].tolist()): given[_LEFT + place] for place in places}
+        self.vector.take_residuals(left)
 
     # -- private ----------------------------------------------------------------------------------------------
 

@@ -23,6 +23,9 @@ from malt.replica.modes.outer import Step
 from vol import AVG, GatherFunction, Vector
 from vol.update import Array
 
+_MERGED, _SENT = "merged", "sent"
+"""What is kept of a group that was sent and is not merged yet."""
+
 
 @dataclass(frozen=True)
 class ModeOptions:
@@ -97,6 +100,19 @@ class ExchangeMode(ABC):
         for name, array in self.state().items():
             array[...] = given[name]
 
+    def kept(self) -> dict[str, Array]:
+        """What this rank goes on from in a later job, by name, beside the parameters: not copies. Local.
+
+        Where the loop goes on between a send and its merge, what has come is gathered first, as it is then no more on
+        its way: under "bsp" that waits as a merge. It is merged when its turn comes.
+        """
+        return self.state()
+
+    def resume(self, given: Mapping[str, Array]) -> None:
+        """Go on from what `kept` has returned on this rank in an earlier job. Local."""
+        for name, array in self.state().items():
+            array[...] = given[name]
+
     # -- private ----------------------------------------------------------------------------------------------
 
     def _copy_into(self, flat: Array) -> None:
@@ -122,10 +138,12 @@ class Copied(ExchangeMode):
         self._overlaps = options.overlaps
         self._sent: Array | None = None
         """The parameters when they, or their change, were sent, where the loop may have gone on before the merge."""
+        self._is_gathered = False
+        """Whether `_params` is already what is to be merged."""
 
     def start(self) -> None:
         """As `ExchangeMode.start`."""
-        self._sent = None
+        self._sent, self._is_gathered = None, False
         self._copy_into(self._flat)
 
     def send(self, count: float) -> None:
@@ -136,12 +154,14 @@ class Copied(ExchangeMode):
 
     def merge(self) -> None:
         """As `ExchangeMode.merge`."""
-        try:
-            self._gather()
-        except BaseException:
-            if self._sent is None:  # the loop goes on before the merge is made
-                self._sent = flattened(self.arrays)
-            raise
+        if not self._is_gathered:
+            try:
+                self._gather()
+            except BaseException:
+                if self._sent is None:  # the loop goes on before the merge is made
+                    self._sent = flattened(self.arrays)
+                raise
+        self._is_gathered = False
         if self._sent is None:
             self._write(self._params)
         else:
@@ -153,6 +173,22 @@ class Copied(ExchangeMode):
         """As `ExchangeMode.take`."""
         super().take(given)
         self._write(self._params)
+
+    def kept(self) -> dict[str, Array]:
+        """As `ExchangeMode.kept`."""
+        if self._sent is None:
+            return super().kept()
+        if not self._is_gathered:
+            self._gather()
+            self._is_gathered = True
+        return {**super().kept(), _MERGED: self._params, _SENT: self._sent}
+
+    def resume(self, given: Mapping[str, Array]) -> None:
+        """As `ExchangeMode.resume`."""
+        super().resume(given)
+        if _SENT in given:
+            self._params[...] = given[_MERGED]
+            self._sent, self._is_gathered = given[_SENT].copy(), True
 
     # -- private ----------------------------------------------------------------------------------------------
 

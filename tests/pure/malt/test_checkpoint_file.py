@@ -39,8 +39,8 @@ def same(one, other):
 def test_what_is_written_is_read(path):
     turned = {"turned": np.arange(6.0).reshape(2, 3).T, "sparse": np.arange(10)[::3]}
     checkpoint.write(path, Content("a program", {"l2": 0.1, "layers": [1, 2]}, ARRAYS | turned))
-    program, description, arrays = checkpoint.read(path)
-    assert (program, description) == ("a program", {"l2": 0.1, "layers": [1, 2]})
+    program, description, arrays, ranks, parts = checkpoint.read(path)
+    assert (program, description, ranks, dict(parts)) == ("a program", {"l2": 0.1, "layers": [1, 2]}, 0, {})
     assert list(arrays) == [*ARRAYS, *turned]
     for name, array in (ARRAYS | turned).items():
         assert same(arrays[name], np.asarray(array, order="C")), name
@@ -52,6 +52,17 @@ def test_numpy_reads_it(path):
     checkpoint.write(path, Content("p", {}, {"w": np.arange(3.0)}))
     with np.load(path, allow_pickle=False) as file:
         assert file["w"].tolist() == [0, 1, 2]
+
+
+def test_parts_by_rank(path):
+    """Names of arrays and values that look like those of parts are no parts."""
+    parts = {rank: {"w": [np.arange(rank + 1), "x"], "n": rank} for rank in (0, 2)}
+    odd = {".0": values.pack([np.zeros(2)]), "0-0": np.ones(1), ".0-0": np.ones(3), ".0-text": np.array("y")}
+    content = Content("p", {}, odd, ranks=3, parts={rank: values.pack(one) for rank, one in parts.items()})
+    checkpoint.write(path, content)
+    back = checkpoint.read(path)
+    assert back.ranks == 3 and list(back.arrays) == list(odd) and back.arrays["0-0"].tolist() == [1]
+    np.testing.assert_equal({rank: values.unpack(one) for rank, one in back.parts.items()}, parts)
 
 
 def test_values_around_arrays(path):

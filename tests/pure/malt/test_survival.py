@@ -197,6 +197,34 @@ def test_all_live_ranks_load_a_checkpoint(tmp_path, seed):
     assert all(lists[rank] for rank in range(size) if rank not in failed)
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_parts_by_rank_are_saved_and_put_back_while_ranks_fail(tmp_path, seed):
+    """The file is complete whenever it is there, and the live ranks go on alike: each with its part, or all anew."""
+    size = 2 + seed % 4
+    path = tmp_path / "state.ckpt"
+
+    def live(transport):
+        session.enter_simulation(World(transport))
+        one, own = malt.Checkpoint(path), np.full(500, float(transport.rank))
+        one.save({"epoch": 7}, force=True, mine={"own": own})
+        own[:] = -1
+        while True:
+            found = one.restore({}, mine={"own": own})
+            if found is None:  # the writer has failed before: the next one writes
+                one.save({"epoch": 7}, force=True, mine={"own": np.full(500, float(transport.rank))})
+                continue
+            return int(found["epoch"]), own[0], own[-1]
+
+    found, failed = run(size, seed, doomed(size, seed), live)
+    living = [rank for rank in range(size) if rank not in failed]
+    assert all(found[rank][0] == 7 and found[rank][1] == found[rank][2] for rank in living)
+    firsts = [found[rank][1] for rank in living]
+    assert firsts in (living, [-1] * len(living))
+    content = checkpoint.read(str(path))
+    assert content.ranks == size and set(content.parts) >= set(living)
+    assert all((part.arrays[0] == rank).all() for rank, part in content.parts.items())
+
+
 @pytest.mark.parametrize("turns", range(1, 40, 3))
 def test_the_last_checkpoint_is_written_though_the_lowest_rank_fails_before(tmp_path, turns):
     file = tmp_path / "state.ckpt"
