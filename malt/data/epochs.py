@@ -60,7 +60,7 @@ class Epoch:
         mine = places[owners == self._rank]
         drawn = self._order[: self._drawn]
         self._order = np.concatenate([drawn, mine[~np.isin(mine, drawn)]])
-        self.is_redealt = True
+        self.is_redealt |= len(failed) > 0
         counts = np.bincount(owners, minlength=self._size)[sorted(set(range(self._size)) - set(failed))]
         self.lengths = int(counts.min()), int(counts.max())
 

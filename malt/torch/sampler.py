@@ -53,8 +53,10 @@ class Sampler(torch.utils.data.Sampler[int]):
             raise TypeError(f"shuffle must be True or False, got {shuffle!r}")
         self._world = world = session.world()
         if world.is_elastic:
-            raise RuntimeError("malt.torch.Sampler: ranks of this job come and go (--elastic): deal the rows of each epoch "
-                               "of malt.epochs by malt.shard")  # fmt: skip
+            raise RuntimeError(
+                "malt.torch.Sampler: ranks of this job come and go (--elastic): deal the rows of each epoch of "
+                "malt.epochs by malt.shard"
+            )
         self._count, self._shuffle, self._seed = len(data), bool(shuffle), arguments.whole("seed", seed, 0)
         if world.size > 1:
             world.notes.note(self._count, self._seed if shuffle else None)
@@ -238,8 +240,7 @@ class Sampler(torch.utils.data.Sampler[int]):
         view = self._world.transport.view
         if view.version != self._view_seen:
             self._view_seen = view.version
-            if view.failed or self._rows.is_redealt:
-                self._rows.deal_anew(view.failed)
+            self._rows.deal_anew(view.failed)
 
     def _left(self, epoch: int) -> Rows:
         """What no live rank has trained of `epoch`, where rows have been dealt anew within it. Collective."""
