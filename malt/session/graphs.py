@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from dstorm import ClosedError
@@ -49,9 +50,17 @@ def graph(name: str, size: int, degree: int | None = None, seed: int = 0, hosts:
 def session_graph(world: World, spec: Any) -> Graph:
     """The graph of the ranks of `world` that `spec`, as the argument `graph` of malt.vector, names or describes. Local.
 
+    Where ranks come and go it is always the graph of that name of the ranks that there are, without those that failed.
     Raises the errors of malt.graph and of Graph.from_dict.
     """
-    return as_graph(spec, world.transport.size, hosts=world.transport.hosts)
+
+    def made(size: int) -> Graph:
+        """That of the first ranks. Local."""
+        return as_graph(spec, size, hosts=world.transport.hosts[:size])
+
+    whole = made(world.transport.size)
+    is_fixed = not (world.is_elastic and isinstance(spec, str)) or whole.shares is not None
+    return whole if is_fixed else replace(whole, smaller=made)
 
 
 def _hosts_of(size: int) -> tuple[str, ...] | None:

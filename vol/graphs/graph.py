@@ -8,7 +8,7 @@ graph is a function of its arguments alone, and does not depend on the order in 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import or_
@@ -18,7 +18,7 @@ from vol.graphs.builders import Circulant, Peers, Phases, Rule, Table, joined, r
 from vol.graphs.connectivity import components
 from vol.graphs.consensus import Shares
 from vol.graphs.custom import checked_rank, checked_table, integer
-from vol.graphs.mending import mended, renumbered, reshared
+from vol.graphs.mending import extended, mended, renumbered, reshared
 from vol.graphs.spectrum import second_by_fft, second_by_matrix
 
 ZERO_EIGENVALUE = 1e-12  # below is rounding error, which the root over a period would magnify: 1e-17 ** (1/6) = 0.001
@@ -30,7 +30,9 @@ class Graph:
 
     Made by `malt.graph`, `Graph.from_dict`, `Graph.from_networkx` and `without`, which check their arguments.
     `phases[p][r]` holds the out-peers of rank r in phase p, ascending. The ranks in `removed` have no edges, and do not
-    count in `remaining`, `spectral_gap` and `rounds`. Two graphs are equal if size, edges and removed ranks are.
+    count in `remaining`, `spectral_gap` and `rounds`. With `smaller(k)`, where ranks come and go, `without` begins with
+    the graph of the first k ranks, of which the last one remains. Two graphs are equal if size, edges and removed ranks
+    are.
     """
 
     name: str = field(compare=False)
@@ -39,6 +41,7 @@ class Graph:
     removed: frozenset[int] = frozenset()
     whole: Graph | None = field(default=None, compare=False)  # the graph before ranks were removed
     shares: Shares | None = None  # of weighted averages; None: averages are plain means
+    smaller: Callable[[int], Graph] | None = field(default=None, compare=False)  # the graph of only the first k ranks
 
     @classmethod
     def from_dict(cls, peers: Mapping[Any, Iterable[Any]], size: int) -> Graph:
@@ -183,7 +186,8 @@ class Graph:
         # Ranks learn of failures in different orders and must get the same graph, so mending starts from the whole one.
         whole = self.whole or self
         remaining = sorted(set(range(self.size)) - removed)
-        phases = (star(self.size, remaining),) if whole.name == "star" else mended(whole.phases, remaining)
+        phases = whole.phases if whole.smaller is None else extended(whole.smaller(remaining[-1] + 1).phases, self.size)
+        phases = (star(self.size, remaining),) if whole.name == "star" else mended(phases, remaining)
         left = Graph(self.name, self.size, phases, removed, whole)
         if whole.shares is None:
             return left

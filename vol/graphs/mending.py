@@ -16,6 +16,11 @@ def renumbered(phases: Phases, remaining: Sequence[int]) -> Phases:
     return tuple(tuple(tuple(number[p] for p in table[r]) for r in remaining) for table in phases)
 
 
+def extended(phases: Phases, size: int) -> Phases:
+    """Return `phases` with more ranks, `size` in all, which have no peers."""
+    return tuple((*(tuple(table[r]) for r in range(len(table))), *[()] * (size - len(table))) for table in phases)
+
+
 def mended(phases: Phases, remaining: Sequence[int]) -> Phases:
     """Return `phases` among the remaining ranks, with edges that join their strongly connected parts into a ring.
 

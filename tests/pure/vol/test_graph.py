@@ -1,5 +1,6 @@
 """Graphs: the built-in ones at every size, the published figures, failed ranks, and bad arguments."""
 
+import dataclasses
 import itertools
 import math
 import random
@@ -338,6 +339,21 @@ def test_a_mended_one_peer_graph_still_sends_to_one() -> None:
     for size in (5, 8, 13):
         for failed in itertools.combinations(range(size), 3):
             assert graph("one-peer", size).without(failed).degree == 1
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "base"])
+def test_where_ranks_come_and_go_the_graph_is_that_of_the_ranks_there_are(name: str) -> None:
+    """Of all up to the last one; those of them that have failed are taken out of it."""
+    whole = dataclasses.replace(made(name, 8), smaller=lambda size: made(name, size))
+    for size in range(1, 8):
+        left = whole.without(range(size, 8))
+        assert [left.out(r, step) for step in range(1, 9) for r in range(8)] == [
+            made(name, size).out(r, step) if r < size else () for step in range(1, 9) for r in range(8)
+        ]
+        assert whole.without([7]).without(range(size, 8)) == left
+        if size > 2:
+            failed = whole.without([1, *range(size, 8)])
+            assert failed.is_strongly_connected() and failed == left.without([1])
 
 
 def test_removing_no_rank_or_a_failed_one_changes_nothing() -> None:
