@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from malt.commands.doctor.findings import count
 from malt.launch.mpi_library import LaunchError
 from malt.runner import roster
 from malt.watch.jobs import chosen
@@ -23,5 +24,5 @@ def main(number: int | None, ranks: int) -> int:
             found.scale(ranks)
     except (LookupError, ValueError, OSError) as error:
         raise LaunchError(str(error)) from None
-    print(f"job {job.number}: {ranks} ranks, {before} before")
+    print(f"job {job.number}: {count(ranks, 'rank')}, {before} before")
     return 0

@@ -18,7 +18,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -86,12 +86,28 @@ class Roster:
         """The ranks that train the epoch `at`, ascending, and their incarnations."""
         return dict(sorted((one.rank, one.incarnation) for one in self.spells if one.covers(at)))
 
-    def begin(self, rank: int, incarnation: int, at: Position) -> bool:
-        """Note that `rank` is about to train the epoch `at`; return whether it does, as no spell of it has ended."""
+    def begin(self, rank: int, incarnation: int, at: Position, running: Mapping[int, int]) -> Position | None:
+        """Note that `rank` is about to train the epoch `at`, and return it. None: it retires, as the job has shrunk.
+
+        `running`: the incarnations of the ranks that run, as far as is known. A rank that is to go stays as long as
+        none trains that is to stay, for what it knows would be lost. It then gets the first epoch that no rank has
+        begun.
+        """
+        training = {one: life for one, (life, _) in self.begun.items() if one < self.size}
+        has_others = any(running.get(one) == life for one, life in training.items())
+        if rank >= self.size and has_others:
+            self.scale(self.size)  # it may have stayed until now
         if self.members(at).get(rank) != incarnation:
-            return False
+            if has_others:
+                self.retire(rank, incarnation)
+                return None
+            at = self.come(rank, incarnation)
         self.begun[rank] = incarnation, at
-        return True
+        return at
+
+    def leaves(self, rank: int, running: Collection[int]) -> bool:
+        """Whether `rank` is to go, and one of those that run is to stay."""
+        return rank >= self.size > min(running)
 
     def lose(self, rank: int, incarnation: int) -> None:
         """Note that this incarnation of `rank` has failed, unless it has left before, or that was noted."""

@@ -38,8 +38,8 @@ def _epochs(crew: Crew, first: int, end: int) -> Iterator[int]:
     try:
         while epoch < end:
             session.alive()  # what this rank knows of the others is as new as can be
-            crew.begin(epoch)
-            yield epoch
+            if (epoch := crew.begin(epoch)) < end:
+                yield epoch
             epoch += 1
     finally:
         crew.end_loop()

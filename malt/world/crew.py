@@ -102,18 +102,24 @@ class Crew:
         at, epoch = self._first
         return 0 if loop > at else epoch if loop == at else 2**62
 
-    def begin(self, epoch: int) -> None:
-        """Begin an epoch of the loop that was begun last. Local. SystemExit: the job has shrunk, and this rank goes."""
-        at, view = (self._loops - 1, epoch), self._transport.view
+    def begin(self, epoch: int) -> int:
+        """Begin an epoch of the loop that was begun last; return which. Local.
+
+        SystemExit: the job has shrunk, and this rank goes. It stays as long as none is there of the ranks that the job
+        is to have, and is then given the first epoch that no rank has begun.
+        """
+        view = self._transport.view
+        running = {rank: view.incarnation(rank) for rank in view.alive}
         with roster.changing(self._folder) as found:
+            at = self._loops - 1, epoch
             for member in view.ended(found.members(at)):
                 found.lose(*member)
-            goes_on = found.begin(self._rank, self._incarnation, at)
-            if not goes_on:
-                found.retire(self._rank, self._incarnation)
-            self._size, self._epoch = found.size, Dealt(tuple(found.members(at)), found.heirs(at))
-        if not goes_on:
+            begun = found.begin(self._rank, self._incarnation, at, running)
+            self._size, at = found.size, begun or at
+            self._epoch = Dealt(tuple(found.members(at)), found.heirs(at))
+        if begun is None:
             self._leave()
+        return begun[1]
 
     def end_loop(self) -> None:
         """End the loop over epochs. Local."""
@@ -124,9 +130,10 @@ class Crew:
         self._is_told = False
         with roster.changing(self._folder) as found:
             self._size = found.size
-            if self._rank >= found.size:
+            goes = found.leaves(self._rank, self._transport.view.alive)
+            if goes:
                 found.retire(self._rank, self._incarnation)
-        if self._rank >= self._size:
+        if goes:
             self._leave()
 
     def _leave(self) -> NoReturn:

@@ -64,9 +64,13 @@ class Job:
     def train(self, rank, life):
         """A rank trains its next epoch, or leaves."""
         epoch = self.epochs[rank, life]
-        if not self.found.begin(rank, life, (0, epoch)):
-            self.found.retire(rank, life)
+        begun = self.found.begin(rank, life, (0, epoch), dict(self.epochs.keys()))
+        if begun is None:
             del self.epochs[rank, life]
+            return
+        epoch = begun[1]
+        self.epochs[rank, life] = epoch
+        if epoch >= EPOCHS:
             return
         self.trained[epoch].update(parts(self.found, rank, (0, epoch)))
         self.epochs[rank, life] += 1
@@ -98,13 +102,13 @@ def test_each_row_of_each_epoch_is_trained_once_while_ranks_come_and_go(kills):
 
 def test_one_that_was_to_go_stays_where_the_job_grows_again_before_its_last_epoch():
     found = Roster.of(2, 1, 4)
-    assert found.begin(0, 0, (0, 0)) and found.begin(1, 0, (0, 0))
+    both = {0: 0, 1: 0}
+    assert found.begin(0, 0, (0, 0), both) and found.begin(1, 0, (0, 0), both)
     found.scale(1)
     found.scale(2)
-    assert found.begin(1, 0, (0, 1)) and found.members((0, 5)) == {0: 0, 1: 0}
+    assert found.begin(1, 0, (0, 1), both) and found.members((0, 5)) == {0: 0, 1: 0}
     found.scale(1)
-    assert not found.begin(1, 0, (0, 2)) and found.begin(1, 0, (0, 1))
-    found.retire(1, 0)
+    assert found.begin(1, 0, (0, 2), both) is None and found.has_retired(1, 0)
     found.scale(2)
     assert found.members((0, 2)) == {0: 0}, "it has left: its next incarnation comes"
     assert found.come(1, 1) == (0, 2) and found.members((0, 2)) == {0: 0, 1: 1}
