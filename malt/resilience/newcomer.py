@@ -122,6 +122,7 @@ class Newcomer:
         self._made, self._replicas = list(session["made"]), list(session["replicas"])
         world.vectors = [Awaited(self._transport, entry) for entry in self._made if entry["is_kept"]]
         world.notes.take_over(session)
+        world.failures.gone = set(self._transport.view.failed)
 
     def _end_if_over(self, world: World) -> None:
         if world.replicas_made >= len(self._replicas):

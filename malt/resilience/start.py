@@ -282,9 +282,9 @@ def report(world: World, transport: SurvivingTransport, change: Change, monitor:
         world.crew.refresh()
     reporter = min(set(world.alive).difference(came), default=-1)  # a newcomer does not report itself
     for rank in came:
-        is_new = rank in world.failures.gone
+        is_new = rank in world.failures.gone and world.is_elastic
         world.failures.gone.discard(rank)
-        if not is_new:
+        if rank in world.failures.lost:
             world.failures.back[rank] = world.moment()
         if world.rank == reporter and not is_leaving():
             on = f"{len(world.alive)} of {world.size} ranks go on"

@@ -83,7 +83,7 @@ class Roster:
         return loop, epoch + 1
 
     def members(self, at: Position) -> dict[int, int]:
-        """The ranks that train the epoch `at`, ascending, and their incarnations."""
+        """The ranks that train the epoch `at`, ascending, and their incarnations: of each the last that has come."""
         return dict(sorted((one.rank, one.incarnation) for one in self.spells if one.covers(at)))
 
     def begin(self, rank: int, incarnation: int, at: Position, running: Mapping[int, int]) -> Position | None:
@@ -131,7 +131,6 @@ class Roster:
 
     def come(self, rank: int, incarnation: int) -> Position:
         """Let a new incarnation of `rank` train; return its first epoch."""
-        self._end([one for one in self.spells if one.rank == rank])
         self.spells.append(Spell(rank, incarnation, self.fresh))
         return self.fresh
 
@@ -156,9 +155,9 @@ class Roster:
         return self.retired.get(rank, -1) >= incarnation
 
     def _end(self, spells: Iterable[Spell]) -> None:
-        """End those of `spells` that go on, at the first epoch that no rank has begun. One without an epoch goes."""
+        """End those of `spells` that go on, at the first epoch that no rank has begun."""
         ended = {one: one._replace(end=self.fresh) for one in spells if one.end is None}
-        self.spells = [new for one in self.spells if (new := ended.get(one, one)).first != new.end]
+        self.spells = [ended.get(one, one) for one in self.spells]
 
 
 def write(folder: str | os.PathLike[str], roster: Roster) -> None:

@@ -51,13 +51,7 @@ def opened(
         return World(SoloTransport(), deadline_s)
     check_usable()
     if MPI.COMM_WORLD.size == 1 and not is_meant:
-        _check_strangers()
-    if expected > 1 and MPI.COMM_WORLD.size == 1:
-        raise RuntimeError(
-            f"a launcher started {expected} processes, but mpi4py's MPI ({library()}) sees one, so each would train "
-            f"alone: that mpiexec belongs to another MPI. Start with malt run -n {expected}, or with {_mpiexec()}; one "
-            f"rank alone with malt run -n 1, or with {ALONE}=1"
-        )
+        _check_alone(expected, library())
     comm = MPI.COMM_WORLD if comm is None else checked(comm)
     if MPI.COMM_WORLD.size > 1:
         children.claim(os.environ, MPI.COMM_WORLD.rank)
@@ -70,6 +64,17 @@ def opened(
     made = World(MpiTransport(comm, deadline_s, "malt.init"), deadline_s, comm)
     reporting.report(Kind.READY)
     return made
+
+
+def _check_alone(expected: int, library: str) -> None:
+    """RuntimeError: this process, alone for its MPI `library`, is one of several that a launcher has started."""
+    _check_strangers()
+    if expected > 1:
+        raise RuntimeError(
+            f"a launcher started {expected} processes, but mpi4py's MPI ({library}) sees one, so each would train "
+            f"alone: that mpiexec belongs to another MPI. Start with malt run -n {expected}, or with {_mpiexec()}; one "
+            f"rank alone with malt run -n 1, or with {ALONE}=1"
+        )
 
 
 def started() -> torchrun.Started | None:

@@ -26,7 +26,8 @@ class Failures:
         self.back: dict[int, Moment] = {}
         """When those that have come back did so last."""
         self.gone: set[int] = set()
-        """The ranks that have not come so far, or have left as the job shrank (malt scale): these have not failed."""
+        """The ranks that are not there and have not failed: those that have not come so far, or have left as the job
+        shrank (malt scale); and those that had failed before this rank came."""
         self.on_death: list[Callable[[int], None]] = []
         """The functions that malt.on_death was given."""
         self.on_join: list[Callable[[int], None]] = []
