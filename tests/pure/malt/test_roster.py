@@ -37,7 +37,7 @@ class Job:
         self.epochs = {(rank, 0): 0 for rank in range(first)}
         self.lives = Counter()
         self.trained = {epoch: Counter() for epoch in range(EPOCHS)}
-        self.struck, self.lacking = None, range(0, 0)
+        self.struck, self.lacking = None, range(0)
         """The epoch in which a rank has failed; those that all others had begun when that was noted."""
 
     def turn(self, kills):
