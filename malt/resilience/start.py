@@ -282,13 +282,11 @@ def report(world: World, transport: SurvivingTransport, change: Change, monitor:
         world.crew.refresh()
     reporter = min(set(world.alive).difference(came), default=-1)  # a newcomer does not report itself
     for rank in came:
-        is_new = rank in world.failures.gone and world.is_elastic
-        world.failures.gone.discard(rank)
-        if rank in world.failures.lost:
-            world.failures.back[rank] = world.moment()
+        is_new = world.failures.note_return(rank, world.moment())
         if world.rank == reporter and not is_leaving():
             on = f"{len(world.alive)} of {world.size} ranks go on"
-            print(f"malt: rank {rank} {'has come' if is_new else 'is back'}; {on}", file=sys.stderr, flush=True)
+            how = "has come" if is_new and world.is_elastic else "is back"
+            print(f"malt: rank {rank} {how}; {on}", file=sys.stderr, flush=True)
         for callback in world.failures.on_join:
             transport.call_later(partial(callback, rank))
 

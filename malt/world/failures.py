@@ -32,3 +32,10 @@ class Failures:
         """The functions that malt.on_death was given."""
         self.on_join: list[Callable[[int], None]] = []
         """The functions that malt.on_join was given."""
+
+    def note_return(self, rank: int, moment: Moment) -> bool:
+        """Note that `rank` is there from now on; return whether this rank did not know it before. Local."""
+        is_new = rank in self.gone
+        self.gone.discard(rank)
+        self.back.update(dict.fromkeys(self.lost.keys() & {rank}, moment))
+        return is_new
