@@ -26,7 +26,7 @@ from malt.launch.environment import outside
 from malt.launch.hosts import allocation
 from malt.launch.hosts.allocation import Host
 from malt.launch.hosts.examination import examined
-from malt.launch.hosts.plain.starter import ELASTIC, REJOIN
+from malt.launch.hosts.plain.starter import REJOIN
 from malt.launch.injection import faults
 from malt.launch.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
 from malt.launch.program import check_program, named
@@ -118,7 +118,7 @@ def _compare(chosen: argparse.Namespace, words: tuple[str, ...]) -> int:
     environ = outside(os.environ)
     chosen.survive = chosen.survive or survive_of(environ)
     compare.check(chosen)
-    for name in (SURVIVE, REJOIN, ELASTIC, METRICS, TRACE):
+    for name in (SURVIVE, REJOIN, METRICS, TRACE):
         environ.pop(name, None)
     check_program(words)
     granted = allocation.found(environ)
@@ -137,7 +137,7 @@ def _run(
         scale.check(chosen.elastic, ranks)
     if chosen.rejoin and survive is None:
         raise LaunchError("--rejoin needs --survive, or --survive=best-effort: otherwise a failed rank ends the job")
-    for name in (SURVIVE, REJOIN, ELASTIC):
+    for name in (SURVIVE, REJOIN):
         environ.pop(name, None)
     most = chosen.elastic[1] if chosen.elastic else ranks
     injected = _faults(chosen.inject, most, survive)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dstorm.transports.progress import OPENMPI_YIELD
 from malt.launch.hosts.allocation import Host
-from malt.launch.hosts.plain.starter import ELASTIC, REJOIN
+from malt.launch.hosts.plain.starter import REJOIN
 from malt.launch.hosts.variables import travelling
 from malt.launch.injection.faults import Faults
 from malt.launch.machine import network
@@ -226,10 +226,7 @@ def compose(job: Job, library: Library | None, mpiexec: str, machine: Machine, e
 
 def _plain(job: Job, placed: Sequence[Host], settings: Mapping[str, str], environ: Mapping[str, str]) -> Line:
     """The line that starts the ranks of this host as plain processes. An mpiexec would end all where one fails."""
-    named = {
-        SURVIVE: job.survive, METRICS: job.metrics, TRACE: job.trace, REJOIN: "1" if job.rejoin else None,
-        ELASTIC: None if job.elastic is None else "{}:{}".format(*job.elastic),
-    }  # fmt: skip
+    named = {SURVIVE: job.survive, METRICS: job.metrics, TRACE: job.trace, REJOIN: "1" if job.rejoin else None}
     ours = {**settings, **{name: value for name, value in named.items() if value is not None}}
     left, here, away = list(range(job.most)), list[int](), dict[str, tuple[int, ...]]()
     for host in placed or (Host("localhost", job.most),):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dstorm.membership.children import RANK_PROCESS, RANKS
 from malt.launch.command import RESTART, SURVIVE
-from malt.launch.hosts.plain.starter import ELASTIC, HOST_SIZE, INCARNATION, RANK, REJOIN, SIZE
+from malt.launch.hosts.plain.starter import HOST_SIZE, INCARNATION, RANK, REJOIN, SIZE
 from malt.runner.program import FAILURE_DIR, JOB_DIR
 from malt.runner.reporting import CALL, CONTROL_SERVER
 from malt.watch.metrics import COUNTS, METRICS
@@ -14,7 +14,7 @@ from malt.watch.trace.files import TRACE
 
 _OURS = (
     RANK_PROCESS, FAILURE_DIR, JOB_DIR, CONTROL_SERVER, CALL, SURVIVE, RESTART, METRICS, COUNTS, TRACE, RANK, SIZE,
-    HOST_SIZE, REJOIN, INCARNATION, ELASTIC,
+    HOST_SIZE, REJOIN, INCARNATION,
 )  # fmt: skip
 _ASKED = {SURVIVE, METRICS, TRACE}
 """Those of them that a user may set."""

@@ -111,15 +111,18 @@ def _allreduce(array: Array, op: str, weight: float, algorithm: str) -> None:
     world.begin_training()
 
     def check() -> tuple[Array, Mapping[str, Any]]:
+        """The array of this rank, and what must be the same on all. Local. TypeError, ValueError."""
         _choose("op", op, OPERATIONS)
         _choose("algorithm", algorithm, _ALGORITHMS)
         described = {"op": op, "algorithm": algorithm, "_weight": _weight(weight, op)}
         return _own(array, _NUMBERS), {**described, **_described(array)}
 
     def is_small(own: Array) -> bool:
+        """Whether arrays travel with what ranks agree on. Pure."""
         return algorithm == "auto" and own.nbytes * transport.size <= _SUMMED_NBYTES
 
     def data(own: Array) -> bytes:
+        """What travels with that. Pure."""
         return own.tobytes() if is_small(own) else b""
 
     with transport.calling(call):

@@ -70,18 +70,20 @@ class Crew:
         self._looked_at, seen = now, roster.changed_at(self._folder)
         if seen != self._seen:
             self._seen = seen
-            self._read()
+            self.refresh()
         if self._rank >= self._size and not self._loops and not self._is_told:
             self._is_told = True
             self._transport.call_later(self._retire_if_told)
 
-    def refresh(self) -> None:
-        """Learn how many ranks there are to be now. Local."""
-        self._read()
+    def refresh(self) -> Roster | None:
+        """Learn how many ranks there are to be now; return the roster. Local."""
+        found = roster.read(self._folder)
+        self._size = self._size if found is None else found.size
+        return found
 
     def has_retired(self, rank: int, incarnation: int) -> bool:
         """Whether `rank`, which has ended, has left as the job shrank. Local."""
-        found = self._read()
+        found = self.refresh()
         return found is not None and found.has_retired(rank, incarnation)
 
     def scale(self, size: int) -> None:
@@ -140,8 +142,3 @@ class Crew:
         """Leave as the job has shrunk. SystemExit."""
         self.is_retired = True
         raise SystemExit(0)
-
-    def _read(self) -> Roster | None:
-        found = roster.read(self._folder)
-        self._size = self._size if found is None else found.size
-        return found

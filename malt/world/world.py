@@ -104,12 +104,10 @@ class World:
         """How this rank gets what the others have, as it has come back. None: it has all, or has not come back."""
         self.crew: Crew | None = None
         """How many ranks there are to be, and who trains when, where ranks come and go. None: they do not."""
-        self.made = 0
-        """The number of vectors and blocks made so far."""
+        self.made = self.replicas_made = 0
+        """The number of vectors and blocks made so far, and of Replicas."""
         self.replicas: list[OpenReplica] = []
         """Replicas that are neither finished nor closed."""
-        self.replicas_made = 0
-        """The number of Replicas made so far."""
         self.exchanges: Paced | None = None
         """The malt.Exchanges that was made last. None: there was none."""
         self.notes = ShardNotes()

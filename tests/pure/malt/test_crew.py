@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+import malt
+from apps.harness.marks import Mark
+from apps.harness.training import Training
 from dstorm.view import FaultTolerantView
 from malt.runner import roster
 from malt.runner.roster import Roster
+from malt.session.graphs import session_graph
 from malt.world.crew import Crew, Dealt
 
 pytestmark = pytest.mark.serial
@@ -71,3 +76,45 @@ def test_rows_outside_of_epochs_are_dealt_among_as_many_as_there_are_to_be(made)
     assert zero.dealt == Dealt((0, 1), {}), "the third begins with a later epoch"
     zero.end_loop()
     assert zero.dealt.ranks == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("graph", "follows"), [("ring", True), ("auto", True), ("base", False), ({0: [1], 1: [0]}, False)]
+)
+def test_a_graph_by_its_name_follows_the_ranks_there_are(graph, follows):
+    size = 8 if isinstance(graph, str) else 2
+    transport = SimpleNamespace(size=size, hosts=("here",) * size)
+    found = session_graph(SimpleNamespace(is_elastic=True, transport=transport), graph)
+    assert (found.smaller is not None) is follows
+    if follows:
+        assert found.without(range(3, 8)).out(2) == malt.graph(graph, 3).out(2)
+    assert session_graph(SimpleNamespace(is_elastic=False, transport=transport), graph).smaller is None
+
+
+def test_what_gives_each_rank_a_part_is_refused(monkeypatch):
+    monkeypatch.setattr(type(malt.init()), "is_elastic", True)
+    for make in (lambda: malt.sharded(10), lambda: malt.blocks(np.zeros((4, 2), np.float32), [2, 2])):
+        with pytest.raises(RuntimeError, match="gives each rank a part, and ranks of this job come and go"):
+            make()
+
+
+def test_a_job_of_a_fixed_number_of_ranks_is_not_scaled():
+    with pytest.raises(RuntimeError, match="does not change: start it with malt run --elastic MIN:MAX"):
+        malt.scale(2)
+    assert list(malt.epochs(3)) == [0, 1, 2] and list(malt.epochs(3, 2)) == [2]
+    with pytest.raises(ValueError, match="malt.epochs: start"):
+        malt.epochs(3, -1)
+
+
+def test_a_program_notes_the_epochs_that_passed_while_a_rank_came():
+    """Its trainer begins at the epoch that it is given, not at that of the rank which gave it the state."""
+    begun = []
+    trainer = SimpleNamespace(go_on_from=lambda state, epochs: begun.append((state, epochs)))
+    training = SimpleNamespace(
+        _checkpoints=SimpleNamespace(epoch=2), marks=[Mark()], snapshots=[None], trainer=trainer,
+        _given=SimpleNamespace(state="state"),
+    )  # fmt: skip
+    Training._skip_to(training, 4)
+    assert not begun and len(training.marks) == 1
+    Training._skip_to(training, 7)
+    assert begun == [("state", 4)] and training.marks == [Mark()] * 4 and training.snapshots == [None] * 4

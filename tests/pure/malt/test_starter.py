@@ -51,10 +51,10 @@ def started(tmp_path, capfd):
     """started(*programs, is_away): ranks that run these programs, by rank, and are started again. Killed at the end."""
     made = []
 
-    def start(*programs, is_away=False, elastic=False):
+    def start(*programs, is_away=False):
         program = f"import os; exec({list(programs)!r}[int(os.environ['MALT_RANK'])])"
         numbers = list(range(len(programs)))
-        made.append(Ranks(numbers, len(numbers), ["-c", program], str(tmp_path), is_away, rejoin=True, elastic=elastic))
+        made.append(Ranks(numbers, len(numbers), ["-c", program], str(tmp_path), is_away, rejoin=True))
         return made[0]
 
     yield start
@@ -125,7 +125,7 @@ def test_ranks_are_started_as_the_roster_asks_for_them(started, tmp_path, capfd)
     """And again where they have left as the job shrank, but not where they have come to their end."""
     roster.write(tmp_path, Roster.of(1, 1, 3))
     life = "print(os.environ['MALT_RANK'], os.environ.get('MALT_INCARNATION'), flush=True)"
-    ranks, now = started(STAYS, life, f"{life}; {STAYS}", elastic=True), time.monotonic()
+    ranks, now = started(STAYS, life, f"{life}; {STAYS}"), time.monotonic()
     assert ranks.tend(now) and set(ranks._processes) == {0}
     with roster.changing(tmp_path) as found:
         found.scale(3)

@@ -15,8 +15,8 @@ With MALT_REJOIN a rank that has failed is started again, with MALT_INCARNATION:
 written ENDING; nor, where the launcher is not heard, once no rank of this host runs; nor after FAILURES at its start in
 a row. A line on stderr says so.
 
-With MALT_ELASTIC only so many of RANKS are started as the roster of the job says (malt/runner/roster.py). When it says
-more, the next ones are, as ranks that come back. A rank that has left as it said fewer is started again then, too.
+Where the job has a roster (malt/runner/roster.py), only so many of RANKS are started as it says. When it says more, the
+next ones are, as ranks that come back. A rank that has left as it said fewer is started again then, too.
 
 It is started by its path, so of malt it loads events.py and roster.py of malt/runner alone, also by their paths.
 """
@@ -63,8 +63,6 @@ RANK, SIZE, HOST_SIZE = "MALT_RANK", "MALT_SIZE", "MALT_HOST_SIZE"
 """The variables of a rank: its number, the number of ranks of the job, and that of ranks on its host."""
 REJOIN, INCARNATION = "MALT_REJOIN", "MALT_INCARNATION"
 """The variable of a job whose failed ranks are started again; and that of such a rank, which says how often it was."""
-ELASTIC = "MALT_ELASTIC"
-"""The variable of a job that grows and shrinks: the least and the largest number of its ranks, as 1:4."""
 PRINTED = "printed-{}-{}"
 """The files in the folder of the job to which ranks on other hosts print: rank, and 1 or 2 for stdout or stderr."""
 AWAY = "MALT_IS_AWAY"
@@ -121,23 +119,22 @@ def commands(ranks: list[int], size: int, program: list[str]) -> dict[int, tuple
 class Ranks:
     """The ranks of this host, started. Rank 0 reads the input of this process, unless an agent has started it.
 
-    `is_away`: whether it has. `rejoin`: whether ranks that fail are started again. `elastic`: whether the roster of the
-    job says how many run.
+    `is_away`: whether it has. `rejoin`: whether ranks that fail are started again.
 
     SystemExit: one cannot be started; those before it are killed.
     """
 
     def __init__(
-        self, ranks: list[int], size: int, program: list[str], folder: str, is_away: bool, rejoin: bool = False,
-        elastic: bool = False,
+        self, ranks: list[int], size: int, program: list[str], folder: str, is_away: bool, rejoin: bool = False
     ) -> None:  # fmt: skip
-        self._folder, self._is_away, self._rejoin, self._elastic = folder, is_away, rejoin, elastic
+        self._folder, self._is_away, self._rejoin = folder, is_away, rejoin
         self._commands = commands(ranks, size, program)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._lives: dict[int, int] = {}
         """The incarnations of these."""
         self._restarts: dict[int, Restarts] = {}
-        self._roster, self._roster_at = Roster.of(0, 0, size), 0
+        self._roster: Roster | None = None
+        self._roster_at = 0
         self._given_up: set[int] = set()
         self._reported: dict[int, subprocess.Popen[bytes]] = {}
         """The processes that have failed, as the launcher was told, by rank."""
@@ -160,26 +157,26 @@ class Ranks:
                 self._report(rank, process)
                 if goes_on and self._is_wanted(rank) and rank not in self._given_up:
                     is_any = self._tend_failed(rank, process.returncode, now) or is_any
-        if goes_on and is_any and self._elastic:
+        if goes_on and is_any:
             self._read_roster()
             for rank in filter(self._is_absent, self._commands):
                 self._start_more(rank, now)
         return is_any
 
     def _is_wanted(self, rank: int) -> bool:
-        """Whether the job is to have this rank, as far as the roster was read."""
-        return not self._elastic or rank < self._roster.size
+        """Whether the job is to have this rank, as far as its roster was read, if there is one."""
+        return self._roster is None or rank < self._roster.size
 
     def _is_absent(self, rank: int) -> bool:
         """Whether a rank is wanted that has not been started, or has left as the job shrank."""
         process = self._processes.get(rank)
         has_left = process is None or (
-            process.poll() == 0 and self._roster.has_retired(rank, self._lives[rank])
+            process.poll() == 0 and self._roster is not None and self._roster.has_retired(rank, self._lives[rank])
         )
         return has_left and self._is_wanted(rank)
 
     def _read_roster(self) -> None:
-        if self._elastic and (at := changed_at(self._folder)) != self._roster_at:
+        if (at := changed_at(self._folder)) != self._roster_at:
             self._roster, self._roster_at = read_roster(self._folder) or self._roster, at
 
     def _start_more(self, rank: int, now: float) -> None:
@@ -282,8 +279,7 @@ def main() -> None:
     """Start the ranks of this host, and wait."""
     numbers, size, *program = sys.argv[1:]
     given = [int(number) for number in numbers.split(",")] if numbers != "-" else []
-    folder, is_away = os.environ["MALT_FAILURE_DIR"], AWAY in os.environ
-    rejoin, elastic = REJOIN in os.environ, ELASTIC in os.environ
+    folder, is_away, rejoin = os.environ["MALT_FAILURE_DIR"], AWAY in os.environ, REJOIN in os.environ
     ended_by = 0
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -294,7 +290,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, note)
     agent = os.getppid()
-    ranks = Ranks(given, int(size), program, folder, is_away, rejoin, elastic)
+    ranks = Ranks(given, int(size), program, folder, is_away, rejoin)
     elsewhere = set() if is_away else set(range(int(size))) - set(given)
     reports = Stream(folder)
     while ranks.tend(time.monotonic()) or _is_waiting(folder, elsewhere, rejoin, reports):
