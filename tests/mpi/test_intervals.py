@@ -30,6 +30,7 @@ def test_short_steps_are_left_alone_by_default(sync, average):
     with malt.Replica([w], sync=sync, average=average) as replica:
         replica.trust()
         exchanged = train(replica, 20_000)
+        malt.barrier()  # a rank that is through and has closed is not sent to
         assert exchanged[:2] == [1, 3] or exchanged[:2] == [1, 2], "the interval grows at once"
         assert len(exchanged) < 20_000 / TIMES, "a step takes far less than an exchange"
         assert replica.statistics().every > TIMES
