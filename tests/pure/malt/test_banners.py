@@ -51,6 +51,9 @@ terminated by signals sent by prterun (as reported here).
 You can avoid this message by specifying -quiet on the prterun command
 line.
 {DASHES}""",
+    "Open MPI 5.0.11, prterun fails at its end, now and then": (
+        "prterun: pthread_mutex_lock.c:450: __pthread_mutex_lock_full: Assertion `e != ESRCH || !robust' failed.\n"
+    ),
     "MPICH 5.0.2, an exception": (
         "Abort(1) on node 1 (rank 1 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1) - process 1\n"
     ),
