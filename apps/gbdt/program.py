@@ -22,8 +22,8 @@ from apps.gbdt.options import add_options, inputs, load
 from apps.gbdt.rows import Scored
 from apps.harness import TRAFFIC, Array, Column, CommonShares, Counted, Measures, Need, Parser, Start
 from apps.linear.reading import paths
-from malt.kernels import trees
-from malt.kernels.trees import Grower, Growth, Trees
+from malt.models import trees
+from malt.models.trees import Grower, Growth, Trees
 
 SUMMARY = str(__doc__).splitlines()[0]
 

@@ -8,8 +8,8 @@ import malt
 from apps.harness import Shares, by_rank
 from apps.linear.roc import area
 from malt.data import rows_of
-from malt.kernels import trees
-from malt.kernels.trees import Binning, Trees
+from malt.models import trees
+from malt.models.trees import Binning, Trees
 
 
 class Scored:

@@ -24,7 +24,7 @@ from apps.kmeans.centres import Centres
 from apps.kmeans.points import Dealt, Found
 from apps.kmeans.start import PROGRAM, first_centres, load, save
 from apps.linear.reading import EMBEDDED
-from malt.kernels import linear
+from malt.models import linear
 
 SUMMARY = str(__doc__).splitlines()[0]
 ITERATIONS, PASSES = 300, 10

@@ -16,7 +16,7 @@ import numpy as np
 from apps.harness import Array
 from apps.logistic.rows import Block
 from apps.logistic.weights import Weights
-from malt.kernels import linear
+from malt.models import linear
 
 
 class Found(NamedTuple):

@@ -26,7 +26,7 @@ from apps.logistic.options import BATCH, add_options, settle
 from apps.logistic.rows import Rows
 from apps.logistic.stochastic import learner
 from apps.logistic.weights import weights_of
-from malt.kernels import linear
+from malt.models import linear
 
 SUMMARY = str(__doc__).splitlines()[0]
 _HISTORY = 10

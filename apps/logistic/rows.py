@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 import malt
 from apps.harness import Array
 from apps.linear.reading import load, paths
-from malt.kernels import linear
-from malt.kernels.linear import Examples
+from malt.models import linear
+from malt.models.linear import Examples
 
 MOST_CLASSES: Final = 1000
 """More different labels are numbers rather than classes."""

@@ -14,7 +14,7 @@ from apps.logistic.objective import Objective
 from apps.logistic.options import STEPS
 from apps.logistic.rows import Block, Rows
 from apps.logistic.weights import NUMBERS, Weights
-from malt.kernels import linear
+from malt.models import linear
 
 BETA: Final = 1e-6
 """FTRL's beta, which is for gradients of size 1: those of means over a block are smaller, and rates follow them."""

@@ -19,8 +19,8 @@ from apps.harness import TRAFFIC, Array, Column, Mark, Measured, Measures, Need,
 from apps.mf import mix, modelfile, reading
 from apps.mf.ratings import RANK, DealtRatings, UserShares
 from apps.mf.snapshots import Snapshots
-from malt.kernels import factors
-from malt.kernels.factors import Model
+from malt.models import factors
+from malt.models.factors import Model
 
 SUMMARY = str(__doc__).splitlines()[0]
 _COPIES = 4

@@ -17,8 +17,8 @@ from apps.mlp import kernels, modelfile, problem
 from apps.mlp.learner import exchanges_of
 from apps.mlp.rows import Rows, load
 from apps.mlp.sparse import DEPTH, SparseLearner, TouchedNetwork
-from malt.kernels import linear
-from malt.kernels.networks import Weights, cross_entropy, sparse
+from malt.models import linear
+from malt.models.networks import Weights, cross_entropy, sparse
 
 
 class Problem(problem.Problem):

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from malt.kernels import Kernels, types
-from malt.kernels.linear import Examples
+from malt.models.linear import Examples
 
 EPSILON: Final = np.float32(1e-10)
 

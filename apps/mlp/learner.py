@@ -13,7 +13,7 @@ import numpy as np
 import malt
 from apps.harness import Array, common_mean, graph_of
 from apps.mlp.options import USUAL
-from malt.kernels.networks import OPTIMIZERS, Kind, Labels, Optimizer, Weights, cross_entropy
+from malt.models.networks import OPTIMIZERS, Kind, Labels, Optimizer, Weights, cross_entropy
 
 EVALUATED_ROWS: Final = 1000
 """The number of rows that are evaluated at once."""

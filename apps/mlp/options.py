@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from apps import harness
 from apps.harness import Parser
-from malt.kernels.networks import OPTIMIZERS
+from malt.models.networks import OPTIMIZERS
 
 USUAL: Final = 10
 """The batches between two exchanges where ranks exchange together, and at the start."""

@@ -16,7 +16,7 @@ from apps import harness
 from apps.harness import Array, Measures, Need, Start, memory
 from apps.mlp import modelfile
 from apps.mlp.learner import Data, Learner, logits, too_large
-from malt.kernels.networks import OPTIMIZERS, Kind, Network, Weights, cross_entropy, first_weights, step_at
+from malt.models.networks import OPTIMIZERS, Kind, Network, Weights, cross_entropy, first_weights, step_at
 
 COPIES = 5
 """Arrays of the weights' size on a rank: weights, gradients, the state of the optimizer, one to merge."""

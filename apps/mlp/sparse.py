@@ -12,9 +12,9 @@ import malt
 from apps.harness import Array
 from apps.mlp import kernels
 from apps.mlp.learner import Learner
-from malt.kernels.linear import Order
-from malt.kernels.networks import Kind, Optimizer, Weights
-from malt.kernels.networks.sparse import SparseNetwork
+from malt.models.linear import Order
+from malt.models.networks import Kind, Optimizer, Weights
+from malt.models.networks.sparse import SparseNetwork
 
 DEPTH: Final = 8
 """Slots for each sender of the first layer. An overwritten message would lose rows that may not be sent again soon."""

@@ -17,8 +17,8 @@ import malt
 from apps.harness import Array, BadInput, CommonShares, Measures, Need, Report, Start, exchanges
 from apps.svm import problem as common
 from malt.data import rows_of
-from malt.kernels import linear
-from malt.kernels.linear import Order
+from malt.models import linear
+from malt.models.linear import Order
 
 _COPIES, _PER_ROW = 10, 8
 """Arrays of float64 on a rank, of features and of rows: an ascent, its changes, what is summed, what is saved."""

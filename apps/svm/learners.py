@@ -14,8 +14,8 @@ import numpy as np
 
 import malt
 from apps.harness import common_mean, graph_of
-from malt.kernels import linear
-from malt.kernels.linear import Examples, Order, Params, Problem
+from malt.models import linear
+from malt.models.linear import Examples, Order, Params, Problem
 
 State = Mapping[str, Any]
 DEPTH = 8

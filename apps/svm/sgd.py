@@ -14,8 +14,8 @@ from apps.harness import Array, Measures, Need, Report, Start, exchanges, memory
 from apps.svm import problem as common
 from apps.svm.learners import DEPTH, learner
 from apps.svm.optimizers import USUAL
-from malt.kernels import linear
-from malt.kernels.linear import Order
+from malt.models import linear
+from malt.models.linear import Order
 
 _COPIES = 5
 """Models on a rank: the trained one, the mean so far, the exchanged one, one to merge, one to keep."""

@@ -11,7 +11,7 @@ from mpi4py import MPI
 import malt
 from apps.svm.learners import Learner, ModelLearner, SparseModelLearner
 from bench.svm.task import PROBLEM
-from malt.kernels.linear import Examples
+from malt.models.linear import Examples
 
 
 class Way(NamedTuple):

@@ -16,8 +16,8 @@ from apps.mlp.learner import logits
 from apps.mlp.program import Program
 from bench.modes.way import RANKS, Averages, Learner, Way
 from bench.svm import task
-from malt.kernels.linear import Order
-from malt.kernels.networks import cross_entropy
+from malt.models.linear import Order
+from malt.models.networks import cross_entropy
 
 MNIST = task.RCV1.parents[1] / "mnist"
 NEVER = 10**9

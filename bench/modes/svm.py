@@ -11,8 +11,8 @@ from apps.svm import learners
 from bench.mllib import task as made
 from bench.modes.way import RANKS, Averages, Learner, Way
 from bench.svm import task
-from malt.kernels import linear
-from malt.kernels.linear import Examples, Order, Params, Problem
+from malt.models import linear
+from malt.models.linear import Examples, Order, Params, Problem
 
 EVERY = 1000
 """As apps.svm by default; in the paper 1,000 to 5,000."""

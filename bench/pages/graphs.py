@@ -21,7 +21,7 @@ import malt
 from apps.linear import reading
 from apps.svm import learners
 from bench.document import new_file
-from malt.kernels import linear
+from malt.models import linear
 
 GRAPHS = ("all", "exponential", "halton", "auto", "one-peer", "ring")
 TARGET = 0.362

@@ -14,7 +14,7 @@ import malt
 from apps.harness import BadInput
 from apps.svm.learners import learner
 from apps.svm.program import run
-from malt.kernels import linear
+from malt.models import linear
 
 pytestmark = pytest.mark.serial
 

@@ -10,8 +10,8 @@ from test_linear import some_rows
 
 import malt
 from apps.svm.learners import learner
-from malt.kernels import linear
-from malt.kernels.linear import Problem
+from malt.models import linear
+from malt.models.linear import Problem
 
 pytestmark = [pytest.mark.serial, pytest.mark.single]
 

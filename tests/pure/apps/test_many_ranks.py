@@ -11,7 +11,7 @@ import pytest
 import malt
 from apps.linear import reading
 from apps.svm import learners
-from malt.kernels import linear
+from malt.models import linear
 
 pytestmark = pytest.mark.serial
 PROBLEM = linear.Problem("hinge", 1e-4, True)

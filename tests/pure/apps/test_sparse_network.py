@@ -1,4 +1,4 @@
-"""Tests of malt.kernels.networks.sparse and apps.mlp.sparse: sparse rows against the same rows as dense ones."""
+"""Tests of malt.models.networks.sparse and apps.mlp.sparse: sparse rows against the same rows as dense ones."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from apps.mlp import strokes
 from apps.mlp.pictures import Pictures
 from apps.mlp.rows import Rows
 from apps.mlp.sparse import SparseAdagrad, SparseLearner, TouchedNetwork
-from malt.kernels.networks import OPTIMIZERS, Network, compiled
-from malt.kernels.networks import sparse as kernels
-from malt.kernels.networks.mixed import MixedNetwork
+from malt.models.networks import OPTIMIZERS, Network, compiled
+from malt.models.networks import sparse as kernels
+from malt.models.networks.mixed import MixedNetwork
 
 pytestmark = pytest.mark.serial
 
