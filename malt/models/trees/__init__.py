@@ -13,7 +13,8 @@ of ranks, with and without such columns.
 from malt.models.trees.binning import MOST_BINS, SAMPLE_ROWS, Binning, bins_of
 from malt.models.trees.ensemble import Nodes, Trees
 from malt.models.trees.growing import MOST_DEPTH, MOST_ROWS, Grower, Growth, compile_kernels
-from malt.models.trees.losses import LOSSES, softmax, total_loss
+from malt.models.trees.losses import LOSSES, softmax
+from malt.models.trees.rounds import Rounds, Scored
 
 __all__ = [
     "LOSSES",
@@ -25,9 +26,10 @@ __all__ = [
     "Grower",
     "Growth",
     "Nodes",
+    "Rounds",
+    "Scored",
     "Trees",
     "bins_of",
     "compile_kernels",
     "softmax",
-    "total_loss",
 ]

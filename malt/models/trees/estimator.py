@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from malt.kernels import compile_first
 from malt.models import trees
 from malt.models.rows import Rows, agreed, described, settings, united
-from malt.models.trees.rounds import Rounds
+from malt.session.collectives import allgather
 from vol import arguments
 
 Floats = NDArray[np.float64]
@@ -43,9 +45,14 @@ class HistGradientBoosting(BaseEstimator):
     def _train(self, loss: str, rows: Rows, X: Any, targets: NDArray[np.float32], baselines: Floats) -> None:
         """Grow the trees of each row of `targets`, from scores that begin at `baselines`. Collective."""
         growth = trees.Growth(loss, self.max_depth, self.learning_rate, self.l2_regularization, self.min_samples_leaf)
-        rounds = Rounds(growth, self.max_bins, rows, X, targets, baselines)
-        rounds.train(self.max_iter)
-        self._binning, self._trees, self.n_iter_ = rounds.binning, rounds.trees, self.max_iter
+        compile_first(trees.compile_kernels)
+        binning = trees.bins_of(rows.sample(X, trees.SAMPLE_ROWS), self.max_bins, True, rows.seed)
+        made = [trees.Trees(baseline, {}) for baseline in baselines.tolist()]
+        train = trees.Scored(X, targets, rows.mine, binning, made)
+        rounds = trees.Rounds(growth, binning, made, train, partial(_dealt, rows, train))
+        for _ in range(self.max_iter):
+            rounds.grow()
+        self._binning, self._trees, self.n_iter_ = binning, made, self.max_iter
 
     def _scores(self, X: Any) -> Floats:
         """The score of each row by each kind of tree, of shape (kinds, rows). Local."""
@@ -168,3 +175,12 @@ class HistGradientBoostingRegressor(RegressorMixin, HistGradientBoosting):
         """The number of each row, of shape (rows,). Local."""
         scores = self._scores(X)[0]
         return np.asarray(self._mean + scores)
+
+
+def _dealt(rows: Rows, train: trees.Scored) -> int:
+    """Take the rows that this rank has from here on. Return those of all ranks. Collective."""
+    while True:
+        train.take()
+        count = int(sum(one for one in allgather(train.y.shape[1]) if one is not None))
+        if rows.are_all(count):
+            return count

@@ -148,7 +148,7 @@ class Grower:
         """Let all rows be in the root, and find their words. Collective."""
         self._ranks, largest = [], 1.0
         if self._is_squared or not self._is_small(1):
-            reports = _by_rank([losses.largest_gradient(self._loss, scores, y), len(y)])
+            reports = by_rank([losses.largest_gradient(self._loss, scores, y), len(y)])
             self._check_rows(reports, sum(rows for _, rows in reports.values()))
             self._ranks, largest = list(reports), max(largest for largest, _ in reports.values())
         bits = self._count.bit_length()
@@ -200,7 +200,7 @@ class Grower:
 
     def _summed(self, tree: _Tree, level: _Level, scale: Scale) -> NDArray[np.int64]:
         """All columns, which all ranks add up. Collective."""
-        parts = _by_rank(self._counted(tree, level, scale, self.layout.starts[:-1], self._all.bins))
+        parts = by_rank(self._counted(tree, level, scale, self.layout.starts[:-1], self._all.bins))
         if tree.count == 1 and not self._ranks:
             whole = sum(part[: 2 * self._all.starts[1]].reshape(-1, 2)[:, 1].sum() for part in parts.values())
             self._check_rows(parts, int(whole) >> scale.bits)
@@ -234,7 +234,7 @@ class Grower:
         )  # fmt: skip
         if share is self._all:
             return found
-        reports = _by_rank(np.frombuffer(tree.sums[0].tobytes() + found.tobytes(), np.uint8))
+        reports = by_rank(np.frombuffer(tree.sums[0].tobytes() + found.tobytes(), np.uint8))
         self._check_ranks(reports)
         sums = [report[:16].view(np.int64) for report in reports.values()]
         tree.sums[0] = max(sums, key=lambda one: one[1])  # a rank without columns has none
@@ -257,7 +257,7 @@ class Grower:
         return np.arange(first, tree.count).reshape(-1, 2)
 
 
-def _by_rank(value: Any) -> dict[int, Any]:
+def by_rank(value: Any) -> dict[int, Any]:
     """The `value` of each live rank, by rank, ascending. Collective."""
     if session.size() == 1:
         return {0: value}
