@@ -112,7 +112,7 @@ class Trainer(harness.Trainer):
         if "valid" in self._sets:
             self._validated.append(self._loss("valid"))
             self.loss = self._validated[-1]
-        return self._sets["train"].y.shape[1]
+        return len(self._sets["train"].y[0])
 
     def _loss(self, name: str) -> float:
         """The loss on the rows of a file, a root of it for --loss squared. Collective."""

@@ -1,15 +1,7 @@
 """The harness of training programs: options, epochs, clock, snapshots, checkpoints, failures, report."""
 
 from apps.harness import exchanges, memory
-from apps.harness.agreement import (
-    Array,
-    by_rank,
-    common_hash,
-    common_mean,
-    of_lowest,
-    on_lowest_rank,
-    same_start,
-)
+from apps.harness.agreement import Array, common_hash, on_lowest_rank
 from apps.harness.checkpoints import fingerprint
 from apps.harness.errors import BadInput, user_errors
 from apps.harness.job import main, run
@@ -27,11 +19,13 @@ from apps.harness.options import (
     positive_number,
     real_number,
     settle_exchange_every,
+    sharing_of,
     whole_number,
 )
 from apps.harness.program import Measured, Measures, Path, Problem, Program, Start, Trainer
 from apps.harness.report import TRAFFIC, Column, Report
 from apps.harness.shares import CommonShares, Shares
+from malt.models import Sharing, by_rank, common_mean, of_lowest, same_start
 
 __all__ = [
     "AUTO",
@@ -51,6 +45,7 @@ __all__ = [
     "Program",
     "Report",
     "Shares",
+    "Sharing",
     "Start",
     "Sums",
     "Trainer",
@@ -75,6 +70,7 @@ __all__ = [
     "run",
     "same_start",
     "settle_exchange_every",
+    "sharing_of",
     "sum_statistics",
     "user_errors",
     "whole_number",

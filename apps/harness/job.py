@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import malt
 from apps.harness import memory, newcomers
-from apps.harness.agreement import by_rank, common_hash, on_lowest_rank, print_once
+from apps.harness.agreement import common_hash, on_lowest_rank, print_once
 from apps.harness.checkpoints import Checkpoints, check_checkpoint
 from apps.harness.errors import BadInput, HelpGiven, StaysOut, user_errors
 from apps.harness.marks import Mark, over_ranks
@@ -19,6 +19,7 @@ from apps.harness.outputs import check_outputs
 from apps.harness.program import Measured, Measures, Problem, Program
 from apps.harness.report import Report, header
 from apps.harness.training import Training
+from malt.models import by_rank
 
 _NO_CHECKPOINT: Final = "its part of the model is lost with it; with --checkpoint FILE the others continue from that"
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import malt
-from apps.harness.agreement import Array, by_rank
+from apps.harness.agreement import Array
+from malt.models import by_rank
 
 
 class Counted(NamedTuple):

@@ -11,13 +11,14 @@ import numpy as np
 
 import malt
 from apps.harness import newcomers
-from apps.harness.agreement import Array, keeps_snapshots, of_lowest, print_once
+from apps.harness.agreement import Array, keeps_snapshots, print_once
 from apps.harness.checkpoints import Checkpoints
 from apps.harness.errors import user_errors
 from apps.harness.marks import Clock, Mark, mark
 from apps.harness.program import Problem, Start, Trainer
 from apps.harness.shares import Shares
 from malt.kernels import compile_first
+from malt.models import of_lowest
 
 PROGRESS_EVERY_S: Final = 2.0
 """Seconds between two lines of progress."""

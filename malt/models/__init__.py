@@ -5,3 +5,7 @@
 
 Programs of apps/ and the estimators of `malt.sklearn` train by them. Nothing imports a model by itself.
 """
+
+from malt.models.common import Sharing, by_rank, common_mean, of_lowest, same_start
+
+__all__ = ["Sharing", "by_rank", "common_mean", "of_lowest", "same_start"]

@@ -78,7 +78,7 @@ def test_imports_within_a_layer_point_left():
 
 
 MODELS = [
-    f"malt.models.{name}" for name in ("factors", "linear", "networks", "networks.sparse", "networks.mixed", "trees")
+    f"malt.models.{name}" for name in ("factors", "linear", "networks", "networks.sparse", "networks.touched", "networks.mixed", "trees")
 ]
 PUBLIC = {
     name: import_module(name)

@@ -11,8 +11,8 @@ from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from malt.models.networks import OPTIMIZERS
-from malt.models.networks.layers import Layers, Training
+from malt.models.networks import OPTIMIZERS, Network
+from malt.models.networks.layers import Dense, Layers, train
 from malt.models.rows import Rows, agreed, described, labels, settings, united
 from vol import arguments
 
@@ -55,10 +55,11 @@ class MultilayerPerceptron(BaseEstimator):
         else:
             layers = before.copy()
         step = OPTIMIZERS[self.solver].step if self.learning_rate_init is None else self.learning_rate_init
-        training = Training(name, layers, loss, self.alpha, self.batch_size, rows, X, targets)
+        network = Network(layers.weights, self.alpha, loss=loss)
         epochs = self.max_iter if what == "fit" else 1
         exchange = {"every": self.every, "graph": self.graph, "sync": self.sync}
-        training.train(epochs, float(step), what == "fit", exchange)
+        data, falls = Dense(X, targets), what == "fit"
+        train(name, layers, network, data, rows, self.batch_size, epochs, float(step), falls, exchange)
         self._layers, self.n_iter_ = layers, epochs
 
     def _outputs(self, X: Any) -> NDArray[np.float64]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from malt.models.networks import OPTIMIZERS, Network, Optimizer, Weights, first_weights, step_at
+from malt.models.networks.learner import Learner, logits
+from malt.models.networks.network import Network, Weights, first_weights
+from malt.models.networks.optimizer import OPTIMIZERS, step_at
 from malt.models.rows import Rows
 from malt.replica.replica import Replica
 from malt.session.collectives import allreduce
 from malt.session.session import size
-
-_EVALUATED_ROWS: Final = 1000
-"""The rows that are evaluated at once."""
 
 
 @dataclass
@@ -50,57 +50,55 @@ class Layers:
         """What the last layer gives for the rows of X, of shape (rows, outputs), float64. Local."""
         # float64: rounding depends on how many rows BLAS is given at once
         network = Network([layer.astype(np.float64) for layer in self.weights])
-        parts: list[Any] = [np.empty((0, self.sizes[-1]))]
-        for start in range(0, len(X), _EVALUATED_ROWS):
-            some = X[start : start + _EVALUATED_ROWS]
-            network.inputs(len(some))[:] = some
-            parts.append(network.forward(len(some)).copy())
-        return np.concatenate(parts)
+        return np.asarray(logits(network, Dense(X)), np.float64)
 
 
-class Training:
-    """One training of `layers`, which it changes. Local.
+@dataclass(frozen=True)
+class Dense:
+    """Rows of an array, and codes of classes, or numbers, by row. Local."""
+
+    X: Any
+    labels: Any = None
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def show(self, network: Network, order: NDArray[np.intp]) -> None:
+        """Copy the rows in `order` into the network."""
+        network.inputs(len(order))[:] = self.X[order]
+
+
+class _Averaged(Learner):
+    """A learner that exchanges by a Replica."""
+
+    replica: Replica
+
+    def _exchange(self, rows: int, due: bool) -> None:
+        self.replica.step(rows)
+
+
+def train(
+    name: str, layers: Layers, network: Network, data: Dense, rows: Rows, batch: int, epochs: int, step: float,
+    falls: bool, exchange: Mapping[str, Any],
+) -> None:  # fmt: skip
+    """Train `layers`, which `network` has, for so many epochs. Collective. `falls`: whether the step size falls to 0.
 
     `batch`: the rows of a step, on all ranks together: so several ranks make as many steps as one, with the mean of
-    gradients of as many rows. `targets`: codes of classes, or numbers, by row.
+    gradients of as many rows. FloatingPointError, on all ranks: the weights are not finite.
     """
-
-    def __init__(
-        self, name: str, layers: Layers, loss: str, l2: float, batch: int, rows: Rows, X: Any, targets: NDArray[Any]
-    ) -> None:  # fmt: skip
-        self._name, self._layers, self._batch = name, layers, -(-batch // size())
-        self._rows, self._X, self._targets = rows, X, targets
-        self._network = Network(layers.weights, l2, loss=loss)
-        self._optimizers: list[Optimizer] = [OPTIMIZERS[layers.solver].make(layer) for layer in layers.weights]
-        for optimizer, state in zip(self._optimizers, layers.state, strict=True):
-            optimizer.restore(state)
-
-    def train(self, epochs: int, step: float, falls: bool, exchange: Mapping[str, Any]) -> None:
-        """Train for so many epochs. Collective. `falls`: whether the step size falls to 0.
-
-        FloatingPointError, on all ranks: the weights are not finite.
-        """
-        generator = self._rows.generator()
-        with Replica(self._layers.weights, **exchange, check_finite=True, name=self._name) as replica:
-            for epoch in range(epochs):
-                order = generator.permutation(self._rows.mine())  # more, once another rank has failed
-                for start in range(0, len(order), self._batch):
-                    part = order[start : start + self._batch]
-                    progress = (epoch + start / len(order)) / epochs
-                    self._learn(part, step_at(step, progress) if falls else step)
-                    replica.step(len(part))
-        self._layers.trained += epochs
-        self._layers.state = [_mean(optimizer.state()) for optimizer in self._optimizers]
-        if not all(np.isfinite(layer).all() for layer in self._layers.weights):
-            raise FloatingPointError(f"{self._name}: the weights diverge: scale the features, or take smaller steps")
-
-    def _learn(self, part: NDArray[np.intp], step: float) -> None:
-        """Take one step on these rows."""
-        self._network.inputs(len(part))[:] = self._X[part]
-        with np.errstate(over="ignore", invalid="ignore"):  # weights that are not finite are an error at the end
-            self._network.forward(len(part))
-            for layer in self._network.backward(self._targets[part]):
-                self._optimizers[layer].update(self._network.gradients[layer], step)
+    optimizers = [OPTIMIZERS[layers.solver].make(layer) for layer in layers.weights]
+    for optimizer, state in zip(optimizers, layers.state, strict=True):
+        optimizer.restore(state)
+    learner, generator = _Averaged(network, data, optimizers), rows.generator()
+    steps: Callable[[float], float] = partial(step_at, step) if falls else lambda _: step
+    with Replica(layers.weights, **exchange, check_finite=True, name=name) as learner.replica:
+        for epoch in range(epochs):
+            order = generator.permutation(rows.mine())  # more, once another rank has failed
+            learner.train(order, -(-batch // size()), epoch, epochs, steps)
+    layers.trained += epochs
+    layers.state = [_mean(optimizer.state()) for optimizer in optimizers]
+    if not all(np.isfinite(layer).all() for layer in layers.weights):
+        raise FloatingPointError(f"{name}: the weights diverge: scale the features, or take smaller steps")
 
 
 def _mean(state: Mapping[str, Any]) -> dict[str, Any]:

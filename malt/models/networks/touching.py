@@ -1,4 +1,4 @@
-"""The compiled kernels of a first layer of sparse rows. They read and change the weights of a batch's features alone.
+"""The compiled kernels of a first layer of sparse rows. They change the weights of a batch's features alone.
 
 Row j of the weights is that of feature j. The last row is the bias, a feature of value 1 that all rows have. The
 kernels release the GIL, allocate nothing and check nothing. They are all in this file, because numba's cache notices

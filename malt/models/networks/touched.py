@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-import malt
-from apps.harness import Array
-from apps.mlp import kernels
-from apps.mlp.learner import Learner
+from malt.models.common import Array, Sharing
 from malt.models.linear import Order
-from malt.models.networks import Kind, Optimizer, Weights
+from malt.models.networks import touching
+from malt.models.networks.learner import LayersLearner
+from malt.models.networks.network import Weights
+from malt.models.networks.optimizer import OPTIMIZERS, Kind
 from malt.models.networks.sparse import SparseNetwork
+from malt.models.networks.touching import compile_kernels
+from vol import AVG, SUM
+
+__all__ = ["DEPTH", "SparseAdagrad", "SparseLearner", "Touched", "TouchedNetwork", "compile_kernels"]
 
 DEPTH: Final = 8
 """Slots for each sender of the first layer. An overwritten message would lose rows that may not be sent again soon."""
@@ -44,7 +47,7 @@ class TouchedNetwork(SparseNetwork):
         most = 1 + int((starts[self._order + 1] - starts[self._order]).sum())
         if most > len(self._touched.rows):
             self._touched = self._memory(2 * most)
-        count = kernels.backward(self._data, self._order, deltas, self._places, *self._touched)
+        count = touching.backward(self._data, self._order, deltas, self._places, *self._touched)
         self.gradients[0] = Touched(self._touched.rows[:count], self._touched.values[:count])
 
 
@@ -61,7 +64,7 @@ class SparseAdagrad:
     def update(self, gradient: Any, step: float) -> None:
         rows, values = gradient
         arrays = self._weights, self._squares, self._changes
-        kernels.adagrad(*arrays, rows, values, np.float32(step), self._l2)
+        touching.adagrad(*arrays, rows, values, np.float32(step), self._l2)
 
     def state(self) -> dict[str, Any]:
         return {"squares": self._squares}
@@ -70,7 +73,7 @@ class SparseAdagrad:
         self._squares[:] = state["squares"]
 
 
-class SparseLearner(Learner):
+class SparseLearner(LayersLearner):
     """A learner whose first layer sends what it has changed since the last exchange. Ranks add up their changes.
 
     The array of the first vector holds changes, of rows of weights. In rows that were touched since the last exchange
@@ -78,26 +81,28 @@ class SparseLearner(Learner):
     when a batch touches them next. `capacity`: the most rows that are touched between two exchanges.
     """
 
-    def __init__(self, network: TouchedNetwork, mine: Any, options: Namespace, capacity: int) -> None:
+    def __init__(
+        self, network: TouchedNetwork, mine: Any, l2: float, batch: int, sharing: Sharing, capacity: int
+    ) -> None:  # fmt: skip
         first = network.weights[0]
         self._changes = np.zeros_like(first)
         self._marks, self._touched, self._count = np.zeros(len(first), np.uint8), np.empty(capacity, np.int32), 0
         """A mark for each row that was touched since the last exchange, and these rows."""
-        super().__init__(network, mine, options)
+        self._l2 = l2
+        super().__init__(network, mine, OPTIMIZERS, "adagrad", batch, sharing)
 
-    def _connect(self, options: Namespace, optimizers: Mapping[str, Kind]) -> None:
+    def _connect(self, sharing: Sharing, kind: Kind) -> None:
         weights = self.weights
-        self._optimizers: list[Optimizer] = [
-            SparseAdagrad(weights[0], self._changes, options.l2),
-            *(optimizers[options.optimizer].make(layer) for layer in weights[1:]),
+        self._optimizers = [
+            SparseAdagrad(weights[0], self._changes, self._l2), *(kind.make(layer) for layer in weights[1:])
         ]
         capacity = len(self._touched)
-        first = self._vector(options, 1, self._changes, kind="sparse", track=False, depth=DEPTH, capacity=capacity)
-        self.vectors += [first, *(self._vector(options, place, layer) for place, layer in enumerate(weights[1:], 2))]
+        first = self._vector(sharing, 1, self._changes, kind="sparse", track=False, depth=DEPTH, capacity=capacity)
+        self.vectors += [first, *(self._vector(sharing, place, layer) for place, layer in enumerate(weights[1:], 2))]
 
     def learn(self, order: Array, step: float) -> None:
         touched = self._changes, self.weights[0], self._marks, self._touched, self._count
-        self._count = kernels.begin(self._mine.examples, order, *touched)
+        self._count = touching.begin(self._mine.examples, order, *touched)
         super().learn(order, step)
 
     def _send(self, layer: int) -> None:
@@ -109,10 +114,10 @@ class SparseLearner(Learner):
         self._marks[rows] = 0
 
     def _gather(self, layer: int) -> None:
-        self.vectors[layer].gather(malt.AVG if layer else malt.SUM)
+        self.vectors[layer].gather(AVG if layer else SUM)
 
     def own(self) -> dict[str, Any]:
-        """As `Learner.own`, with the changes that have not been sent, and those that are not in the weights yet."""
+        """What this rank alone can resume from: also changes not sent, and those not in the weights yet."""
         weights = self.weights[0].copy()  # before `state` moves some of these into them
         changes = self._changes.copy()
         own = super().own()
@@ -131,5 +136,5 @@ class SparseLearner(Learner):
         self._changes[:] = 0  # those of the other rank are in its weights
 
     def current(self) -> Sequence[Weights]:
-        kernels.settle(self._changes, self.weights[0], self._marks)
+        touching.settle(self._changes, self.weights[0], self._marks)
         return super().current()
