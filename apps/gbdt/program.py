@@ -71,8 +71,6 @@ class Problem(harness.Problem):
 class Trainer(harness.Trainer):
     """One rank's rows, and the trees."""
 
-    measures_together = True
-
     def __init__(self, problem: Problem, start: Start) -> None:
         self._problem, self._options, self._shares = problem, problem.options, start.shares
         options, train = problem.options, problem.data["train"]
@@ -87,6 +85,8 @@ class Trainer(harness.Trainer):
             name: Scored(data.X, data.y[np.newaxis], partial(self._mine, len(data.y)), binning, [self._trees])
             for name, data in problem.data.items()
         }
+        self._whole: Mapping[str, Any] = {}
+        """All trees, where `finish` has left those up to the best."""
         self._kept: list[Measures] = []
         self.vectors = [Counted(malt.init().statistics)]
         self._rounds = Rounds(growth, binning, [self._trees], self._sets["train"], self._deal)
@@ -132,7 +132,7 @@ class Trainer(harness.Trainer):
         return self._trees.state()
 
     def state(self) -> Mapping[str, Any]:
-        return {**self._trees.state(), "validated": np.array(self._validated)}
+        return {**(self._whole or self._trees.state()), "validated": np.array(self._validated)}
 
     def keep(self, epoch: int) -> None:
         self._kept.append(self._measures())
@@ -153,14 +153,10 @@ class Trainer(harness.Trainer):
     def finish(self) -> None:
         """Keep the trees up to the best for the rows of --valid, if there are any."""
         if self._validated:
+            self._whole = self._trees.state()
             self._trees.cut(self._best)
             for one in self._sets.values():
                 one.score_again()
-
-    def restore(self, model: Mapping[str, Any]) -> None:
-        self._trees.restore(model)
-        for one in self._sets.values():
-            one.score_again()
 
     def save(self, path: str) -> None:
         train, options = self._problem.data["train"], self._options

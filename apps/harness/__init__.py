@@ -22,9 +22,10 @@ from apps.harness.options import (
     sharing_of,
     whole_number,
 )
-from apps.harness.program import Measured, Measures, Path, Problem, Program, Start, Trainer
+from apps.harness.program import Measured, Measures, Path, Problem, Program, Replicas, Start, Trainer
 from apps.harness.report import TRAFFIC, Column, Report
 from apps.harness.shares import CommonShares, Shares
+from apps.harness.training import Training
 from malt.models import Sharing, by_rank, common_mean, of_lowest, same_start
 
 __all__ = [
@@ -43,12 +44,14 @@ __all__ = [
     "Path",
     "Problem",
     "Program",
+    "Replicas",
     "Report",
     "Shares",
     "Sharing",
     "Start",
     "Sums",
     "Trainer",
+    "Training",
     "add_common_options",
     "add_exchange_every",
     "add_graph",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,11 @@ Array = np.ndarray[Any, Any]
 def keeps_snapshots() -> bool:
     """Whether this rank may be the one that measures in the end. Every rank may be, where ranks may fail. Local."""
     return malt.init().may_be_lowest
+
+
+def copied(arrays: Mapping[str, Any]) -> dict[str, Array]:
+    """Copies of `arrays`. Local."""
+    return {name: np.copy(array) for name, array in arrays.items()}
 
 
 def print_once(text: str) -> None:

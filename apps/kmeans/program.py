@@ -74,8 +74,6 @@ class Problem(harness.Problem):
 class Trainer(harness.Trainer):
     """One rank's rows, and the centres."""
 
-    measures_together = True
-
     def __init__(self, problem: Problem, start: Start) -> None:
         self._problem, self._options, self._generator = problem, problem.options, start.generator
         self._dealt = Dealt(problem.data, start.shares)
@@ -142,10 +140,6 @@ class Trainer(harness.Trainer):
 
     def finish(self) -> None:
         harness.same_start([self._centres.values])
-
-    def restore(self, model: Mapping[str, Any]) -> None:
-        super().restore(model)
-        self._found = None
 
     def save(self, path: str) -> None:
         save(path, self._centres.values, self._problem.data.zero_based)

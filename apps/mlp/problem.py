@@ -38,7 +38,6 @@ class Problem(harness.Problem):
 
     unit = "pictures"
     """The word for examples."""
-    takes_newcomers = True
     network: Callable[..., Any] = Network
     optimizers: Mapping[str, Kind] = OPTIMIZERS
 
@@ -62,6 +61,9 @@ class Problem(harness.Problem):
         same = {name: getattr(self.options, name) for name in ("optimizer", "step", "l2", "seed")}
         check = harness.fingerprint(self.train.labels)
         return {"neurons": self.sizes, **same, self.unit: self.rows, "CRC-32 of labels": check}
+
+    def check_newcomers(self) -> None:
+        """Ranks may come back, and come."""
 
     def trainer(self, start: Start) -> Trainer:
         return Trainer(self, start, self.weights())
@@ -98,12 +100,11 @@ class Problem(harness.Problem):
         return f"{self.rows:,} pictures of {self.sizes[0]:,} pixels; {len(self.test or ()):,} to test on"
 
 
-class Trainer(harness.Trainer):
+class Trainer(harness.Replicas):
     """One rank's examples, and its learner."""
 
-    resumes_exactly = True
-
     def __init__(self, problem: Problem, start: Start, weights: Sequence[Weights]) -> None:
+        super().__init__()
         options = problem.options
         self._problem, self._options, self._generator = problem, options, start.generator
         self._dealt = np.random.default_rng(options.seed).permutation(problem.rows)

@@ -71,8 +71,6 @@ class Sums:
 class Trainer(common.Trainer):
     """What all ranks know alike of the dual. A rank has its own part of the rows for an epoch, of an order of all."""
 
-    measures_together = True
-
     def __init__(self, problem: Problem, start: Start) -> None:
         super().__init__(problem)
         self._shares, self._generator = start.shares, np.random.default_rng(self._options.seed)

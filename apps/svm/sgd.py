@@ -26,10 +26,9 @@ class Problem(common.Problem):
 
     same = ("loss", "l2", "intercept", "average", "step", "seed")
 
-    @property
-    def takes_newcomers(self) -> bool:  # type: ignore[override]
-        """Whether ranks do not come together in each epoch."""
-        return not self.options.tolerance
+    def check_newcomers(self) -> None:
+        if self.options.tolerance:  # ranks come together in each epoch
+            super().check_newcomers()
 
     def memory(self) -> Need:
         options = self.options
@@ -50,13 +49,13 @@ class Problem(common.Problem):
         )
 
 
-class Trainer(common.Trainer):
+class Trainer(common.Trainer, harness.Replicas):
     """One rank's rows, and its learner."""
 
-    resumes_exactly = True
-
     def __init__(self, problem: Problem, start: Start) -> None:
-        super().__init__(problem)
+        harness.Replicas.__init__(self)
+        common.Trainer.__init__(self, problem)
+        self.tolerance = self._options.tolerance
         self._generator = start.generator
         # A permutation, as a file may be sorted by label, and each rank needs both labels.
         self._dealt = np.random.default_rng(self._options.seed).permutation(problem.rows)
@@ -71,6 +70,8 @@ class Trainer(common.Trainer):
             self._options.exchange_every, epoch=len(self._mine.labels) or None, first=USUAL, vectors=self.vectors,
             done=int(start.state.get("trained", 0)),
         )  # fmt: skip
+        if start.state:
+            self.keep(start.epoch)  # --tolerance compares with it
 
     def _dealt_to_me(self) -> linear.Examples:
         train = self._problem.train
