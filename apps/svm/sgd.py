@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ import malt
 from apps import harness
 from apps.harness import Array, Measures, Need, Report, Start, exchanges, memory
 from apps.svm import problem as common
-from apps.svm.learners import DEPTH, learner
 from apps.svm.optimizers import USUAL
 from malt.models import linear
 from malt.models.linear import Order
@@ -33,7 +33,7 @@ class Problem(common.Problem):
     def memory(self) -> Need:
         options = self.options
         nbytes = np.dtype(np.float32).itemsize * (self.n_features + 1)
-        depth = {"depth": DEPTH} if options.vector == "sparse" else {}
+        depth = {"depth": linear.DEPTH} if options.vector == "sparse" else {}
         queues = 0 if options.average == "none" else memory.queues_nbytes(options, nbytes, **depth)
         copies = _COPIES + memory.snapshots(options.epochs, options.tolerance)
         return self.need(copies * nbytes + queues)
@@ -62,8 +62,11 @@ class Trainer(common.Trainer, harness.Replicas):
         self._mine = self._dealt_to_me()
         self.eta0 = float(start.state["first_step"]) if start.state else self._options.step or self._first_step()
         """The first step size."""
-        self._learner = learner(
-            problem.linear, self._mine, problem.n_features, self.eta0, self._options, start.state or None
+        options, sharing = self._options, replace(harness.sharing_of(self._options), every=1)
+        # The Replica counts exchanges: when they are due --exchange-every says.
+        self._learner = linear.learner(
+            problem.linear, self._mine, problem.n_features, self.eta0, sharing, options.average, options.vector,
+            start.state or None,
         )  # fmt: skip
         self.vectors = self._learner.vectors
         self._exchanges = malt.Exchanges(

@@ -4,10 +4,11 @@
 
 `params` is the array that is trained and exchanged: float32, C-contiguous and writable. It holds the n_features
 weights, then the intercept, which stays 0 in a model without one. `t` counts the examples that *this* rank has trained
-on, in all epochs. All functions are *Local.*
+on, in all epochs. All functions are *Local*, but for learners, which train on all ranks.
 """
 
 from malt.models.linear.ascent import Ascent, has_dual
+from malt.models.linear.classes import KINDS, Classes, one_against_rest
 from malt.models.linear.compiled import (
     LOSSES,
     SOFTMAX,
@@ -30,24 +31,31 @@ from malt.models.linear.descent import (
     train,
     train_classes,
 )
+from malt.models.linear.learners import DEPTH, Learner, ModelLearner, SparseModelLearner, learner
 from malt.models.linear.problem import INTERCEPT_RATE, Problem, accuracy, objective, penalty, totals
 from malt.models.linear.rows import BLOCK_ROWS, Touched, examples, narrowed, part, readonly, visiting_order
 from malt.models.linear.steps import MAX_TRIAL_RANKS, STEP_SAMPLE, first_step
 
 __all__ = [
     "BLOCK_ROWS",
+    "DEPTH",
     "GRADIENT_SHARE",
     "INTERCEPT_RATE",
+    "KINDS",
     "LOSSES",
     "MAX_TRIAL_RANKS",
     "SOFTMAX",
     "STEP_SAMPLE",
     "TAIL",
     "Ascent",
+    "Classes",
     "Examples",
+    "Learner",
+    "ModelLearner",
     "Order",
     "Params",
     "Problem",
+    "SparseModelLearner",
     "Touched",
     "accuracy",
     "add_gradient",
@@ -59,9 +67,11 @@ __all__ = [
     "first_step",
     "gradient_step",
     "has_dual",
+    "learner",
     "loss_of",
     "narrowed",
     "objective",
+    "one_against_rest",
     "part",
     "penalty",
     "readonly",

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from malt.kernels import compile_first
 from malt.models import linear
+from malt.models.common import Sharing
 from malt.models.linear.classes import Classes
+from malt.models.linear.learners import ModelLearner
 from malt.models.rows import Rows, agreed
-from malt.replica.replica import Replica
 from malt.session.collectives import allreduce
 
 _PATIENCE: Final = 2
@@ -55,44 +56,47 @@ class Descent:
     ) -> None:  # fmt: skip
         self._name, self._model, self._problem = name, model, replace(problem, rate=model.intercept_rate)
         self._kind, self._rows, self._X, self._codes = kind, rows, X, np.asarray(codes, np.float32)
-        self._average = model.params.copy()
         self._order = rows.mine()
-        self._classes = self._labelled()
 
-    def _labelled(self) -> Classes:
-        """This rank's rows."""
-        self._data = linear.examples(self._X, self._codes, self._order)
-        return self._kind(self._problem, self._data, self._model.params.shape)
+    def _data(self) -> linear.Examples:
+        """This rank's rows: a copy."""
+        return linear.examples(self._X, self._codes, self._order)
 
-    def train(self, epochs: int, tol: float, every: int, graph: Any, sync: str) -> int:
+    def train(self, epochs: int, tol: float, sharing: Sharing) -> int:
         """Train for at most so many epochs; return how many they were. Collective.
 
         It ends where `tol` is above 0, and the objective has improved by less than that part of it twice in a row.
         """
         compile_first(linear.compile_kernels)
-        self._choose_steps()
+        model, data = self._model, self._data()
+        self._choose_steps(data)
+        learner = ModelLearner(
+            self._problem, data, model.params, model.first_steps, sharing, classes=self._kind, name=self._name
+        )  # fmt: skip
+        learner.trained, learner.blended = model.trained, model.blended
         best, stale, generator = math.inf, 0, self._rows.generator()
-        with Replica(self._model.params, every, graph=graph, sync=sync, check_finite=True, name=self._name) as replica:
-            for number in range(1, epochs + 1):  # noqa: B007
-                self._take_rows()
-                order = linear.visiting_order(len(self._order), generator)
-                for start in range(0, len(order), every):
-                    self._learn(order[start : start + every], replica)
-                if tol:
-                    objective = self._objective()
-                    stale = 0 if objective < best - tol * abs(best) or best == math.inf else stale + 1
-                    best = min(best, objective)
-                    if stale == _PATIENCE:
-                        break
-            if tol and not best < self._classes.of_zeros:
-                raise FloatingPointError(f"{self._name}: the weights diverge: scale the features, or use 'lbfgs'")
-            self._model.params[...] = self._average
-        counts = np.array([self._model.trained, self._model.blended])
+        for number in range(1, epochs + 1):  # noqa: B007
+            self._take_rows(learner)
+            order = linear.visiting_order(len(self._order), generator)
+            for start in range(0, len(order), sharing.every):
+                part = order[start : start + sharing.every]
+                learner.learn(part)
+                learner.exchange(len(part))
+            if tol:
+                objective = self._objective(learner)
+                stale = 0 if objective < best - tol * abs(best) or best == math.inf else stale + 1
+                best = min(best, objective)
+                if stale == _PATIENCE:
+                    break
+        if tol and not best < learner.classes.of_zeros:
+            raise FloatingPointError(f"{self._name}: the weights diverge: scale the features, or use 'lbfgs'")
+        learner.finish(before=model.trained)
+        counts = np.array([learner.trained, learner.blended])
         allreduce(counts)
-        self._model.trained, self._model.blended = float(counts[0]), round(counts[1])
+        model.trained, model.blended = float(counts[0]), round(counts[1])
         return number
 
-    def _choose_steps(self) -> None:
+    def _choose_steps(self, data: linear.Examples) -> None:
         """Choose the first step size of each class: the median of what ranks find on rows of theirs. Collective."""
         if self._model.first_steps:
             return
@@ -100,35 +104,26 @@ class Descent:
         def found() -> tuple[bool, dict[str, list[float]]]:
             if not len(self._order):
                 return True, {"_steps": []}
-            square = float(np.square(self._data.values, dtype=np.float64).sum()) / len(self._order)
+            square = float(np.square(data.values, dtype=np.float64).sum()) / len(self._order)
             problem = replace(self._problem, rate=min(1.0, linear.INTERCEPT_RATE * square))
-            return True, {"_steps": [problem.rate, *self._classes.first_steps(problem)]}
+            classes = self._kind(problem, data, self._model.params.shape)
+            return True, {"_steps": [problem.rate, *classes.first_steps(problem)]}
 
         _, reports = agreed(self._name, found)
         steps = [one["_steps"] for one in reports.values() if one["_steps"]]
         rate, *self._model.first_steps = np.quantile(steps, 0.5, axis=0, method="lower").tolist()
         self._model.intercept_rate, self._problem = rate, replace(self._problem, rate=rate)
 
-    def _take_rows(self) -> None:
+    def _take_rows(self, learner: ModelLearner) -> None:
         """Take the rows of ranks that have failed. Local."""
         order = self._rows.mine()
         if len(order) != len(self._order):
             self._order = order
-            self._classes = self._labelled()
+            learner.take(self._data())
 
-    def _learn(self, part: linear.Order, replica: Replica) -> None:
-        """Train on the rows in `part`, exchange, and take the result into the mean of models. One-sided."""
-        model = self._model
-        self._classes.train(self._problem, part, model.params, model.first_steps, model.trained)
-        replica.step(len(part))
-        model.trained += len(part)
-        model.blended += 1
-        for average, params in zip(self._average, model.params, strict=True):
-            linear.blend(average, params, model.blended)
-
-    def _objective(self) -> float:
+    def _objective(self, learner: ModelLearner) -> float:
         """The mean objective of the ranks' models, each on its rows; the same on all ranks. Collective."""
-        penalties = sum(linear.penalty(self._problem, params) for params in self._average)
-        sums = np.array([self._classes.losses(self._average) + len(self._order) * penalties, len(self._order)])
+        penalties = sum(linear.penalty(self._problem, params) for params in learner.model)
+        sums = np.array([learner.classes.losses(learner.model) + len(self._order) * penalties, len(self._order)])
         allreduce(sums, "sum")
         return float(sums[0] / sums[1])

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from malt.models import linear
+from malt.models import Sharing, linear
 from malt.models.linear.averaged import Descent, Model
 from malt.models.linear.batch import CURVATURES, Batch
 from malt.models.linear.classes import KINDS
@@ -101,7 +101,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         else:
             descent = Descent(name, model, problem, KINDS[is_softmax], *data)
             epochs, tol = (self.max_iter, self.tol) if what == "fit" else (1, 0.0)
-            self.n_iter_ = descent.train(epochs, tol, self.every, self.graph, self.sync)
+            self.n_iter_ = descent.train(epochs, tol, Sharing(self.graph, self.sync, self.every))
             weights = model.params.astype(np.float64)
         self.classes_, self._model = known, model
         self.coef_, self.intercept_ = weights[:, :-1].copy(), weights[:, -1].copy()

@@ -6,16 +6,21 @@ makes the model the same on all ranks in `finish`.
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-import malt
-from apps.harness import common_mean, graph_of
-from malt.models import linear
-from malt.models.linear import Examples, Order, Params, Problem
+from malt.models.common import Sharing, common_mean
+from malt.models.linear import descent
+from malt.models.linear.classes import Classes, OneVsRest
+from malt.models.linear.compiled import Examples, Order, Params
+from malt.models.linear.problem import Problem
+from malt.models.linear.rows import Touched
+from malt.replica.replica import Replica
+from malt.session.session import size
+from malt.session.vectors import vector
+from vol import MEAN, SUM, Update
 
 State = Mapping[str, Any]
 DEPTH = 8
@@ -60,91 +65,101 @@ class Learner(Protocol):
 
 
 def learner(
-    problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace, state: State | None = None
-) -> Learner:
-    """The learner for the options --average and --vector. It resumes from `state`, the same on all ranks. Collective.
+    problem: Problem, data: Examples, n_features: int, eta0: float, sharing: Sharing, average: str = "model",
+    sends: str = "dense", state: State | None = None,
+) -> Learner:  # fmt: skip
+    """The learner of a way to average and of what it sends. Collective. It resumes from `state`, alike on all ranks.
 
-    ValueError: --graph or --sync is not valid.
+    `average`: "model", "reweighted", "delta", "gradient" or "none". `sends`: "dense" or "sparse". ValueError: `sharing`
+    is not valid.
     """
-    gradient, sparse = options.average == "gradient", options.vector == "sparse" and options.average != "none"
-    if gradient:
-        kind = SparseGradientLearner if sparse else GradientLearner
-        return kind(problem, data, n_features, eta0, options, state)
-    return (SparseModelLearner if sparse else ModelLearner)(problem, data, n_features, eta0, options, state)
+    if average == "gradient":
+        return (SparseGradientLearner if sends == "sparse" else GradientLearner)(
+            problem, data, n_features, eta0, sharing, state
+        )  # fmt: skip
+    kind = SparseModelLearner if sends == "sparse" and average != "none" else ModelLearner
+    return kind(problem, data, np.zeros(n_features + 1, np.float32), [eta0], sharing, average, state)
 
 
 class ModelLearner:
     """Every rank trains on its own, and ranks average their models or the changes of their models.
 
-    The result is a weighted mean of the models so far (`linear.blend`), which has less noise than the last of them.
+    The result is a weighted mean of the models so far (`descent.blend`), which has less noise than the last of them.
 
     "reweighted": an example counts as many times as there are ranks, so each rank goes as far as one that has all rows
     (Zhang and Jordan, "Splash", 2015). With Bottou's step sizes, that is a first step as many times as large.
     """
 
     def __init__(
-        self, problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace,
-        state: State | None = None,
+        self, problem: Problem, data: Examples, params: Params, steps: Sequence[float], sharing: Sharing,
+        average: str = "model", state: State | None = None, classes: type[Classes] = OneVsRest, name: str | None = None,
     ) -> None:  # fmt: skip
-        self._problem, self._data, self._eta0 = problem, data, eta0
-        self._weight = malt.size() if options.average == "reweighted" else 1
-        self._params: Params = np.zeros(n_features + 1, np.float32)
-        self.model: Params = np.zeros_like(self._params)
-        self._trained, self._blended = 0.0, 0
+        self._problem, self._data, self._eta0 = problem, data, steps[0]
+        self._weight = size() if average == "reweighted" else 1
+        self._params, self._steps = params, steps
+        self.model: Params = params.copy()
+        self.trained, self.blended = 0.0, 0
+        """The examples that this rank has trained on, and the models that `model` is a mean of."""
         self._begun: list[tuple[float, int]] = []
-        """`_trained` and `_blended` at the start of each epoch."""
+        """`trained` and `blended` at the start of each epoch."""
+        self._kind, self.classes = classes, classes(problem, data, np.atleast_2d(params).shape)
         if state:
             self._params[:], self.model[:] = state["params"], state["model"]
-            self._trained, self._blended = float(state["trained"]), int(state["blended"])
-        self._connect(options)
+            self.trained, self.blended = float(state["trained"]), int(state["blended"])
+        self._connect(sharing, average, name)
         if state and _OWN in state:
             self._resume(state[_OWN])
 
-    def _connect(self, options: Namespace) -> None:
-        self._alone = options.average == "none" or malt.size() == 1
-        average = "delta" if options.average == "delta" else "model"
-        self._replica = malt.Replica(  # it counts exchanges: when they are due --exchange-every says
-            self._params, every=1, average=average, graph=graph_of(options), sync=options.sync, check_finite=True
-        )
+    def _connect(self, sharing: Sharing, average: str, name: str | None) -> None:
+        self._alone = average == "none" or size() == 1
+        how = "delta" if average == "delta" else "model"
+        self._replica = Replica(
+            self._params, every=sharing.every, average=how, graph=sharing.graph, sync=sharing.sync, check_finite=True,
+            name=name,
+        )  # fmt: skip
         self.vectors = self._replica.vectors
 
     def learn(self, order: Order) -> None:
-        eta0 = self._weight * self._eta0
-        self._trained = linear.train(self._problem, self._data, order, self._params, eta0, self._trained)
+        params, steps = np.atleast_2d(self._params), [self._weight * step for step in self._steps]
+        self.classes.train(self._problem, order, params, steps, self.trained)
+        self.trained += len(order)
         self._note(order)
-        if not self._blended:
-            self.model[:] = self._params
+        if not self.blended:
+            self.model[...] = self._params
 
-    def exchange(self) -> None:
-        self._exchange()
-        self._blended += 1
-        linear.blend(self.model, self._params, self._blended)
+    def exchange(self, count: int = 1) -> None:
+        """Exchange, if that is due, and take the model into the mean. `count`: what the exchanges are counted by."""
+        self._exchange(count)
+        self.blended += 1
+        for average, params in zip(np.atleast_2d(self.model), np.atleast_2d(self._params), strict=True):
+            descent.blend(average, params, self.blended)
 
     def take(self, data: Examples) -> None:
-        self._data = data
+        self.classes = self._kind(self._problem, data, np.atleast_2d(self._params).shape)
 
     def begin_epoch(self, place: int) -> None:
-        self._trained, self._blended = [*self._begun, (self._trained, self._blended)][place]
-        self._begun[place:] = [(self._trained, self._blended)]
+        self.trained, self.blended = [*self._begun, (self.trained, self.blended)][place]
+        self._begun[place:] = [(self.trained, self.blended)]
 
     def _note(self, order: Order) -> None:
         """Note which weights the examples of `order` touch. Only sparse vectors need it."""
 
-    def _exchange(self) -> None:
+    def _exchange(self, count: int) -> None:
         if not self._alone:
-            self._replica.step()
+            self._replica.step(count)
 
-    def finish(self) -> None:
+    def finish(self, before: float = 0.0) -> None:
+        """Let the model be the mean over the ranks that have trained. `before`: the examples trained on before."""
         self._leave()
-        common_mean([self.model], counts=self._trained > 0, else_all=True)
-        self._params[:] = self.model
+        common_mean([self.model], counts=self.trained > before, else_all=True)
+        self._params[...] = self.model
 
     def _leave(self) -> None:
         self._replica.close()
 
     def state(self) -> State:
         return {
-            "params": self._params, "model": self.model, "trained": self._trained, "blended": self._blended
+            "params": self._params, "model": self.model, "trained": self.trained, "blended": self.blended
         }  # fmt: skip
 
     def own(self) -> State:
@@ -156,8 +171,9 @@ class ModelLearner:
 
     def go_on_from(self, state: State, epochs: int) -> None:
         self._eta0, self.model[:] = float(state["first_step"]), state["model"]
-        self._trained, self._blended = float(state["trained"]), int(state["blended"])
-        self._begun = [(self._trained, self._blended)] * epochs
+        self._steps = [self._eta0]
+        self.trained, self.blended = float(state["trained"]), int(state["blended"])
+        self._begun = [(self.trained, self.blended)] * epochs
 
 
 class SparseModelLearner(ModelLearner):
@@ -166,20 +182,15 @@ class SparseModelLearner(ModelLearner):
     Shrinking changes all weights, but by the same factor on all ranks.
     """
 
-    def _connect(self, options: Namespace) -> None:
-        self._delta = options.average == "delta"
-        self._rows = linear.Touched(self._data, len(self._params) - 1, self._problem.intercept)
-        self._base, self._exchanged = self._params.copy(), self._trained
+    def _connect(self, sharing: Sharing, average: str, name: str | None) -> None:
+        self._delta = average == "delta"
+        self._rows = Touched(self._data, len(self._params) - 1, self._problem.intercept)
+        self._base, self._exchanged = self._params.copy(), self.trained
         carried = np.zeros_like(self._params) if self._delta else self._params
-        self._vector = malt.vector(
-            carried,
-            kind="sparse",
-            track=False,
-            graph=graph_of(options),
-            sync=options.sync,
-            depth=DEPTH,
-            check_finite=True,
-        )
+        self._vector = vector(
+            carried, kind="sparse", track=False, graph=sharing.graph, sync=sharing.sync, depth=DEPTH, check_finite=True,
+            name=name,
+        )  # fmt: skip
         self.vectors = [self._vector]
 
     def take(self, data: Examples) -> None:
@@ -189,11 +200,11 @@ class SparseModelLearner(ModelLearner):
     def _note(self, order: Order) -> None:
         self._rows.note(order)
 
-    def _exchange(self) -> None:
+    def _exchange(self, count: int) -> None:
         rows = self._rows.take()
-        first, now = (linear.step_size(self._eta0, self._problem.l2, t) for t in (self._exchanged, self._trained))
+        first, now = (descent.step_size(self._eta0, self._problem.l2, t) for t in (self._exchanged, self.trained))
         self._base[:-1] *= np.float32(now / first)  # training has shrunk the untouched weights as much
-        self._exchanged = self._trained
+        self._exchanged = self.trained
         if not self._delta:
             self._vector.scatter(rows)
             self._vector.gather(self._mean)
@@ -203,15 +214,15 @@ class SparseModelLearner(ModelLearner):
         changes[:] = 0
         changes[rows] = self._params[rows] - self._base[rows]
         self._vector.scatter(rows)
-        self._vector.gather(malt.SUM)
+        self._vector.gather(SUM)
         self._params[rows] = self._base[rows]
         self._params += changes / np.float32(1 + self._vector.in_degree)
         self._base[:] = self._params
 
-    def _mean(self, own: Params, updates: list[malt.Update]) -> None:
+    def _mean(self, own: Params, updates: list[Update]) -> None:
         """own <- the mean of the models. A row that a sender left out counts as it was after the last exchange.
 
-        malt.AVG is the mean over the senders of a row. These are few, and each would move the row too far.
+        AVG is the mean over the senders of a row. These are few, and each would move the row too far.
         """
         for update in updates:
             own += self._base
@@ -229,7 +240,7 @@ class SparseModelLearner(ModelLearner):
     def go_on_from(self, state: State, epochs: int) -> None:
         super().go_on_from(state, epochs)
         self._params[:] = self._base[:] = state["params"]
-        self._exchanged = self._trained
+        self._exchanged = self.trained
 
     def _leave(self) -> None:
         self._vector.close()
@@ -241,7 +252,7 @@ class GradientLearner:
     kind = "dense"
 
     def __init__(
-        self, problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace,
+        self, problem: Problem, data: Examples, n_features: int, eta0: float, sharing: Sharing,
         state: State | None = None,
     ) -> None:  # fmt: skip
         self._problem, self._data, self._eta0 = problem, data, eta0
@@ -251,8 +262,8 @@ class GradientLearner:
         self.model: Params = np.zeros(n_features + 1, np.float32)
         if state:
             self.model[:], self._trained = state["model"], int(state["trained"])
-        self._vector = malt.vector(
-            n_features + 1, kind=self.kind, graph=graph_of(options), sync=options.sync, check_finite=True
+        self._vector = vector(
+            n_features + 1, kind=self.kind, graph=sharing.graph, sync=sharing.sync, check_finite=True
         )
         if state and _OWN in state:
             self._vector.begin_after(int(state[_OWN]["steps"]))
@@ -267,15 +278,15 @@ class GradientLearner:
 
     def learn(self, order: Order) -> None:
         gradient = self._vector.array
-        linear.subgradient(self._problem, self._data, order, self.model, gradient)
+        descent.subgradient(self._problem, self._data, order, self.model, gradient)
         self._average(order, gradient)
-        step = linear.gradient_step(self._eta0, self._problem.l2, self._trained, len(order))
+        step = descent.gradient_step(self._eta0, self._problem.l2, self._trained, len(order))
         self.model -= np.float32(step) * gradient
         self._trained += len(order)
 
     def _average(self, order: Order, gradient: Params) -> None:
         self._vector.scatter()
-        self._vector.gather(malt.MEAN)
+        self._vector.gather(MEAN)
 
     def exchange(self) -> None:
         """Gradients have been exchanged."""
@@ -301,11 +312,11 @@ class SparseGradientLearner(GradientLearner):
     kind = "sparse"
 
     def __init__(
-        self, problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace,
+        self, problem: Problem, data: Examples, n_features: int, eta0: float, sharing: Sharing,
         state: State | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(problem, data, n_features, eta0, options, state)
-        self._rows = linear.Touched(data, n_features, problem.intercept)
+        super().__init__(problem, data, n_features, eta0, sharing, state)
+        self._rows = Touched(data, n_features, problem.intercept)
 
     def take(self, data: Examples) -> None:
         super().take(data)
