@@ -5,7 +5,7 @@ from apps.harness.agreement import Array, common_hash, on_lowest_rank
 from apps.harness.checkpoints import fingerprint
 from apps.harness.errors import BadInput, user_errors
 from apps.harness.job import main, run
-from apps.harness.marks import Counted, Mark, Sums, moved, sum_statistics
+from apps.harness.marks import Mark
 from apps.harness.memory import Need
 from apps.harness.options import (
     AUTO,
@@ -26,7 +26,17 @@ from apps.harness.program import Measured, Measures, Path, Problem, Program, Rep
 from apps.harness.report import TRAFFIC, Column, Report
 from apps.harness.shares import CommonShares, Shares
 from apps.harness.training import Training
-from malt.models import Sharing, by_rank, common_mean, of_lowest, same_start
+from malt.models import (
+    Counted,
+    Sharing,
+    Sums,
+    by_rank,
+    common_mean,
+    moved,
+    of_lowest,
+    same_start,
+    sum_statistics,
+)
 
 __all__ = [
     "AUTO",

@@ -21,12 +21,11 @@ from apps.linear.reading import paths
 from apps.logistic.batch import Batch
 from apps.logistic.dealing import Dealt
 from apps.logistic.measuring import Measuring
-from apps.logistic.objective import Objective
 from apps.logistic.options import BATCH, add_options, settle
 from apps.logistic.rows import Rows
 from apps.logistic.stochastic import learner
-from apps.logistic.weights import weights_of
 from malt.models import linear
+from malt.models.linear import Objective
 
 SUMMARY = str(__doc__).splitlines()[0]
 _HISTORY = 10
@@ -91,8 +90,10 @@ class Trainer(harness.Trainer):
         self._problem, self._options, self._epoch = problem, options, start.epoch
         learns = not problem.is_batch or self._epoch < options.warm_start
         saved = state.get("w") if learns else state.get("point", state.get("w"))
-        self._weights = weights_of(options, problem.shape, saved)
-        self._objective = Objective(self._weights, options, problem.data.classes.columns)
+        self._weights = linear.weights_of(problem.shape, saved, options.sharded, options.allreduce)
+        loss = linear.SOFTMAX if options.multiclass == "softmax" else linear.LOSSES[options.loss]
+        classes = problem.data.classes.columns
+        self._objective = Objective(self._weights, loss, options.l2, options.l1, options.intercept, classes)
         self._dealt = Dealt(problem.data, start.shares, options.seed, options.exchange_every, options.sharded)
         self._batch = Batch(self._weights, self._objective, self._dealt, options, state.get("first_norm", 0.0))
         self._learner = learner(self._weights, self._objective, problem.data, options, state) if learns else None

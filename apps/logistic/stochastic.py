@@ -10,11 +10,10 @@ import numpy as np
 
 import malt
 from apps.harness import Array, by_rank
-from apps.logistic.objective import Objective
 from apps.logistic.options import STEPS
-from apps.logistic.rows import Block, Rows
-from apps.logistic.weights import NUMBERS, Weights
+from apps.logistic.rows import Rows
 from malt.models import linear
+from malt.models.linear import NUMBERS, Block, Objective, Weights
 
 BETA: Final = 1e-6
 """FTRL's beta, which is for gradients of size 1: those of means over a block are smaller, and rates follow them."""

@@ -7,5 +7,16 @@ Programs of apps/ and the estimators of `malt.sklearn` train by them. Nothing im
 """
 
 from malt.models.common import Sharing, by_rank, common_mean, of_lowest, same_start
+from malt.models.traffic import Counted, Sums, moved, sum_statistics
 
-__all__ = ["Sharing", "by_rank", "common_mean", "of_lowest", "same_start"]
+__all__ = [
+    "Counted",
+    "Sharing",
+    "Sums",
+    "by_rank",
+    "common_mean",
+    "moved",
+    "of_lowest",
+    "same_start",
+    "sum_statistics",
+]

@@ -8,7 +8,6 @@ on, in all epochs. All functions are *Local*, but for learners, which train on a
 """
 
 from malt.models.linear.ascent import Ascent, has_dual
-from malt.models.linear.classes import KINDS, Classes, one_against_rest
 from malt.models.linear.compiled import (
     LOSSES,
     SOFTMAX,
@@ -23,18 +22,34 @@ from malt.models.linear.compiled import (
 )
 from malt.models.linear.descent import (
     GRADIENT_SHARE,
+    KINDS,
     TAIL,
+    Classes,
     blend,
     gradient_step,
+    one_against_rest,
     step_size,
     subgradient,
     train,
     train_classes,
 )
 from malt.models.linear.learners import DEPTH, Learner, ModelLearner, SparseModelLearner, learner
+from malt.models.linear.minimized import Found, Objective
 from malt.models.linear.problem import INTERCEPT_RATE, Problem, accuracy, objective, penalty, totals
-from malt.models.linear.rows import BLOCK_ROWS, Touched, examples, narrowed, part, readonly, visiting_order
+from malt.models.linear.rows import (
+    BLOCK_ROWS,
+    Block,
+    Touched,
+    blocks,
+    examples,
+    narrow_block,
+    narrowed,
+    part,
+    readonly,
+    visiting_order,
+)
 from malt.models.linear.steps import MAX_TRIAL_RANKS, STEP_SAMPLE, first_step
+from malt.models.linear.weights import NUMBERS, Replicated, Sharded, Weights, weights_of
 
 __all__ = [
     "BLOCK_ROWS",
@@ -44,23 +59,31 @@ __all__ = [
     "KINDS",
     "LOSSES",
     "MAX_TRIAL_RANKS",
+    "NUMBERS",
     "SOFTMAX",
     "STEP_SAMPLE",
     "TAIL",
     "Ascent",
+    "Block",
     "Classes",
     "Examples",
+    "Found",
     "Learner",
     "ModelLearner",
+    "Objective",
     "Order",
     "Params",
     "Problem",
+    "Replicated",
+    "Sharded",
     "SparseModelLearner",
     "Touched",
+    "Weights",
     "accuracy",
     "add_gradient",
     "add_gradient_of_classes",
     "blend",
+    "blocks",
     "compile_kernels",
     "dloss_of",
     "examples",
@@ -69,6 +92,7 @@ __all__ = [
     "has_dual",
     "learner",
     "loss_of",
+    "narrow_block",
     "narrowed",
     "objective",
     "one_against_rest",
@@ -81,4 +105,5 @@ __all__ = [
     "train",
     "train_classes",
     "visiting_order",
+    "weights_of",
 ]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from malt.kernels import compile_first
 from malt.models import linear
 from malt.models.common import Sharing
-from malt.models.linear.classes import Classes
+from malt.models.linear.descent import Classes
 from malt.models.linear.learners import ModelLearner
 from malt.models.rows import Rows, agreed
 from malt.session.collectives import allreduce

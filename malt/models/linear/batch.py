@@ -32,13 +32,20 @@ class Batch:
     def __init__(
         self, problem: linear.Problem, is_softmax: bool, classes: int, rows: Rows, X: Any, codes: Any
     ) -> None:  # fmt: skip
-        self._loss = linear.SOFTMAX if is_softmax else problem.code
         self._problem, self._rows, self._X, self._codes = problem, rows, X, np.asarray(codes, np.float32)
         if classes == 2:
             self._codes = 2 * self._codes - 1
         self._shape: tuple[int, ...] = (X.shape[1] + 1, classes) if classes > 2 else (X.shape[1] + 1,)
-        self._scores = np.zeros(classes)
-        self._data = linear.examples(X, self._codes, rows.mine())
+        self._weights, loss = linear.Replicated(self._shape), linear.SOFTMAX if is_softmax else problem.code
+        self._objective = linear.Objective(
+            self._weights, loss, problem.l2, intercept=problem.intercept, classes=classes
+        )  # fmt: skip
+        self._count = rows.total
+        """The rows of all ranks."""
+        self._take()
+
+    def _take(self) -> None:
+        self._data = linear.examples(self._X, self._codes, self._rows.mine())
 
     def minimize(self, tol: float, max_iter: int) -> tuple[Floats, Result]:
         """The weights at the minimum, and where it ended; the same on all ranks. Collective.
@@ -67,20 +74,9 @@ class Batch:
 
     def _found(self, w: Floats) -> tuple[float, Floats]:
         """The objective at `w`, and its gradient. Collective. Where a rank fails in it, the others take its rows."""
-        while True:
-            sums = np.zeros(w.size + 2)
-            out = sums[: w.size].reshape(w.shape)
-            sums[-2:] = self._add(w, out), len(self._data.labels)
-            allreduce(sums, "sum")
-            if self._rows.are_all(int(sums[-1])):
-                break
-            self._data = linear.examples(self._X, self._codes, self._rows.mine())
-        out /= sums[-1]
-        out[:-1] += self._problem.l2 * w[:-1]
-        out[-1] *= self._problem.intercept
-        return float(sums[-2] / sums[-1] + self._problem.l2 / 2 * np.vdot(w[:-1], w[:-1])), out
-
-    def _add(self, w: Floats, out: Floats) -> float:
-        if w.ndim == 1:
-            return linear.add_gradient(self._data, w, out, self._problem.code)[0]
-        return linear.add_gradient_of_classes(self._data, w, out, self._scores, self._loss)[0]
+        while (found := self._objective.found(w, linear.Block(self._data, None), self._count)).rows != self._count:
+            if self._rows.are_all(found.rows):
+                self._count = found.rows
+            self._take()
+        self._objective.penalize(w, found.gradient)
+        return found.value, found.gradient

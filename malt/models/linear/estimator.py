@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from malt.models import Sharing, linear
 from malt.models.linear.averaged import Descent, Model
 from malt.models.linear.batch import CURVATURES, Batch
-from malt.models.linear.classes import KINDS
+from malt.models.linear.descent import KINDS
 from malt.models.rows import Rows, agreed, described, labels, settings, united
 from malt.session.collectives import broadcast
 from malt.session.session import alive, size

@@ -13,8 +13,8 @@ import numpy as np
 
 from malt.models.common import Sharing, common_mean
 from malt.models.linear import descent
-from malt.models.linear.classes import Classes, OneVsRest
 from malt.models.linear.compiled import Examples, Order, Params
+from malt.models.linear.descent import Classes, OneVsRest
 from malt.models.linear.problem import Problem
 from malt.models.linear.rows import Touched
 from malt.replica.replica import Replica

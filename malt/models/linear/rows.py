@@ -1,8 +1,10 @@
-"""Rows to train on: their arrays, the order of visits, and the weights that they touch."""
+"""Rows to train on: their arrays, the order of visits, blocks of them, and the weights that they touch."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +64,28 @@ def narrowed(data: Examples) -> tuple[Examples, NDArray[np.int32]]:
     """The same rows over only the features that occur in them, and these, ascending. Copies."""
     present, places = np.unique(data.columns[data.starts[0] : data.starts[-1]], return_inverse=True)
     return data._replace(columns=readonly(places, np.int32)), present
+
+
+class Block(NamedTuple):
+    """Rows that are visited at once, and the weights that they need."""
+
+    data: Examples
+    columns: NDArray[Any] | None
+    """The numbers of their features, ascending, then that of the intercept: column j of `data` is feature columns[j].
+    None: `data` has all features."""
+
+
+def blocks(data: Examples, count: int, n_features: int, narrows: bool) -> Sequence[Block]:
+    """The rows cut into `count` blocks. `narrows`: each has only the features that occur in it."""
+    ends = [len(data.labels) * place // count for place in range(count + 1)]
+    parts = [part(data, first, last) for first, last in pairwise(ends)]
+    return [narrow_block(one, n_features) if narrows else Block(one, None) for one in parts]
+
+
+def narrow_block(data: Examples, n_features: int) -> Block:
+    """A block of these rows, with only the features that occur in them."""
+    narrow, present = narrowed(data)
+    return Block(narrow, np.append(present, n_features))
 
 
 class Touched:

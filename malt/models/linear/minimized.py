@@ -8,15 +8,14 @@ With more than two classes, the loss of a row is the sum of those of its classes
 from __future__ import annotations
 
 import math
-from argparse import Namespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from apps.harness import Array
-from apps.logistic.rows import Block
-from apps.logistic.weights import Weights
-from malt.models import linear
+from malt.models.common import Array
+from malt.models.linear.compiled import SOFTMAX, add_gradient, add_gradient_of_classes, loss_of
+from malt.models.linear.rows import Block
+from malt.models.linear.weights import Weights
 
 
 class Found(NamedTuple):
@@ -30,11 +29,12 @@ class Found(NamedTuple):
 
 
 class Objective:
-    """The objective of weights of one kind."""
+    """The objective of weights of one kind. `loss`: the number of a loss in the kernels."""
 
-    def __init__(self, weights: Weights, options: Namespace, classes: int) -> None:
-        self._weights, self._l1, self._l2, self._intercept = weights, options.l1, options.l2, options.intercept
-        self._loss = linear.SOFTMAX if options.multiclass == "softmax" else linear.LOSSES[options.loss]
+    def __init__(
+        self, weights: Weights, loss: int, l2: float, l1: float = 0.0, intercept: bool = True, classes: int = 1
+    ) -> None:  # fmt: skip
+        self._weights, self._loss, self._l1, self._l2, self._intercept = weights, loss, l1, l2, intercept
         self._scores = np.zeros(classes)
 
     def found(self, x: Any, block: Block, rows: float, l1: bool = True, measures: bool = False) -> Found:
@@ -57,8 +57,8 @@ class Objective:
 
     def _add(self, block: Block, params: Array, out: Array) -> tuple[float, int]:
         if params.ndim == 1:
-            return linear.add_gradient(block.data, params, out, self._loss)
-        return linear.add_gradient_of_classes(block.data, params, out, self._scores, self._loss)
+            return add_gradient(block.data, params, out, self._loss)
+        return add_gradient_of_classes(block.data, params, out, self._scores, self._loss)
 
     def _penalty(self, part: Array, l1: bool) -> float:
         shrunk = part[self._weights.penalized]
@@ -69,7 +69,7 @@ class Objective:
     def of_zeros(self) -> float:
         """The objective of weights of zeros. Local."""
         classes = len(self._scores)
-        return math.log(classes) if self._loss == linear.SOFTMAX else classes * linear.loss_of(self._loss, 0.0)
+        return math.log(classes) if self._loss == SOFTMAX else classes * loss_of(self._loss, 0.0)
 
     def penalize(self, x: Any, gradient: Any) -> None:
         """gradient += l2 x, without the intercept. Local."""

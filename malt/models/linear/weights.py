@@ -7,16 +7,18 @@ each class.
 from __future__ import annotations
 
 import hashlib
-from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import numpy as np
 
-import malt
-from apps.harness import Array, Counted, Sums, moved, sum_statistics
-from apps.logistic.rows import Block
+from dstorm import PeerLost, Statistics
+from malt.models.common import Array
+from malt.models.linear.rows import Block
+from malt.models.traffic import Counted, Sums, moved, sum_statistics
+from malt.session.collectives import allgather, allreduce, barrier
+from malt.session.sharded import sharded
 
 NUMBERS: Final = 3
 """What ranks add up beside gradients: losses, correct rows, rows."""
@@ -65,9 +67,12 @@ class Weights(Protocol):
         """Arrays that are the same on all ranks, and change with x. Collective."""
 
 
-def weights_of(options: Namespace, shape: tuple[int, ...], saved: Any = None) -> Weights:
-    """Weights of the kind that the options ask for: those of a checkpoint, or zeros. Collective."""
-    return Sharded(shape, saved) if options.sharded else Replicated(shape, saved, options.allreduce)
+def weights_of(shape: tuple[int, ...], saved: Any = None, is_sharded: bool = False, how: str = "auto") -> Weights:
+    """Weights on every rank, whose gradients are summed by the algorithm `how`, or a part on each. Collective.
+
+    `saved`: those of a checkpoint; else they are zeros.
+    """
+    return Sharded(shape, saved) if is_sharded else Replicated(shape, saved, how)
 
 
 class Replicated:
@@ -126,7 +131,7 @@ class Sharded:
     """
 
     def __init__(self, shape: tuple[int, ...], saved: Any = None) -> None:
-        self.w: Any = malt.sharded(shape, "float64") if saved is None else saved
+        self.w: Any = sharded(shape, "float64") if saved is None else saved
         self._gradient = self.w.derive()
         mine = self.w.range
         self.penalized = slice(0, max(min(mine.stop, shape[0] - 1) - mine.start, 0))
@@ -147,9 +152,9 @@ class Sharded:
 
     def seen(self, x: Any, block: Block) -> Array:
         self._gradient.fill(0)  # before the barrier, after which others push to it
-        malt.barrier()
+        barrier()
         rows = self.memory(block)
-        with suppress(malt.PeerLost):
+        with suppress(PeerLost):
             x.pull(block.columns, rows)
         return rows
 
@@ -158,7 +163,7 @@ class Sharded:
         return np.zeros((len(block.columns), *self.w.shape[1:]))
 
     def added(self, own: Array, block: Block, numbers: Sequence[float], part: float) -> tuple[Any, Array]:
-        with suppress(malt.PeerLost):
+        with suppress(PeerLost):
             self._gradient.push(own, block.columns)
         totals = self._summed(numbers, part)
         self._gradient.settle()  # all ranks have pushed before the numbers were added up
@@ -166,17 +171,17 @@ class Sharded:
 
     def totals(self, numbers: Sequence[float], part: float) -> Array:
         totals = self._summed(numbers, part)
-        malt.barrier()
+        barrier()
         return totals
 
     def _summed(self, numbers: Sequence[float], part: float) -> Array:
         totals = np.array(numbers, np.float64)
         totals[0] += part
-        malt.allreduce(totals, "sum")
+        allreduce(totals, "sum")
         self._numbers += totals.nbytes
         return totals
 
-    def _sums(self) -> malt.Statistics:
+    def _sums(self) -> Statistics:
         """The traffic of the numbers that ranks add up beside gradients."""
         return sum_statistics(self._numbers)
 
@@ -189,6 +194,6 @@ class Sharded:
 
     def compared(self, x: Any) -> Mapping[str, Array]:
         digest = hashlib.sha256(x.local.tobytes()).digest()
-        parts = malt.allgather(np.frombuffer(digest, np.uint8))
-        malt.barrier()  # which raises it where a part is missing
+        parts = allgather(np.frombuffer(digest, np.uint8))
+        barrier()  # which raises it where a part is missing
         return {"parts": np.stack([parts[rank] for rank in x.owners])}
