@@ -66,8 +66,6 @@ class Problem(harness.Problem):
 class Trainer(harness.Trainer):
     """The weights, which are the same on all ranks."""
 
-    has_own_loop = measures_together = True
-
     def __init__(self, problem: Problem, start: Start, w: Array) -> None:
         self._problem, self._options, self._shares = problem, problem.options, start.shares
         self._w = start.state["w"] if start.state else w
@@ -76,7 +74,10 @@ class Trainer(harness.Trainer):
         self._value = np.nan
         self._kept: list[Measures] = []
 
-    def train_all(self, ended: Callable[[int], bool]) -> None:
+    def run(self, training: harness.Training) -> None:
+        training.train_by(self._minimize)
+
+    def _minimize(self, ended: Callable[[int], bool]) -> None:
         def after(result: malt.optim.Result) -> bool:
             self._epoch, self._value = self._epoch + 1, result.value
             self.loss = result.value

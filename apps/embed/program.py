@@ -38,8 +38,6 @@ class Dimensions(CommonShares):
 class Problem(harness.Problem):
     """The graph, and the pairs of a walk."""
 
-    rebuilds = True
-
     def __init__(self, options: Namespace, found: Graph, model: Mapping[str, Array] | None) -> None:
         self.options, self.graph, self.model = options, found, model
         self.nodes = len(found.names)
@@ -65,6 +63,9 @@ class Problem(harness.Problem):
     def shares(self) -> Dimensions:
         return Dimensions(self.options.dim)
 
+    def lose(self, error: malt.PeerLost) -> None:
+        """Live ranks begin the failed rank's dimensions anew."""
+
     def trainer(self, start: Start) -> Trainer:
         return Trainer(self, start)
 
@@ -80,8 +81,6 @@ class Problem(harness.Problem):
 
 class Trainer(harness.Trainer):
     """What one rank holds of all vectors."""
-
-    gathers_state = measures_together = True
 
     def __init__(self, problem: Problem, start: Start) -> None:
         options, self._problem, self._options = problem.options, problem, problem.options
@@ -140,9 +139,6 @@ class Trainer(harness.Trainer):
 
     def finish(self) -> None:
         malt.barrier()
-
-    def restore(self, model: Mapping[str, Any]) -> None:
-        """Do nothing: all of the state was taken at the start."""
 
     def save(self, path: str) -> None:
         """Write the model as .npz: `vectors`, of which row i is that of nodes[i], and `contexts`, the other vectors."""

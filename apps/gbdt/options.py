@@ -10,7 +10,7 @@ import malt
 from apps import harness
 from apps.harness import Parser, Path
 from apps.linear.reading import paths
-from malt.kernels.trees import MOST_BINS, MOST_DEPTH, MOST_ROWS
+from malt.models.trees import MOST_BINS, MOST_DEPTH, MOST_ROWS
 
 PATIENCE = 10
 LOSSES = "logistic", "squared"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,12 @@ import numpy as np
 import malt
 from apps import harness
 from apps.gbdt.options import add_options, inputs, load
-from apps.gbdt.rows import Scored
 from apps.harness import TRAFFIC, Array, Column, CommonShares, Counted, Measures, Need, Parser, Start
 from apps.linear.reading import paths
-from malt.kernels import trees
-from malt.kernels.trees import Grower, Growth, Trees
+from apps.linear.roc import area
+from malt.data import rows_of
+from malt.models import trees
+from malt.models.trees import Growth, Rounds, Scored, Trees
 
 SUMMARY = str(__doc__).splitlines()[0]
 
@@ -69,62 +71,53 @@ class Problem(harness.Problem):
 class Trainer(harness.Trainer):
     """One rank's rows, and the trees."""
 
-    measures_together = True
-
     def __init__(self, problem: Problem, start: Start) -> None:
         self._problem, self._options, self._shares = problem, problem.options, start.shares
         options, train = problem.options, problem.data["train"]
-        self._growth = Growth(
-            options.loss, options.depth, options.learning_rate, options.l2, options.min_rows
-        )  # fmt: skip
-        self._binning = trees.bins_of(train.X, options.bins, options.missing, options.seed)
+        growth = Growth(options.loss, options.depth, options.learning_rate, options.l2, options.min_rows)
+        binning = trees.bins_of(train.X, options.bins, options.missing, options.seed)
         share = float(np.mean(train.y > 0))
         baseline = math.log(share / (1 - share)) if options.loss == "logistic" else float(np.mean(train.y, dtype=float))
         self._trees = Trees(baseline, start.state)
         self._validated = [float(loss) for loss in start.state.get("validated", ())]
         """The loss on the rows of --valid after each tree."""
         self._sets = {
-            name: Scored(data, self._binning, self._trees, start.shares, options.loss)
+            name: Scored(data.X, data.y[np.newaxis], partial(self._mine, len(data.y)), binning, [self._trees])
             for name, data in problem.data.items()
         }
+        self._whole: Mapping[str, Any] = {}
+        """All trees, where `finish` has left those up to the best."""
         self._kept: list[Measures] = []
         self.vectors = [Counted(malt.init().statistics)]
-        self._grower = self._new_grower()
+        self._rounds = Rounds(growth, binning, [self._trees], self._sets["train"], self._deal)
 
-    def _new_grower(self) -> Grower:
-        return Grower(self._sets["train"].bins, self._binning, self._growth, self._problem.rows)
+    def _mine(self, count: int) -> Any:
+        """The rows that this rank has, of so many."""
+        return rows_of(count, malt.rank(), self._shares.failed)
 
-    def take(self) -> None:
+    def _deal(self) -> int:
+        self._shares.changed(self._shares.present())
         for one in self._sets.values():
             one.take()
-        self._grower = self._new_grower()
+        return len(self._problem.data["train"].y)
 
-    def _renew(self) -> None:
-        """Take the rows of ranks that have failed. Collective."""
-        if self._shares.changed(self._shares.present()):
-            self.take()
+    def take(self) -> None:
+        self._rounds.take()
 
     def train(self, epoch: int, order: Any) -> int:
-        train = self._sets["train"]
-        while True:
-            try:
-                tree = self._grower.grow(train.scores, train.y)
-                break
-            except malt.PeerLost:
-                self._renew()
-        self._trees.append(tree)
+        self._rounds.grow()
         for name, one in self._sets.items():
             if name != "train":
                 one.add_last()
         if "valid" in self._sets:
             self._validated.append(self._loss("valid"))
             self.loss = self._validated[-1]
-        return len(train.y)
+        return len(self._sets["train"].y[0])
 
     def _loss(self, name: str) -> float:
         """The loss on the rows of a file, a root of it for --loss squared. Collective."""
-        while (loss := self._sets[name].loss()) is None:
-            self._renew()
+        while (loss := self._sets[name].loss(self._options.loss)) is None:
+            self.take()
         return math.sqrt(loss) if self._options.loss == "squared" else loss
 
     def has_converged(self) -> bool:
@@ -139,7 +132,7 @@ class Trainer(harness.Trainer):
         return self._trees.state()
 
     def state(self) -> Mapping[str, Any]:
-        return {**self._trees.state(), "validated": np.array(self._validated)}
+        return {**(self._whole or self._trees.state()), "validated": np.array(self._validated)}
 
     def keep(self, epoch: int) -> None:
         self._kept.append(self._measures())
@@ -147,9 +140,9 @@ class Trainer(harness.Trainer):
     def measures_of_all(self) -> list[Measures]:
         final = self._measures()
         if self._options.loss == "logistic" and "test" in self._sets:
-            while (area := self._sets["test"].auc()) is None:
-                self._renew()
-            final["test_auc"] = area
+            while (found := area_of_all(self._sets["test"])) is None:
+                self.take()
+            final["test_auc"] = found
         return [*self._kept, final]
 
     def _measures(self) -> Measures:
@@ -160,18 +153,21 @@ class Trainer(harness.Trainer):
     def finish(self) -> None:
         """Keep the trees up to the best for the rows of --valid, if there are any."""
         if self._validated:
+            self._whole = self._trees.state()
             self._trees.cut(self._best)
             for one in self._sets.values():
                 one.score_again()
 
-    def restore(self, model: Mapping[str, Any]) -> None:
-        self._trees.restore(model)
-        for one in self._sets.values():
-            one.score_again()
-
     def save(self, path: str) -> None:
         train, options = self._problem.data["train"], self._options
         self._trees.save(path, Program.name, loss=options.loss, missing=options.missing, zero_based=train.zero_based)
+
+
+def area_of_all(some: Scored) -> float | None:
+    """The area under the ROC curve of the rows of all ranks; None: a rank has failed with its rows. Collective."""
+    scores, y = (malt.allgather(np.asarray(array[0], np.float64)) for array in (some.scores, some.y))
+    both = [np.concatenate([np.empty(0), *(one for one in parts if one is not None)]) for parts in (scores, y)]
+    return area(*both) if len(both[0]) == len(both[1]) == some.count else None
 
 
 class Program(harness.Program):

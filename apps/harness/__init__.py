@@ -1,19 +1,11 @@
 """The harness of training programs: options, epochs, clock, snapshots, checkpoints, failures, report."""
 
 from apps.harness import exchanges, memory
-from apps.harness.agreement import (
-    Array,
-    by_rank,
-    common_hash,
-    common_mean,
-    of_lowest,
-    on_lowest_rank,
-    same_start,
-)
+from apps.harness.agreement import Array, common_hash, on_lowest_rank
 from apps.harness.checkpoints import fingerprint
 from apps.harness.errors import BadInput, user_errors
 from apps.harness.job import main, run
-from apps.harness.marks import Counted, Mark, Sums, moved, sum_statistics
+from apps.harness.marks import Mark
 from apps.harness.memory import Need
 from apps.harness.options import (
     AUTO,
@@ -27,11 +19,24 @@ from apps.harness.options import (
     positive_number,
     real_number,
     settle_exchange_every,
+    sharing_of,
     whole_number,
 )
-from apps.harness.program import Measured, Measures, Path, Problem, Program, Start, Trainer
+from apps.harness.program import Measured, Measures, Path, Problem, Program, Replicas, Start, Trainer
 from apps.harness.report import TRAFFIC, Column, Report
 from apps.harness.shares import CommonShares, Shares
+from apps.harness.training import Training
+from malt.models import (
+    Counted,
+    Sharing,
+    Sums,
+    by_rank,
+    common_mean,
+    moved,
+    of_lowest,
+    same_start,
+    sum_statistics,
+)
 
 __all__ = [
     "AUTO",
@@ -49,11 +54,14 @@ __all__ = [
     "Path",
     "Problem",
     "Program",
+    "Replicas",
     "Report",
     "Shares",
+    "Sharing",
     "Start",
     "Sums",
     "Trainer",
+    "Training",
     "add_common_options",
     "add_exchange_every",
     "add_graph",
@@ -75,6 +83,7 @@ __all__ = [
     "run",
     "same_start",
     "settle_exchange_every",
+    "sharing_of",
     "sum_statistics",
     "user_errors",
     "whole_number",

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import malt
-from apps.harness.agreement import by_rank, on_lowest_rank, print_once
+from apps.harness.agreement import on_lowest_rank, print_once
 from apps.harness.marks import Clock, Mark, after
+from malt.models import by_rank
 
 State = Mapping[str, Any]
 

@@ -6,21 +6,20 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
 import malt
-from apps.harness import memory, newcomers
-from apps.harness.agreement import by_rank, common_hash, on_lowest_rank, print_once
+from apps.harness import memory
+from apps.harness.agreement import common_hash, on_lowest_rank, print_once
 from apps.harness.checkpoints import Checkpoints, check_checkpoint
 from apps.harness.errors import BadInput, HelpGiven, StaysOut, user_errors
 from apps.harness.marks import Mark, over_ranks
 from apps.harness.options import Parser
 from apps.harness.outputs import check_outputs
-from apps.harness.program import Measured, Measures, Problem, Program
+from apps.harness.program import Measured, Measures, Problem, Program, Trainer
 from apps.harness.report import Report, header
 from apps.harness.training import Training
-
-_NO_CHECKPOINT: Final = "its part of the model is lost with it; with --checkpoint FILE the others continue from that"
+from malt.models import by_rank
 
 
 def parser(program: Program) -> Parser:
@@ -44,35 +43,30 @@ def run(program: Program, arguments: Sequence[str]) -> None:
         problem = program.load(options)
         if isinstance(problem, Measured):
             return _report_measured(program, options, problem)
-        newcomers.check(problem.takes_newcomers)
+        problem.check_newcomers()
         memory.check(problem.memory())
         checkpoints = Checkpoints(options, program.name + problem.variant, problem.match(), problem.tolerance)
     shares = problem.shares()
     training = Training(problem, checkpoints, shares)
-    while not _has_trained(program, problem, checkpoints, training):
+    attempts = 1
+    while True:
+        try:
+            return _train(program, problem, checkpoints, training)
+        except malt.PeerLost as error:  # on all ranks: one has failed with what the others cannot do without
+            if not checkpoints.is_on:
+                problem.lose(error)
+                # Each rank can fail once: more errors than ranks have another reason.
+                if attempts >= malt.size():
+                    raise
+            elif not malt.init().sharded:
+                raise
+        attempts += 1
         if checkpoints.is_on:
             with user_errors():
                 checkpoints.load()
             training = Training(problem, checkpoints, shares)
-
-
-def _has_trained(program: Program, problem: Problem, checkpoints: Checkpoints, training: Training) -> bool:
-    """Train and report. Collective.
-
-    Return False if a rank has failed with its part, and a checkpoint may replace it, or the live ranks rebuild it.
-    PeerLost: a rank has failed with what the others cannot do without.
-    """
-    try:
-        _train(program, problem, checkpoints, training)
-    except malt.PeerLost as error:
-        if training.can_begin_again():
-            return False
-        if not malt.init().sharded:
-            raise
-        if not checkpoints.is_on:
-            raise malt.PeerLost(error.rank, _NO_CHECKPOINT) from error
-        return False
-    return True
+        else:
+            training.must_rebuild = True
 
 
 def _train(program: Program, problem: Problem, checkpoints: Checkpoints, training: Training) -> None:
@@ -80,16 +74,16 @@ def _train(program: Program, problem: Problem, checkpoints: Checkpoints, trainin
     if training.begin() and not training.is_newcomer:
         print_once(_introduction(heading, problem, training, checkpoints))
     training.train()
-    training.finish()
+    training.trainer.end(training)
     marks = over_ranks(training.marks, checkpoints.before)
-    measures = training.trainer.measures_of_all() if training.trainer.measures_together else None
+    measured = training.trainer.measured(range(checkpoints.epoch + 1, checkpoints.epoch + 1 + len(marks)))
     digest = common_hash(list(training.trainer.model().values()))
     report = Report(
         heading, program.measures, program.traffic, resumed_from=checkpoints.epoch, before=checkpoints.before,
         lost_ranks=training.shares.failures.entries,
     )  # fmt: skip
-    ending = Ending(program, problem.options, training, report, marks, digest)
-    on_lowest_rank(lambda: ending.report(measures), training.is_newcomer)
+    ending = Ending(program, problem.options, training.trainer, report, marks, digest)
+    on_lowest_rank(lambda: ending.report(measured()), training.is_newcomer)
 
 
 def _introduction(heading: dict[str, Any], problem: Problem, training: Training, checkpoints: Checkpoints) -> str:
@@ -105,42 +99,31 @@ class Ending:
     """The end of a run on the lowest rank: measure, print, write. Local."""
 
     def __init__(
-        self, program: Program, options: Namespace, training: Training, report: Report, marks: Sequence[Mark],
-        digest: str,
+        self, program: Program, options: Namespace, trainer: Trainer, report: Report, marks: Sequence[Mark], digest: str
     ) -> None:  # fmt: skip
-        self._program, self._options, self._report = program, options, report
-        self._trainer, self._snapshots, self._marks, self._digest = (
-            training.trainer, training.snapshots, marks, digest
-        )  # fmt: skip
+        self._program, self._options, self._trainer = program, options, trainer
+        self._report, self._marks, self._digest = report, marks, digest
 
-    def report(self, measures: Sequence[Measures] | None) -> None:
-        """Print the table and write the files. `measures`: those of each epoch and of the final model, if known."""
-        report, trainer = self._report, self._trainer
-        *epochs, final = measures or self._measured()
+    def report(self, measures: Sequence[Measures]) -> None:
+        """Print the table and write the files. `measures`: those of each epoch and of the final model."""
+        report, trainer, options = self._report, self._trainer, self._options
+        unknown: Measures = {column.key: None for column in self._program.measures}
+        *epochs, final = measures
         for epoch, found in zip(self._marks, epochs, strict=True):
-            report.add_epoch(epoch, **found, **self._program.rates(epoch))
+            report.add_epoch(epoch, **(found or unknown), **self._program.rates(epoch))
         report.conclude(self._marks, self._digest, **final)
         print(report.table())
         if text := trainer.conclusion():
             print(text)
         if warning := trainer.warning(report):
             print(f"warning: {warning}", file=sys.stderr)
-        if self._options.save:
-            trainer.save(self._options.save)
-        if picture := getattr(self._options, "picture", None):
+        if options.save:
+            trainer.save(options.save)
+        if picture := getattr(options, "picture", None):
             trainer.draw(picture)
-        if self._options.json:
-            report.write(self._options.json)
+        if options.json:
+            report.write(options.json)
         print(report.last_line(), flush=True)
-
-    def _measured(self) -> list[Measures]:
-        """The measures of each snapshot and of the final model."""
-        found: list[Measures] = []
-        unknown: Measures = {column.key: None for column in self._program.measures}
-        for model in [*self._snapshots, self._trainer.model()]:
-            malt.heartbeat()  # the other ranks wait: this rank is alive
-            found.append(unknown if model is None else self._trainer.measures(model))
-        return found
 
 
 def _report_measured(program: Program, options: Namespace, measured: Measured) -> None:

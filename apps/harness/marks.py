@@ -2,58 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
-
-import numpy as np
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import malt
-from apps.harness.agreement import Array, by_rank
-
-
-class Counted(NamedTuple):
-    """Traffic that is no vector's, as `mark` counts that of a vector."""
-
-    statistics: Callable[[], malt.Statistics]
-    array: Array = np.empty(0)
-
-
-def sum_statistics(nbytes: int) -> malt.Statistics:
-    """What this rank sends for sums of so many bytes over all ranks. Local.
-
-    To each other rank: the block that this one combines, and of what is summed here the block that the other combines.
-    """
-    hosts, size = malt.hosts(), malt.size()
-    far = sum(host != hosts[malt.rank()] for host in hosts)
-    return malt.Statistics(bytes_sent=2 * nbytes * (size - 1) // size, bytes_across=2 * nbytes * far // size)
-
-
-def moved(vector: Any) -> Counted:
-    """The traffic of a sharded vector: what this rank pulls counts as sent, since its owners do not count it. Local."""
-
-    def statistics() -> malt.Statistics:
-        """Those of the vector, with the bytes read among the bytes sent."""
-        found: malt.Statistics = vector.statistics()
-        return replace(found, bytes_sent=found.bytes_sent + found.bytes_read)
-
-    return Counted(statistics)
-
-
-class Sums:
-    """Sums of arrays over all ranks, by an algorithm of malt.allreduce, and what they send."""
-
-    def __init__(self, algorithm: str = "auto") -> None:
-        self._algorithm, self._nbytes = algorithm, 0
-        self.traffic = Counted(self._statistics)
-
-    def take(self, array: Array) -> None:
-        """Replace `array`, in place, by the sum of the arrays of all ranks. Collective."""
-        malt.allreduce(array, "sum", algorithm=self._algorithm)
-        self._nbytes += array.nbytes
-
-    def _statistics(self) -> malt.Statistics:
-        return sum_statistics(self._nbytes) if self._algorithm == "auto" else malt.init().statistics()
+from malt.models import by_rank
 
 
 @dataclass

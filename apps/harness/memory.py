@@ -6,7 +6,8 @@ from argparse import Namespace
 from dataclasses import dataclass
 
 import malt
-from apps.harness.agreement import by_rank, keeps_snapshots
+from apps.harness.agreement import keeps_snapshots
+from malt.models import by_rank
 
 _FIRST_EPOCHS = 10
 _DEPTH = 2

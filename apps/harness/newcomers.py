@@ -37,13 +37,13 @@ def offered(epoch: int, begun: int, before: Mark, trained_s: float, state: State
     return {**dict(zip(_OURS, ours, strict=True)), **state}
 
 
-def check(can_come_back: bool) -> None:
-    """Check that the program can go on with a rank that comes back, if this is one, or with others that come. Local.
+def refuse() -> None:
+    """Refuse a rank that comes back, if this is one, and a job that may grow. Local.
 
-    StaysOut: it cannot, and this rank has come back. BadInput: it cannot, and the job may grow (malt run --elastic).
+    StaysOut: this rank has come back. BadInput: the job may grow (malt run --elastic).
     """
     world = malt.init()
-    if can_come_back or not (world.is_outside or world.is_elastic):
+    if not (world.is_outside or world.is_elastic):
         return
     why = "ranks of this training come together in each epoch, or hold parts of the model"
     if world.is_elastic:

@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 
 import malt
 from apps.harness.errors import BadInput, HelpGiven
+from malt.models import Sharing
 
 AUTO: Final = "auto"
 """An interval between exchanges that follows what they cost (`malt.Exchanges`)."""
@@ -97,6 +98,11 @@ def add_graph(parser: Any, graph: str, sync: str) -> None:
 def graph_of(options: argparse.Namespace) -> Any:
     """What --graph and --degree say, for malt.vector or malt.Replica. Local. ValueError: there is no such graph."""
     return options.graph if options.degree is None else malt.graph(options.graph, malt.size(), options.degree)
+
+
+def sharing_of(options: argparse.Namespace) -> Sharing:
+    """How ranks exchange, as the options say. Local. ValueError: as `graph_of`."""
+    return Sharing(graph_of(options), options.sync, options.exchange_every)
 
 
 def add_tolerance(parser: Parser) -> None:

@@ -17,17 +17,24 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from apps.harness.agreement import Array
+import malt
+from apps.harness import newcomers
+from apps.harness.agreement import Array, copied, keeps_snapshots
 from apps.harness.marks import Mark
 from apps.harness.memory import Need
 from apps.harness.options import Parser
 from apps.harness.report import TRAFFIC, Column, Report
 from apps.harness.shares import Shares
+from malt.models import of_lowest
 
+if TYPE_CHECKING:
+    from apps.harness.training import Training
+
+_NO_CHECKPOINT: Final = "its part of the model is lost with it; with --checkpoint FILE the others continue from that"
 Measures = dict[str, float | None]
 """How good a model is, by the keys of the program's columns. None stands for what is not known."""
 Path = str | PathLike[str]
@@ -48,21 +55,16 @@ class Start:
 
 
 class Trainer(ABC):
-    """One rank's part: its rows, and its replica of the model. Methods are local unless they say Collective."""
+    """One rank's part: its rows, and what it has of the model. Methods are local unless they say Collective.
+
+    Ranks come together in each epoch, or have parts of the model: `state` and `measures_of_all` are collective. Where
+    each has a model of its own it is a `Replicas`.
+    """
 
     vectors: Sequence[Any] = ()
     """The vectors that carry the model to other ranks. Each has `statistics()` and `array`."""
     rows_sent = 0
     """The number of rows that sparse vectors have sent."""
-    gathers_state = False
-    """Whether no rank has all of the state: `state` is collective, or has sharded vectors. With a checkpoint, the ranks
-    then synchronize after each epoch, to find out whether a save is due."""
-    has_own_loop = False
-    """Whether `train_all` takes the place of `order`, `begin_epoch` and `train`, because a library has the loop."""
-    measures_together = False
-    """Whether `measures_of_all` takes the place of `measures`, because no rank has the whole model or all data."""
-    resumes_exactly = False
-    """Whether there are `own` and `is_in_step`, for ranks that exchange together."""
     loss: float | None = None
     """What the last epoch has made of the loss, or of a part of it, where training finds it out anyway. It is shown."""
 
@@ -73,10 +75,14 @@ class Trainer(ABC):
     def rebuild(self) -> str:
         """Make anew what has failed with ranks; return what began anew, for a message, or an empty string. Collective.
 
-        Called where `Problem.rebuilds`. All sharded vectors are closed, and rows are dealt anew. PeerLost: another rank
-        has failed. Nothing that this rank has may be lost then: it is called again.
+        Called after `Problem.lose`. All sharded vectors are closed, and rows are dealt anew. PeerLost: another rank has
+        failed. Nothing that this rank has may be lost then: it is called again.
         """
         raise NotImplementedError
+
+    def run(self, training: Training) -> None:
+        """Train all epochs. A library that has the loop takes the place of this: `Training.ends` follows each epoch."""
+        training.train_epochs()
 
     def order(self) -> Any:
         """The order in which the next epoch visits the rows.
@@ -97,15 +103,8 @@ class Trainer(ABC):
         """Train epoch number `epoch`, from 1, with its exchanges. Returns the number of examples of this rank."""
         raise NotImplementedError
 
-    def train_all(self, ended: Callable[[int], bool]) -> None:
-        """Train all epochs. Call ended(examples of this rank) after each, and stop when it returns True.
-
-        The clock is stopped while `ended` runs.
-        """
-        raise NotImplementedError
-
     def has_converged(self) -> bool:
-        """Whether training ends before --epochs; the same on all ranks. Called after each epoch."""
+        """Whether training ends before --epochs; the same on all ranks. Called after each epoch. Collective."""
         return False
 
     @abstractmethod
@@ -115,17 +114,14 @@ class Trainer(ABC):
         The hash of the final model is that of their bytes, in this order.
         """
 
-    def objective(self, model: Mapping[str, Array]) -> float:
-        """The number whose improvement --tolerance compares: less is better."""
-        raise NotImplementedError
-
-    def measures(self, model: Mapping[str, Array]) -> Measures:
-        """How good a model is: one that `model` returned, or a copy. FloatingPointError: a measure is not finite."""
-        raise NotImplementedError
-
     def keep(self, epoch: int) -> None:
-        """Keep what `measures_of_all` needs of the model at the end of this epoch, from 1. The clock is stopped."""
+        """Keep what the measures at the end of this epoch, from 1, need. The clock is stopped. Collective."""
         return None
+
+    def measured(self, epochs: range) -> Callable[[], list[Measures]]:
+        """What finds the measures of these epochs and of the final model, on the rank that reports. Collective."""
+        found = self.measures_of_all()
+        return lambda: found
 
     def measures_of_all(self) -> list[Measures]:
         """How good the model was at the end of each epoch of this run, and then the final model. Collective."""
@@ -133,34 +129,24 @@ class Trainer(ABC):
 
     @abstractmethod
     def state(self) -> Mapping[str, Any]:
-        """The arrays and sharded vectors that a run on any number of ranks can resume from: views.
+        """The arrays and sharded vectors that a run on any number of ranks can resume from: views. Collective."""
 
-        Collective if `gathers_state`.
-        """
-
-    def own(self) -> Mapping[str, Any]:
-        """What this rank alone resumes from, beside `state`: arrays and numbers. Called where `is_in_step`.
-
-        On as many ranks `Start.state` has these, too, in place of those of the lowest rank.
-        """
-        raise NotImplementedError
-
-    def is_in_step(self, epoch: int) -> bool:
-        """Whether all ranks have made as many exchanges by the end of `epoch`, the same on all ranks. Local.
-
-        A checkpoint then has a part by rank, from which the training goes on bit by bit.
-        """
-        return False
+    def save_state(self, training: Training) -> None:
+        """Save a checkpoint of `state` if one is due at the end of an epoch. Collective, with a checkpoint."""
+        training.save_together(self.state)
 
     @abstractmethod
     def finish(self) -> None:
         """Make the model the same on all ranks, bit by bit. Collective."""
 
-    def restore(self, model: Mapping[str, Any]) -> None:
-        """Take over the final model of a training that had ended, as `model` returned it, or `state` if
-        `gathers_state`."""
-        for name, array in self.model().items():
-            array[...] = model[name]
+    def end(self, training: Training) -> None:
+        """Make the model the same on all ranks, and write the last checkpoint. Collective."""
+        self.finish()
+        training.conclude(self.state)
+
+    def meet(self, offered: Callable[[], Mapping[str, Any]]) -> newcomers.Given | None:
+        """Offer ranks that come back what offered() returns; return what this rank is given, if it has. Local."""
+        return None
 
     def go_on_from(self, state: Mapping[str, Any], epochs: int) -> None:
         """Go on from the `state` of a rank that has trained `epochs` epochs of this run. Local. Copies.
@@ -186,17 +172,95 @@ class Trainer(ABC):
         return ""
 
 
+class Replicas(Trainer):
+    """One rank's part where each rank has a model of its own, and none need come together before `finish`.
+
+    `state`, `keep` and `measures` are local. Ranks that have failed can come back. What an epoch has made is a copy of
+    the model: the lowest live rank measures the copies after the training, while no clock runs.
+    """
+
+    tolerance = 0.0
+    """The training ends when an epoch improves the lowest rank's objective by less than this fraction. 0: never."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, Mapping[str, Array]] = {}
+        """The model at the end of each epoch, if this rank may be the one that measures."""
+
+    def keep(self, epoch: int) -> None:
+        if keeps_snapshots():  # an epoch that comes again drops those after it
+            self._kept = {one: model for one, model in self._kept.items() if one < epoch}
+            self._kept[epoch] = copied(self.model())
+
+    def measured(self, epochs: range) -> Callable[[], list[Measures]]:
+        def found() -> list[Measures]:
+            """Those of an epoch are empty where this rank came later."""
+            return [self._measures(model) for model in (*map(self._kept.get, epochs), self.model())]
+
+        return found
+
+    def _measures(self, model: Mapping[str, Array] | None) -> Measures:
+        malt.heartbeat()  # the other ranks wait: this rank is alive
+        return {} if model is None else self.measures(model)
+
+    @abstractmethod
+    def measures(self, model: Mapping[str, Array]) -> Measures:
+        """How good a model is: one that `model` returned, or a copy. FloatingPointError: a measure is not finite."""
+
+    def objective(self, model: Mapping[str, Array]) -> float:
+        """The number whose improvement `tolerance` compares: less is better."""
+        raise NotImplementedError
+
+    def has_converged(self) -> bool:
+        return bool(self.tolerance) and of_lowest(self._improves_too_little())
+
+    def _improves_too_little(self) -> bool:
+        if len(self._kept) < 2:
+            return False
+        before, now = (self.objective(self._kept[epoch]) for epoch in sorted(self._kept)[-2:])
+        malt.report(loss=now)
+        # A NaN ends the training too: no later epoch would be better.
+        return not before - now >= self.tolerance * abs(before)
+
+    def own(self) -> Mapping[str, Any]:
+        """What this rank alone resumes from, beside `state`: arrays and numbers. Called where `is_in_step`.
+
+        On as many ranks `Start.state` has these, too, in place of those of the lowest rank.
+        """
+        raise NotImplementedError
+
+    def is_in_step(self, epoch: int) -> bool:
+        """Whether all ranks have made as many exchanges by the end of `epoch`, the same on all ranks.
+
+        A checkpoint then has a part by rank, from which the training goes on bit by bit.
+        """
+        return False
+
+    def save_state(self, training: Training) -> None:
+        training.save_alone(self.state, self.own, self.is_in_step)
+
+    def end(self, training: Training) -> None:
+        state = training.state_to_save(self.state)
+        self.finish()
+        if final := training.final:
+            self.restore(final)
+        else:
+            training.conclude(lambda: state or self.state(), self.model)
+
+    def restore(self, model: Mapping[str, Any]) -> None:
+        """Take over the final model of a training that had ended, as `model` returned it."""
+        for name, array in self.model().items():
+            array[...] = model[name]
+
+    def meet(self, offered: Callable[[], Mapping[str, Any]]) -> newcomers.Given | None:
+        return newcomers.exchanged(self.vectors, offered)
+
+
 class Problem(ABC):
     """What is the same on all ranks: the options, the data, what is trained."""
 
     options: Namespace
     rows: int
     """The number of examples of an epoch, over all ranks."""
-    takes_newcomers = False
-    """Whether a rank that has failed can come back (malt run --rejoin): a `Trainer` then has `go_on_from`, and no
-    collective call before `finish`."""
-    rebuilds = False
-    """Whether, without a checkpoint, live ranks make anew what has failed with a rank: `Trainer.rebuild`."""
     variant = ""
     """What stands after the program's name in checkpoints that fit only some of its trainings: an option."""
 
@@ -228,6 +292,20 @@ class Problem(ABC):
     @abstractmethod
     def trainer(self, start: Start) -> Trainer:
         """This rank's trainer. Collective. ValueError, FloatingPointError: the message is shown to the user."""
+
+    def check_newcomers(self) -> None:
+        """Check that ranks can come back to this training, or come (malt run --rejoin, --elastic), if they may. Local.
+
+        By default they cannot. Errors: as newcomers.refuse.
+        """
+        newcomers.refuse()
+
+    def lose(self, error: malt.PeerLost) -> None:
+        """Return if live ranks make anew what has failed with a rank, without a checkpoint: `Trainer.rebuild`. Local.
+
+        By default `error` is raised.
+        """
+        raise malt.PeerLost(error.rank, _NO_CHECKPOINT) if malt.init().sharded else error
 
     @abstractmethod
     def introduction(self, trainer: Any) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import malt
-from apps.harness.agreement import by_rank
 from malt.data import rows_of
+from malt.models import by_rank
 
 
 class Failures:

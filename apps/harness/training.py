@@ -1,18 +1,18 @@
-"""The epochs of one rank, with clock, marks, snapshots and checkpoints."""
+"""The epochs of one rank, with clock, marks and checkpoints."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 import malt
 from apps.harness import newcomers
-from apps.harness.agreement import Array, keeps_snapshots, of_lowest, print_once
-from apps.harness.checkpoints import Checkpoints
+from apps.harness.agreement import copied, keeps_snapshots, print_once
+from apps.harness.checkpoints import Checkpoints, State
 from apps.harness.errors import user_errors
 from apps.harness.marks import Clock, Mark, mark
 from apps.harness.program import Problem, Start, Trainer
@@ -31,21 +31,16 @@ class Training:
     def __init__(self, problem: Problem, checkpoints: Checkpoints, shares: Shares) -> None:
         self._problem, self._options, self._checkpoints = problem, problem.options, checkpoints
         self.shares = shares
-        self._has_begun, self._rebuilds, self._attempts = False, False, 0
-        """Whether there is a trainer; whether it must rebuild what has failed; how often a PeerLost ended `train`."""
+        self._has_begun, self.must_rebuild = False, False
+        """Whether there is a trainer; whether it must rebuild what has failed."""
         self.marks: list[Mark] = []
         """The marks of this rank at the end of the epochs of this run."""
-        self.snapshots: list[Mapping[str, Array] | None] = []
-        """The models at the end of these epochs, if this rank may be the one that measures. None: it was not there."""
         self._clock, self._progress_at = Clock(), 0.0
         """The clock, and the time of the last line of progress."""
         self._epoch, self._is_ended = checkpoints.epoch, False
         """The last epoch that was trained, and whether the training has then ended before --epochs."""
         self._trained = 0
         """The examples that this rank has trained on in this run."""
-        self._tolerance: float = getattr(self._options, "tolerance", 0.0)
-        self._resumed: list[Mapping[str, Array]] = []
-        """The model that the run resumes from, if --tolerance compares with it."""
         self._given: newcomers.Given | None = None
         """What this rank was given, as it has come back."""
         self.is_newcomer = False
@@ -56,26 +51,24 @@ class Training:
 
         BadInput: an option or the data is wrong. PeerLost: a rank has failed with its part.
         """
-        if self._rebuilds:
+        if self.must_rebuild:
             for vector in malt.init().sharded:
                 vector.close()
         compile_first(self._problem.compile)
         is_new = not self._has_begun
         if is_new:
             self._make_trainer()
-        elif self._rebuilds:
+        elif self.must_rebuild:
             self._rebuild()
-        self._rebuilds = False
+        self.must_rebuild = False
         return is_new
 
     def _make_trainer(self) -> None:
         checkpoints, generator = self._checkpoints, np.random.default_rng([self._options.seed, 1 + malt.rank()])
         with user_errors():
             self.trainer = self._problem.trainer(Start(generator, self.shares, checkpoints.epoch, checkpoints.state))
-        if checkpoints.state and self._tolerance:
-            self._resumed = [_copied(self.trainer.model())]
         self._has_begun = True
-        if self._problem.takes_newcomers and (given := newcomers.exchanged(self.trainer.vectors, self._offered)):
+        if given := self.trainer.meet(self._offered):
             self._go_on_from(given)
 
     def _offered(self) -> Mapping[str, Any]:
@@ -92,17 +85,7 @@ class Training:
         self.trainer.go_on_from(given.state, epochs)
         self._given = given
         self.is_newcomer, self._epoch, self._clock.seconds = True, given.epoch, given.trained_s
-        self.marks, self.snapshots = [Mark()] * epochs, [None] * epochs
-
-    def can_begin_again(self) -> bool:
-        """Whether `begin` can be called again after a PeerLost, as there is no checkpoint to go back to. Local.
-
-        Each rank can fail once: more errors than ranks have another reason.
-        """
-        self._attempts += 1
-        can_rebuild = self._problem.rebuilds and not self._checkpoints.is_on
-        self._rebuilds = can_rebuild and self._attempts < malt.size()
-        return self._rebuilds
+        self.marks = [Mark()] * epochs
 
     def _rebuild(self) -> None:
         """Have the trainer rebuild what has failed. The epoch that had begun comes again, or else the last one."""
@@ -116,7 +99,7 @@ class Training:
                 print(text, file=sys.stderr, flush=True)
 
     def train(self) -> None:
-        """Train all epochs, or as many as --tolerance allows. Collective with --tolerance or `gathers_state`."""
+        """Train all epochs, or until the trainer has converged. Collective where that is."""
         if self._checkpoints.is_over:
             return
         for _ in range(0 if self.marks or self.is_newcomer else self._checkpoints.epoch):
@@ -124,8 +107,10 @@ class Training:
         if not self.is_newcomer:
             malt.barrier()
         self._progress_at = time.monotonic()
-        if self.trainer.has_own_loop:
-            return self._train_by_own_loop()
+        self.trainer.run(self)
+
+    def train_epochs(self) -> None:
+        """Train one epoch after the other. For `Trainer.run`."""
         sync = getattr(self._options, "sync", None) or "bsp"  # without the option ranks synchronize by themselves
         for epoch in self.shares.epochs(1 + self._epoch, self._options.epochs, sync):
             self._skip_to(epoch)
@@ -144,99 +129,88 @@ class Training:
         if missing > 0 and self._given is not None:
             self.trainer.go_on_from(self._given.state, place)
             self.marks += [Mark()] * missing
-            self.snapshots += [None] * missing
 
-    def _train_by_own_loop(self) -> None:
+    def train_by(self, loop: Callable[[Callable[[int], bool]], None]) -> None:
+        """Let a loop train the epochs. For `Trainer.run`.
+
+        It calls what it is given after each epoch, with the examples of this rank, and stops when that returns True.
+        The clock is stopped meanwhile.
+        """
+
         def ended(examples: int) -> bool:
+            """Whether the training ends with the epoch that has ended."""
             is_over = self._end_epoch(self._epoch + 1, examples)
             self._clock.start()
             return is_over or self._epoch >= self._options.epochs
 
         if self._epoch < self._options.epochs:
             self._clock.start()
-            self.trainer.train_all(ended)
+            loop(ended)
             self._clock.stop()
 
     def _end_epoch(self, epoch: int, examples: int) -> bool:
-        """Note what the epoch took, and save a checkpoint if one is due. Returns whether training ends now."""
+        """Note what the epoch took, and save a checkpoint if one is due. Returns whether training ends now.
+
+        An epoch that comes again replaces its former mark, and drops those after it.
+        """
         self._clock.stop()
         self._trained += examples
-        self._note_epoch(epoch)
+        malt.heartbeat()  # ranks that have finished wait for this one: it is alive
+        trainer, place = self.trainer, epoch - 1 - self._checkpoints.epoch
+        self.marks[place:] = [mark(self._trained, self._clock.seconds, trainer.vectors, trainer.rows_sent)]
+        trainer.keep(epoch)
         self._epoch = epoch  # from here on it does not come again where a rank fails
-        loss = {} if self.trainer.loss is None else {"loss": self.trainer.loss}
+        loss = {} if trainer.loss is None else {"loss": trainer.loss}
         malt.report(epoch=epoch, epochs=self._options.epochs, examples=self._trained, **loss)
         if time.monotonic() - self._progress_at > PROGRESS_EVERY_S:
             self._progress_at = time.monotonic()
             print_once(f"... epoch {epoch} of {self._options.epochs} after {self._clock.seconds:.1f} s")
-        self._is_ended = self.trainer.has_converged() or (bool(self._tolerance) and self._has_converged())
-        if not self._is_ended:
-            self._keep()
+        self._is_ended = trainer.has_converged()
+        if not self._is_ended and epoch < self._options.epochs:  # `conclude` saves the last one
+            trainer.save_state(self)
         return self._is_ended
 
-    def _note_epoch(self, epoch: int) -> None:
-        """Note the mark and the model at the end of this epoch, from 1.
+    def save_together(self, state: Callable[[], State]) -> None:
+        """Save what state() returns, if a save is due. All ranks call it then. Collective, with a checkpoint."""
+        if self._checkpoints.due_together():
+            found = state()
+            self._checkpoints.save(self._epoch, self._examples(), self._clock, lambda: found, force=True)
 
-        An epoch that comes again replaces its former entry, and drops the entries after it.
+    def save_alone(
+        self, state: Callable[[], State], own: Callable[[], State], is_in_step: Callable[[int], bool]
+    ) -> None:  # fmt: skip
+        """Save what state() returns on the lowest rank, if a save is due. Local.
+
+        Where ranks exchange together, and none may fail alone, a checkpoint has own() by rank, too, and is saved where
+        is_in_step(epoch). That is Collective.
         """
-        malt.heartbeat()  # ranks that have finished wait for this one: it is alive
-        trainer, place = self.trainer, epoch - 1 - self._checkpoints.epoch
-        self.marks[place:] = [mark(self._trained, self._clock.seconds, trainer.vectors, trainer.rows_sent)]
-        if trainer.measures_together:
-            trainer.keep(epoch)
-        elif keeps_snapshots():
-            self.snapshots[place:] = [_copied(trainer.model())]
-
-    def _has_converged(self) -> bool:
-        """Whether the last epoch improved the lowest rank's objective by less than the tolerance. Collective."""
-        decision, models = False, [model for model in (*self._resumed, *self.snapshots) if model is not None]
-        if keeps_snapshots() and len(models) > 1:
-            before, now = (self.trainer.objective(model) for model in models[-2:])
-            malt.report(loss=now)
-            # A NaN ends the training too: no later epoch would be better.
-            decision = not before - now >= self._tolerance * abs(before)
-        return bool(of_lowest(decision))
-
-    def _keep(self) -> None:
-        """Save a checkpoint if one is due. The last epoch is saved by `finish`, as its model is not there yet."""
-        if self._epoch >= self._options.epochs:
-            return
-        if self._resumes_exactly:
-            if self.trainer.is_in_step(self._epoch):
-                numbers = self._epoch, self._examples(), self._clock
-                self._checkpoints.save_parts(*numbers, self.trainer.state, self.trainer.own)
-        elif not self.trainer.gathers_state:
-            # With more ranks than rows this rank may have no rows, and then no state to save.
-            if self._trained:
-                self._checkpoints.save(self._epoch, self._examples(), self._clock, self.trainer.state)
-        elif self._checkpoints.due_together():
-            state = self.trainer.state()
-            self._checkpoints.save(self._epoch, self._examples(), self._clock, lambda: state, force=True)
-
-    @property
-    def _resumes_exactly(self) -> bool:
-        """Whether checkpoints have a part by rank: where ranks exchange together, and none may fail alone."""
+        numbers = self._epoch, self._examples(), self._clock
         together = getattr(self._options, "sync", None) == "bsp" and isinstance(self._options.exchange_every, int)
         some = 1 < malt.size() <= self._problem.rows and not malt.init().survive
-        return self._checkpoints.is_on and together and some and self.trainer.resumes_exactly
+        if self._checkpoints.is_on and together and some:
+            if is_in_step(self._epoch):
+                self._checkpoints.save_parts(*numbers, state, own)
+        elif self._trained:  # with more ranks than rows this rank may have no rows, and then no state to save
+            self._checkpoints.save(*numbers, state)
 
     def _examples(self) -> int:
         """The examples that all ranks have trained on in this run."""
         return (self._epoch - self._checkpoints.epoch) * self._problem.rows
 
-    def finish(self) -> None:
-        """Make the model the same on all ranks, and write the last checkpoint. Collective."""
-        checkpoints, trainer = self._checkpoints, self.trainer
-        state: Mapping[str, Any] = {}
-        if checkpoints.is_on and keeps_snapshots() and self._trained and not trainer.gathers_state:
-            state = _copied(trainer.state())
-        trainer.finish()
-        if final := checkpoints.state if trainer.gathers_state and checkpoints.is_over else checkpoints.final:
-            trainer.restore(final)
-        elif self.marks and checkpoints.is_on:
-            model = {} if trainer.gathers_state else trainer.model()  # with gathers_state the state is the model
-            whole = state or trainer.state()
-            checkpoints.conclude(self._epoch, self._examples(), self._clock, whole, model, self._is_ended)
+    @property
+    def final(self) -> State:
+        """The final model of a training that had ended, as `conclude` has saved it, or nothing."""
+        return self._checkpoints.final
 
+    def state_to_save(self, state: Callable[[], State]) -> State:
+        """A copy of what state() returns before the end, on a rank that may have to save it, or nothing. Local."""
+        return copied(state()) if self._checkpoints.is_on and keeps_snapshots() and self._trained else {}
 
-def _copied(arrays: Mapping[str, Any]) -> dict[str, Array]:
-    return {name: np.copy(array) for name, array in arrays.items()}
+    def conclude(self, state: Callable[[], State], final: Callable[[], State] = dict) -> None:
+        """Write the last checkpoint, if this run has trained: state(), and the final model where that differs.
+
+        Collective.
+        """
+        if self.marks and self._checkpoints.is_on:
+            numbers = self._epoch, self._examples(), self._clock
+            self._checkpoints.conclude(*numbers, state(), final(), self._is_ended)

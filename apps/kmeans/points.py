@@ -12,7 +12,7 @@ from apps.harness import Array, Shares, Sums, by_rank
 from apps.kmeans import kernels
 from apps.kmeans.kernels import Floats, Points
 from malt.data import rows_of
-from malt.kernels import linear
+from malt.models import linear
 
 _NUMBERS = 4
 """What ranks add up beside sums of rows and counts: inertia, changed labels, squared lengths, rows."""

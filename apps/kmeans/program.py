@@ -24,7 +24,7 @@ from apps.kmeans.centres import Centres
 from apps.kmeans.points import Dealt, Found
 from apps.kmeans.start import PROGRAM, first_centres, load, save
 from apps.linear.reading import EMBEDDED
-from malt.kernels import linear
+from malt.models import linear
 
 SUMMARY = str(__doc__).splitlines()[0]
 ITERATIONS, PASSES = 300, 10
@@ -73,8 +73,6 @@ class Problem(harness.Problem):
 
 class Trainer(harness.Trainer):
     """One rank's rows, and the centres."""
-
-    measures_together = True
 
     def __init__(self, problem: Problem, start: Start) -> None:
         self._problem, self._options, self._generator = problem, problem.options, start.generator
@@ -142,10 +140,6 @@ class Trainer(harness.Trainer):
 
     def finish(self) -> None:
         harness.same_start([self._centres.values])
-
-    def restore(self, model: Mapping[str, Any]) -> None:
-        super().restore(model)
-        self._found = None
 
     def save(self, path: str) -> None:
         save(path, self._centres.values, self._problem.data.zero_based)

@@ -36,8 +36,6 @@ _COPIES = 2
 class Problem(harness.Problem):
     """The documents, and the first topics of their tokens."""
 
-    rebuilds = True
-
     def __init__(self, options: Namespace, data: Data) -> None:
         assert data.train is not None
         self.options, self.data, self.train = options, data, data.train
@@ -72,6 +70,9 @@ class Problem(harness.Problem):
             kernels.draw(self.train.words, weights.astype(np.float32), generator, topics)
         return topics
 
+    def lose(self, error: malt.PeerLost) -> None:
+        """Live ranks count the topics of the failed rank's tokens anew."""
+
     def trainer(self, start: Start) -> Trainer:
         return Trainer(self, start)
 
@@ -86,8 +87,6 @@ class Problem(harness.Problem):
 
 class Trainer(harness.Trainer):
     """One rank's documents, and its part of the counts."""
-
-    gathers_state = measures_together = True
 
     def __init__(self, problem: Problem, start: Start) -> None:
         self._problem, self._options, self._shares = problem, problem.options, start.shares
@@ -142,9 +141,6 @@ class Trainer(harness.Trainer):
 
     def finish(self) -> None:
         malt.barrier()
-
-    def restore(self, model: Mapping[str, Any]) -> None:
-        """Do nothing: all of the state was taken at the start."""
 
     def save(self, path: str) -> None:
         """Write the model as .npz: `counts`, the tokens of each topic (a column) by word (a row), alpha and beta."""

@@ -10,8 +10,7 @@ from typing import Any
 
 import malt
 from apps.logistic.dealing import Dealt
-from apps.logistic.objective import Objective
-from apps.logistic.weights import Weights
+from malt.models.linear import Objective, Weights
 
 
 class Batch:

@@ -9,9 +9,9 @@ import numpy as np
 
 import malt
 from apps.harness import Shares
-from apps.logistic.objective import Found
-from apps.logistic.rows import Block, Rows, blocks, narrowed
+from apps.logistic.rows import Rows
 from malt.data import rows_of
+from malt.models.linear import Block, Found, blocks, narrow_block
 
 
 class Dealt:
@@ -37,7 +37,7 @@ class Dealt:
         self._blocks: list[Block] = []
 
     def _block(self, data: Any) -> Block:
-        return narrowed(data, self._rows.n_features) if self._narrows else Block(data, None)
+        return narrow_block(data, self._rows.n_features) if self._narrows else Block(data, None)
 
     def renew(self) -> None:
         """Take the rows of ranks that have failed. Collective."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from apps.harness import BadInput, Measures
 from apps.logistic.dealing import Dealt
-from apps.logistic.objective import Objective
 from apps.logistic.rows import Rows
+from malt.models.linear import Objective
 
 
 class Measuring:

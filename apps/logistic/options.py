@@ -9,7 +9,7 @@ from typing import Final
 import malt
 from apps import harness
 from apps.harness import Parser
-from malt.kernels import linear
+from malt.models import linear
 
 BATCH: Final = ("lbfgs", "owlqn")
 """Optimizers of the whole gradient."""

@@ -21,12 +21,11 @@ from apps.linear.reading import paths
 from apps.logistic.batch import Batch
 from apps.logistic.dealing import Dealt
 from apps.logistic.measuring import Measuring
-from apps.logistic.objective import Objective
 from apps.logistic.options import BATCH, add_options, settle
 from apps.logistic.rows import Rows
 from apps.logistic.stochastic import learner
-from apps.logistic.weights import weights_of
-from malt.kernels import linear
+from malt.models import linear
+from malt.models.linear import Objective
 
 SUMMARY = str(__doc__).splitlines()[0]
 _HISTORY = 10
@@ -86,19 +85,18 @@ class Problem(harness.Problem):
 class Trainer(harness.Trainer):
     """One rank's rows, and the weights."""
 
-    measures_together = True
-
     def __init__(self, problem: Problem, start: Start) -> None:
         options, state = problem.options, start.state
         self._problem, self._options, self._epoch = problem, options, start.epoch
         learns = not problem.is_batch or self._epoch < options.warm_start
         saved = state.get("w") if learns else state.get("point", state.get("w"))
-        self._weights = weights_of(options, problem.shape, saved)
-        self._objective = Objective(self._weights, options, problem.data.classes.columns)
+        self._weights = linear.weights_of(problem.shape, saved, options.sharded, options.allreduce)
+        loss = linear.SOFTMAX if options.multiclass == "softmax" else linear.LOSSES[options.loss]
+        classes = problem.data.classes.columns
+        self._objective = Objective(self._weights, loss, options.l2, options.l1, options.intercept, classes)
         self._dealt = Dealt(problem.data, start.shares, options.seed, options.exchange_every, options.sharded)
         self._batch = Batch(self._weights, self._objective, self._dealt, options, state.get("first_norm", 0.0))
         self._learner = learner(self._weights, self._objective, problem.data, options, state) if learns else None
-        self.has_own_loop, self.gathers_state = problem.is_batch, options.sharded
         self.vectors = self._weights.traffic
         self._measuring = Measuring(problem.data, self._objective, self._dealt)
 
@@ -109,7 +107,13 @@ class Trainer(harness.Trainer):
         assert self._learner is not None
         return self._dealt.epoch(epoch, self._learner.learn)
 
-    def train_all(self, ended: Callable[[int], bool]) -> None:
+    def run(self, training: harness.Training) -> None:
+        if self._problem.is_batch:
+            training.train_by(self._minimize)
+        else:
+            training.train_epochs()
+
+    def _minimize(self, ended: Callable[[int], bool]) -> None:
         def is_over() -> bool:
             self._epoch, self.loss = self._epoch + 1, self._batch.loss
             visited, self._dealt.visited = self._dealt.visited, 0
@@ -157,10 +161,6 @@ class Trainer(harness.Trainer):
     def finish(self) -> None:
         if not self._options.sharded:
             harness.same_start([self._point])
-
-    def restore(self, model: Mapping[str, Any]) -> None:
-        if not self._options.sharded:  # else all of the state was taken at the start
-            super().restore(model)
 
     def save(self, path: str) -> None:
         """Write the model as .npz: rows for the features, in the order of the file, and the intercept."""

@@ -1,10 +1,8 @@
-"""The rows of a rank: the classes of their labels, and the blocks that are visited at once."""
+"""The rows of all ranks, and the classes of their labels."""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -13,22 +11,13 @@ from numpy.typing import NDArray
 import malt
 from apps.harness import Array
 from apps.linear.reading import load, paths
-from malt.kernels import linear
-from malt.kernels.linear import Examples
+from malt.models import linear
+from malt.models.linear import Examples
 
 MOST_CLASSES: Final = 1000
 """More different labels are numbers rather than classes."""
 
 Numbers = NDArray[Any]
-
-
-class Block(NamedTuple):
-    """Rows that are visited at once, and the weights that they need."""
-
-    data: Examples
-    columns: Numbers | None
-    """The numbers of their features, ascending, then that of the intercept: column j of `data` is feature columns[j].
-    None: `data` has all features."""
 
 
 class Classes(NamedTuple):
@@ -80,16 +69,3 @@ class Rows:
         """Copies of these of the test rows, which there are."""
         assert self.test is not None and self._test_labels is not None
         return linear.examples(self.test.X, self._test_labels, rows)
-
-
-def blocks(data: Examples, count: int, n_features: int, narrows: bool) -> Sequence[Block]:
-    """The rows cut into `count` blocks. `narrows`: each has only the features that occur in it."""
-    ends = [len(data.labels) * place // count for place in range(count + 1)]
-    parts = [linear.part(data, first, last) for first, last in pairwise(ends)]
-    return [narrowed(one, n_features) if narrows else Block(one, None) for one in parts]
-
-
-def narrowed(data: Examples, n_features: int) -> Block:
-    """A block of these rows, with only the features that occur in them."""
-    narrow, present = linear.narrowed(data)
-    return Block(narrow, np.append(present, n_features))

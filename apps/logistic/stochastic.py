@@ -10,11 +10,10 @@ import numpy as np
 
 import malt
 from apps.harness import Array, by_rank
-from apps.logistic.objective import Objective
 from apps.logistic.options import STEPS
-from apps.logistic.rows import Block, Rows
-from apps.logistic.weights import NUMBERS, Weights
-from malt.kernels import linear
+from apps.logistic.rows import Rows
+from malt.models import linear
+from malt.models.linear import NUMBERS, Block, Objective, Weights
 
 BETA: Final = 1e-6
 """FTRL's beta, which is for gradients of size 1: those of means over a block are smaller, and rates follow them."""
@@ -54,7 +53,8 @@ def _first_step(rows: Rows, options: Namespace) -> float:
     sample = rows.chosen(np.random.default_rng(options.seed).permutation(count)[: ranks * linear.STEP_SAMPLE])
     problem = linear.Problem(options.loss, options.l2, options.intercept)
     mine = slice(malt.rank(), None, malt.size())
-    tried = [sample] if classes == 1 else [one_against_rest(sample, c) for c in range(min(classes, MOST_TRIED_CLASSES))]
+    some = range(min(classes, MOST_TRIED_CLASSES))
+    tried = [sample] if classes == 1 else [linear.one_against_rest(sample, one) for one in some]
     found = [linear.first_step(problem, one, rows.n_features, ranks, mine, by_rank) for one in tried]
     return float(np.quantile(found, 0.5, method="lower"))
 
@@ -68,7 +68,7 @@ class Averaged:
     def __init__(self, weights: Weights, options: Namespace, eta0: float, state: Mapping[str, Any]) -> None:
         self._weights, self._eta0 = weights, eta0
         self._problem = linear.Problem(options.loss, options.l2, options.intercept)
-        self._is_softmax = options.multiclass == "softmax"
+        self._kind = linear.KINDS[options.multiclass == "softmax"]
         self.point = weights.another(state.get("point"))
         self._trained, self._count = float(state.get("trained", 0)), int(state.get("blended", 0))
 
@@ -95,13 +95,8 @@ class Averaged:
     def _trained_on(self, block: Block, base: Array) -> Array:
         columns = np.array(np.atleast_2d(base.T), np.float32, order="C")
         order = np.arange(len(block.data.labels), dtype=np.int32)
-        if self._is_softmax:
-            scores = np.zeros(len(columns))
-            linear.train_classes(self._problem, block.data, order, columns, scores, self._eta0, self._trained)
-            return columns.T
-        for place, params in enumerate(columns):
-            data = block.data if len(columns) == 1 else one_against_rest(block.data, place)
-            linear.train(self._problem, data, order, params, self._eta0, self._trained)
+        classes = self._kind(self._problem, block.data, columns.shape)
+        classes.train(self._problem, order, columns, [self._eta0] * len(columns), self._trained)
         return columns.T.reshape(base.shape)
 
     def state(self) -> Mapping[str, Any]:
@@ -139,8 +134,3 @@ class Stepwise:
 
     def state(self) -> Mapping[str, Any]:
         return {"first": self._states[0], "second": self._states[1], "steps": self._steps}
-
-
-def one_against_rest(data: linear.Examples, label: int) -> linear.Examples:
-    """The same rows with labels +1 for class number `label`, and -1 for the others."""
-    return data._replace(labels=linear.readonly(np.where(data.labels == label, 1, -1), np.float32))

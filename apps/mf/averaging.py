@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import malt
 from apps import harness
 from apps.mf.ratings import DealtRatings
-from malt.kernels.factors import Learner, Numbers, Rows, Settings
+from malt.models.factors import Learner, Numbers, Rows, Settings
 
 USUAL: Final = 50_000
 """The ratings of a rank between two exchanges where ranks exchange together, and at the start."""

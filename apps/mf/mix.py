@@ -12,7 +12,7 @@ from apps import harness
 from apps.harness import Parser, memory
 from apps.mf.averaging import USUAL, Averaging, capacity
 from apps.mf.ratings import DealtRatings
-from malt.kernels.factors import Learner, Rotation, Settings
+from malt.models.factors import Learner, Rotation, Settings
 
 _AVERAGE: Final[dict[str, Any]] = {"exchange_every": None, "graph": "all", "degree": None, "sync": "asp"}
 """The options of --mix average, and their defaults."""

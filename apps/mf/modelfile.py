@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from malt import files
-from malt.kernels.factors import MAX_RANK, Model
+from malt.models.factors import MAX_RANK, Model
 
 PROGRAM: Final = "apps.mf"
 FORMAT: Final = 1

@@ -19,8 +19,8 @@ from apps.harness import TRAFFIC, Array, Column, Mark, Measured, Measures, Need,
 from apps.mf import mix, modelfile, reading
 from apps.mf.ratings import RANK, DealtRatings, UserShares
 from apps.mf.snapshots import Snapshots
-from malt.kernels import factors
-from malt.kernels.factors import Model
+from malt.models import factors
+from malt.models.factors import Model
 
 SUMMARY = str(__doc__).splitlines()[0]
 _COPIES = 4
@@ -77,18 +77,17 @@ class Problem(harness.Problem):
 class Trainer(harness.Trainer):
     """One rank's users, and the learner of their ratings."""
 
-    gathers_state = measures_together = True
-
     def __init__(self, problem: Problem, start: Start) -> None:
         self._ratings, self._shares = problem.ratings, problem.user_shares
         self._epochs, self._done = range(start.epoch, problem.options.epochs), start.epoch
         """The epochs of this run, from 0, and the number of epochs that are done."""
+        self._saved = start.state
         self.learner = mix.learner(problem.ratings, start.generator, start.state)
         self._shares.ranks = self.learner.present
         self.vectors = [self.learner.items]
         self._snapshots = Snapshots(self.learner, self._ratings, self._epochs)
         self._model: Model | None = None
-        """The final model, after `finish` or `restore`."""
+        """The final model, after `finish`."""
 
     def take(self) -> None:
         """Take the users that this rank owns now. New ones are trained for the past epochs, without changing items."""
@@ -136,10 +135,9 @@ class Trainer(harness.Trainer):
         self.learner.end()
         users, items = self.learner.common(self._deal)
         self.learner.items.close()
-        self.restore({"users": users, "items": items})
-
-    def restore(self, model: Mapping[str, Any]) -> None:
-        self._model = self._ratings.model(model["users"], model["items"])
+        if self._saved and not self._epochs:  # the training is over: a mean of equal rows may differ in the last bit
+            users, items = self._saved["users"], self._saved["items"]
+        self._model = self._ratings.model(users, items)
         self.learner.put(**self.model())
 
     def save(self, path: str) -> None:

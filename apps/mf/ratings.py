@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 import malt
 from apps import harness
-from malt.kernels import factors
-from malt.kernels.factors import Model, Numbers, Pairs, numbered
+from malt.models import factors
+from malt.models.factors import Model, Numbers, Pairs, numbered
 
 RANK: Final = 16
 """The number of factors, unless an option or a model to start from gives another."""

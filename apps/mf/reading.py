@@ -11,8 +11,9 @@ import malt
 from apps.harness import Measured
 from apps.mf import modelfile
 from apps.mf.planted import film, planted
-from malt.kernels import compile_first, factors
-from malt.kernels.factors import Model
+from malt.kernels import compile_first
+from malt.models import factors
+from malt.models.factors import Model
 
 PROBLEMS: Final = {"small": planted, "film": film}
 """The problems that are made of the seed, by the names of --problem."""

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 import malt
 from apps.harness import Measures, by_rank
 from apps.mf.ratings import DealtRatings
-from malt.kernels import factors
-from malt.kernels.factors import Learner, Numbers, Rows
+from malt.models import factors
+from malt.models.factors import Learner, Numbers, Rows
 
 NBYTES: Final = 1 << 29
 """The most bytes that a rank keeps. If they do not suffice, only some epochs are measured, the last among them."""

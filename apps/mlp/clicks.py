@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 import malt
+from apps import harness
 from apps.harness import Array, Measures, Need, Start, memory
 from apps.linear import reading
 from apps.linear.roc import area
-from apps.mlp import kernels, modelfile, problem
-from apps.mlp.learner import exchanges_of
+from apps.mlp import modelfile, problem
 from apps.mlp.rows import Rows, load
-from apps.mlp.sparse import DEPTH, SparseLearner, TouchedNetwork
-from malt.kernels import linear
-from malt.kernels.networks import Weights, cross_entropy, sparse
+from malt.models import linear
+from malt.models.networks import Weights, cross_entropy, exchanges_of, sparse, touched
+from malt.models.networks.touched import DEPTH, SparseLearner, TouchedNetwork
 
 
 class Problem(problem.Problem):
@@ -32,7 +32,7 @@ class Problem(problem.Problem):
         super().__init__(options, train, test[0] if test else None, [features, *options.hidden, 1])
         longest = int(np.diff(self.sets[0].X.indptr).max())
         batches = -(-len(train) // (malt.size() * options.batch))
-        most = exchanges_of(options, batches).most * options.batch * longest
+        most = exchanges_of(harness.sharing_of(options), batches).most * options.batch * longest
         self._capacity = 1 + int(min(most, features))
         """The most rows of weights that are touched between two exchanges."""
 
@@ -52,13 +52,16 @@ class Problem(problem.Problem):
     def compile(self) -> None:
         linear.compile_kernels()
         sparse.compile_kernels()
-        kernels.compile_kernels()
+        touched.compile_kernels()
 
     def trainer(self, start: Start) -> Trainer:
         return Trainer(self, start)
 
     def learner(self, weights: Sequence[Weights], mine: Any) -> SparseLearner:
-        return SparseLearner(self.network(weights, self.options.l2), mine, self.options, self._capacity)
+        options, network = self.options, self.network(weights, self.options.l2)
+        return SparseLearner(
+            network, mine, options.l2, options.batch, harness.sharing_of(options), self._capacity
+        )  # fmt: skip
 
     def described(self) -> str:
         train, *test = self.sets

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from malt.files import save_npz
-from malt.kernels.networks import Weights
+from malt.models.networks import Weights
 
 FORMAT: Final = 1
 PROGRAM: Final = "apps.mlp"

@@ -8,10 +8,8 @@ from typing import Any, Final
 
 from apps import harness
 from apps.harness import Parser
-from malt.kernels.networks import OPTIMIZERS
+from malt.models.networks import OPTIMIZERS, USUAL
 
-USUAL: Final = 10
-"""The batches between two exchanges where ranks exchange together, and at the start."""
 _PICTURES: Final[dict[str, Any]] = {"hidden": [128], "batch": 32, "optimizer": "momentum", "epochs": 10}
 _ROWS: Final[dict[str, Any]] = {"hidden": [16], "batch": 100, "optimizer": "adagrad", "epochs": 2}
 PROBLEMS: Final = ("clicks",)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.pictures import idx
-from malt.kernels.networks import Network
+from malt.models.networks import Network
 
 NAMES: Final = ("train", "t10k")
 _IMAGES, _LABELS, _ENDINGS = "images-idx3-ubyte", "labels-idx1-ubyte", ("", ".gz")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -15,18 +15,22 @@ import malt
 from apps import harness
 from apps.harness import Array, Measures, Need, Start, memory
 from apps.mlp import modelfile
-from apps.mlp.learner import Data, Learner, logits, too_large
-from malt.kernels.networks import OPTIMIZERS, Kind, Network, Weights, cross_entropy, first_weights, step_at
+from malt.models.networks import (
+    OPTIMIZERS,
+    Data,
+    Kind,
+    LayersLearner,
+    Network,
+    Weights,
+    cross_entropy,
+    first_weights,
+    logits,
+    step_at,
+    too_large,
+)
 
 COPIES = 5
 """Arrays of the weights' size on a rank: weights, gradients, the state of the optimizer, one to merge."""
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """A context without NumPy's warnings of overflow. A loss that is not finite is raised as an error instead."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        yield
 
 
 class Problem(harness.Problem):
@@ -34,7 +38,6 @@ class Problem(harness.Problem):
 
     unit = "pictures"
     """The word for examples."""
-    takes_newcomers = True
     network: Callable[..., Any] = Network
     optimizers: Mapping[str, Kind] = OPTIMIZERS
 
@@ -59,6 +62,9 @@ class Problem(harness.Problem):
         check = harness.fingerprint(self.train.labels)
         return {"neurons": self.sizes, **same, self.unit: self.rows, "CRC-32 of labels": check}
 
+    def check_newcomers(self) -> None:
+        """Ranks may come back, and come."""
+
     def trainer(self, start: Start) -> Trainer:
         return Trainer(self, start, self.weights())
 
@@ -73,9 +79,12 @@ class Problem(harness.Problem):
             return modelfile.load(self.options.model, self.sizes)
         return first_weights(self.sizes, np.random.default_rng(self.options.seed))
 
-    def learner(self, weights: Sequence[Weights], mine: Any) -> Learner:
+    def learner(self, weights: Sequence[Weights], mine: Any) -> LayersLearner:
         """What this rank learns with. Collective."""
-        return Learner(self.network(weights, self.options.l2), mine, self.options, self.optimizers)
+        options, network = self.options, self.network(weights, self.options.l2)
+        return LayersLearner(
+            network, mine, self.optimizers, options.optimizer, options.batch, harness.sharing_of(options)
+        )  # fmt: skip
 
     def introduction(self, trainer: Trainer) -> str:
         options = self.options
@@ -91,12 +100,11 @@ class Problem(harness.Problem):
         return f"{self.rows:,} pictures of {self.sizes[0]:,} pixels; {len(self.test or ()):,} to test on"
 
 
-class Trainer(harness.Trainer):
+class Trainer(harness.Replicas):
     """One rank's examples, and its learner."""
 
-    resumes_exactly = True
-
     def __init__(self, problem: Problem, start: Start, weights: Sequence[Weights]) -> None:
+        super().__init__()
         options = problem.options
         self._problem, self._options, self._generator = problem, options, start.generator
         self._dealt = np.random.default_rng(options.seed).permutation(problem.rows)
@@ -118,20 +126,16 @@ class Trainer(harness.Trainer):
     def order(self) -> Array:
         return self._generator.permutation(len(self._mine))
 
-    @_quiet()
     def train(self, epoch: int, order: Array) -> int:
-        for start in range(0, len(order), self._options.batch):
-            done = (epoch - 1) * len(order) + start
-            progress = done / (len(order) * self._options.epochs)
-            step = step_at(self.first_step, progress, self._options.warm_up)
-            self._learner.learn(order[start : start + self._options.batch], step)
+        options = self._options
+        steps = partial(step_at, self.first_step, warm_up=options.warm_up)
+        self._learner.train(order, options.batch, epoch - 1, options.epochs, steps)
         self.loss = self._learner.loss
         return len(order)
 
     def model(self) -> Mapping[str, Array]:
         return {str(place): layer for place, layer in enumerate(self._learner.current(), 1)}
 
-    @_quiet()
     def measures(self, model: Mapping[str, Array]) -> Measures:
         """The mean cross-entropy over the training examples, and how good the model is on the test examples."""
         network, train, test = self._problem.network(list(model.values())), self._problem.train, self._problem.test
@@ -158,7 +162,6 @@ class Trainer(harness.Trainer):
     def go_on_from(self, state: Mapping[str, Any], epochs: int) -> None:
         self._learner.go_on_from(state, epochs)
 
-    @_quiet()
     def finish(self) -> None:
         self._learner.finish()
 

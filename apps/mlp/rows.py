@@ -10,9 +10,9 @@ import numpy as np
 import malt
 from apps.linear import reading
 from apps.mlp import modelfile, planted
-from malt.kernels import linear
-from malt.kernels.linear import Order
-from malt.kernels.networks.sparse import SparseNetwork
+from malt.models import linear
+from malt.models.linear import Order
+from malt.models.networks.sparse import SparseNetwork
 
 PROBLEMS = {"clicks": planted.clicks}
 """The problems that are made of the seed, by the names of --problem."""

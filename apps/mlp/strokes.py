@@ -15,9 +15,9 @@ from scipy.sparse import csr_array
 from apps.harness import Array
 from apps.mlp import problem
 from apps.mlp.pictures import Pictures
-from malt.kernels import linear
-from malt.kernels.networks import sparse
-from malt.kernels.networks.mixed import MixedNetwork, MixedRows
+from malt.models import linear
+from malt.models.networks import sparse
+from malt.models.networks.mixed import MixedNetwork, MixedRows
 
 DENSE_FROM: Final = 0.2
 """The share of pictures in which a pixel is not 0 from which on BLAS takes less time than to skip the others."""

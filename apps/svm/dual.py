@@ -17,8 +17,8 @@ import malt
 from apps.harness import Array, BadInput, CommonShares, Measures, Need, Report, Start, exchanges
 from apps.svm import problem as common
 from malt.data import rows_of
-from malt.kernels import linear
-from malt.kernels.linear import Order
+from malt.models import linear
+from malt.models.linear import Order
 
 _COPIES, _PER_ROW = 10, 8
 """Arrays of float64 on a rank, of features and of rows: an ascent, its changes, what is summed, what is saved."""
@@ -70,8 +70,6 @@ class Sums:
 
 class Trainer(common.Trainer):
     """What all ranks know alike of the dual. A rank has its own part of the rows for an epoch, of an order of all."""
-
-    measures_together = True
 
     def __init__(self, problem: Problem, start: Start) -> None:
         super().__init__(problem)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from apps import harness
 from apps.harness import Parser
-from malt.kernels import linear
+from malt.models import linear
 
 AVERAGES: Final = ("model", "reweighted", "delta", "gradient", "none")
 _SGD: Final[dict[str, Any]] = {

@@ -13,7 +13,7 @@ from apps import harness
 from apps.harness import Array, Need, Report
 from apps.linear.reading import widest
 from malt import files
-from malt.kernels import linear
+from malt.models import linear
 
 
 class Problem(harness.Problem):

@@ -18,7 +18,7 @@ from apps import harness
 from apps.harness import Column, Parser
 from apps.linear.reading import load, paths
 from apps.svm import dual, optimizers, sgd
-from malt.kernels import linear
+from malt.models import linear
 
 SUMMARY = str(__doc__).splitlines()[0]
 

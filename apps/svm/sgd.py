@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,9 @@ import malt
 from apps import harness
 from apps.harness import Array, Measures, Need, Report, Start, exchanges, memory
 from apps.svm import problem as common
-from apps.svm.learners import DEPTH, learner
 from apps.svm.optimizers import USUAL
-from malt.kernels import linear
-from malt.kernels.linear import Order
+from malt.models import linear
+from malt.models.linear import Order
 
 _COPIES = 5
 """Models on a rank: the trained one, the mean so far, the exchanged one, one to merge, one to keep."""
@@ -26,15 +26,14 @@ class Problem(common.Problem):
 
     same = ("loss", "l2", "intercept", "average", "step", "seed")
 
-    @property
-    def takes_newcomers(self) -> bool:  # type: ignore[override]
-        """Whether ranks do not come together in each epoch."""
-        return not self.options.tolerance
+    def check_newcomers(self) -> None:
+        if self.options.tolerance:  # ranks come together in each epoch
+            super().check_newcomers()
 
     def memory(self) -> Need:
         options = self.options
         nbytes = np.dtype(np.float32).itemsize * (self.n_features + 1)
-        depth = {"depth": DEPTH} if options.vector == "sparse" else {}
+        depth = {"depth": linear.DEPTH} if options.vector == "sparse" else {}
         queues = 0 if options.average == "none" else memory.queues_nbytes(options, nbytes, **depth)
         copies = _COPIES + memory.snapshots(options.epochs, options.tolerance)
         return self.need(copies * nbytes + queues)
@@ -50,27 +49,32 @@ class Problem(common.Problem):
         )
 
 
-class Trainer(common.Trainer):
+class Trainer(common.Trainer, harness.Replicas):
     """One rank's rows, and its learner."""
 
-    resumes_exactly = True
-
     def __init__(self, problem: Problem, start: Start) -> None:
-        super().__init__(problem)
+        harness.Replicas.__init__(self)
+        common.Trainer.__init__(self, problem)
+        self.tolerance = self._options.tolerance
         self._generator = start.generator
         # A permutation, as a file may be sorted by label, and each rank needs both labels.
         self._dealt = np.random.default_rng(self._options.seed).permutation(problem.rows)
         self._mine = self._dealt_to_me()
         self.eta0 = float(start.state["first_step"]) if start.state else self._options.step or self._first_step()
         """The first step size."""
-        self._learner = learner(
-            problem.linear, self._mine, problem.n_features, self.eta0, self._options, start.state or None
+        options, sharing = self._options, replace(harness.sharing_of(self._options), every=1)
+        # The Replica counts exchanges: when they are due --exchange-every says.
+        self._learner = linear.learner(
+            problem.linear, self._mine, problem.n_features, self.eta0, sharing, options.average, options.vector,
+            start.state or None,
         )  # fmt: skip
         self.vectors = self._learner.vectors
         self._exchanges = malt.Exchanges(
             self._options.exchange_every, epoch=len(self._mine.labels) or None, first=USUAL, vectors=self.vectors,
             done=int(start.state.get("trained", 0)),
         )  # fmt: skip
+        if start.state:
+            self.keep(start.epoch)  # --tolerance compares with it
 
     def _dealt_to_me(self) -> linear.Examples:
         train = self._problem.train

@@ -20,7 +20,7 @@ import numpy as np
 import malt
 from bench.hosts import ways
 from bench.hosts.training import Plan, Rows, Run, parts, rows
-from malt.kernels import linear
+from malt.models import linear
 
 STREAM_NBYTES, FIRST_NBYTES = 2 << 20, 512 << 10
 """Bytes of a plain TCP stream, and those of them before the clock starts: what the link has saved up is gone then."""

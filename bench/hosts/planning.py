@@ -9,7 +9,7 @@ from typing import Any
 import malt
 from bench.hosts import planned
 from bench.hosts.training import Plan, rows
-from malt.kernels import linear
+from malt.models import linear
 
 MBIT = (10, 30, 100)
 """The rates that links are held to."""

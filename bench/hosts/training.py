@@ -19,8 +19,8 @@ from bench.hosts import ways
 from bench.hosts.ways import WAYS, Way
 from bench.hosts.wire import sent_by_host
 from bench.svm import task
-from malt.kernels import linear
-from malt.kernels.linear import Examples, Order
+from malt.models import linear
+from malt.models.linear import Examples, Order
 
 EVERY = 1000
 """Examples of a rank between two exchanges."""

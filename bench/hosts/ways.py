@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
 import malt
-from apps.svm.learners import Learner, ModelLearner, SparseModelLearner
 from bench.svm.task import PROBLEM
-from malt.kernels.linear import Examples
+from malt.models.linear import Examples, Learner, ModelLearner, SparseModelLearner
 
 
 class Way(NamedTuple):
     """A way to exchange. All but `blocking` are options of apps.svm and of malt.Replica."""
 
-    graph: str = "all"
+    graph: Any = "all"
     degree: int | None = None
     sync: str = "asp"
     average: str = "model"
@@ -30,6 +28,11 @@ class Way(NamedTuple):
     """Whether ranks take the mean by MPI's own blocking Allreduce."""
 
     @property
+    def every(self) -> int:
+        """Learners exchange each time that they are asked to."""
+        return 1
+
+    @property
     def waits(self) -> bool:
         """Whether ranks wait for each other, so that all make as many exchanges."""
         return self.blocking or self.sync != "asp"
@@ -38,10 +41,10 @@ class Way(NamedTuple):
 class Blocking(ModelLearner):
     """Every rank trains on its own, and MPI's Allreduce finds the mean of the models."""
 
-    def _connect(self, options: Namespace) -> None:
+    def _connect(self, sharing: Any, average: str, name: str | None) -> None:
         self._comm, self._alone, self.vectors = MPI.COMM_WORLD, False, []
 
-    def _exchange(self) -> None:
+    def _exchange(self, count: int) -> None:
         self._comm.Allreduce(MPI.IN_PLACE, self._params)
         np.divide(self._params, self._comm.size, out=self._params)
 
@@ -52,12 +55,12 @@ class Blocking(ModelLearner):
 class Changes(ModelLearner):
     """A ModelLearner whose Replica has an outer optimizer, or rounds what it sends."""
 
-    def _connect(self, options: Namespace) -> None:
-        outer = options.outer and malt.optim.nesterov(*options.outer)
+    def _connect(self, sharing: Any, average: str, name: str | None) -> None:
+        outer = sharing.outer and malt.optim.nesterov(*sharing.outer)
         self._alone = False
         self._replica = malt.Replica(
-            self._params, every=1, average=options.average, graph=options.graph, sync=options.sync, outer=outer,
-            wire=options.wire, top=options.top,
+            self._params, every=1, average=average, graph=sharing.graph, sync=sharing.sync, outer=outer,
+            wire=sharing.wire, top=sharing.top,
         )  # fmt: skip
         self.vectors = self._replica.vectors
 
@@ -69,7 +72,8 @@ def learner(way: Way, data: Examples, n_features: int, eta0: float) -> Learner:
         kind = Blocking
     elif way.wire or way.outer:
         kind = Changes
-    return kind(PROBLEM, data, n_features, eta0, Namespace(**way._asdict()))
+    sharing: Any = way if way.degree is None else way._replace(graph=malt.graph(way.graph, malt.size(), way.degree))
+    return kind(PROBLEM, data, np.zeros(n_features + 1, np.float32), [eta0], sharing, way.average)
 
 
 ALLREDUCE = "a blocking Allreduce"

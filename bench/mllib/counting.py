@@ -11,7 +11,7 @@ import malt
 from bench import traffic
 from bench.mllib.task import Task
 from bench.mllib.ways import Edges, Setting, Training, Way, send_when_it_likes
-from malt.kernels import linear
+from malt.models import linear
 
 RANKS = 8
 LATENCY_S, BANDWIDTH = 100e-6, 125e6

@@ -17,7 +17,7 @@ import malt
 from bench import jobs
 from bench.mllib import task
 from bench.mllib.ways import WAYS, Setting, Training
-from malt.kernels import linear
+from malt.models import linear
 from malt.watch.trace.layout import Kind
 from malt.watch.trace.reading import RankTrace, read
 

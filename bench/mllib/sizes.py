@@ -18,8 +18,8 @@ import numpy as np
 import malt
 from bench import jobs
 from bench.mllib import task
-from malt.kernels import linear
-from malt.kernels.linear import Params
+from malt.models import linear
+from malt.models.linear import Params
 
 ROWS, ITERATIONS, WARM_UP = 5000, 7, 2
 RANKS = 2

@@ -10,8 +10,8 @@ from scipy.sparse import csr_array
 
 import malt
 from apps.linear import reading
-from malt.kernels import linear
-from malt.kernels.linear import Examples, Params, Problem
+from malt.models import linear
+from malt.models.linear import Examples, Params, Problem
 
 L2 = 1e-4
 ABOVE = 0.01

@@ -9,8 +9,8 @@ import numpy as np
 
 import malt
 from bench.mllib.task import Task
-from malt.kernels import linear
-from malt.kernels.linear import Examples, Order, Params
+from malt.models import linear
+from malt.models.linear import Examples, Order, Params
 
 SECONDS_A_ROW = 1e-7
 """What a rank of the simulation computes for a row: ten a microsecond, as apps.svm on rcv1-ccat."""

@@ -12,12 +12,11 @@ import numpy as np
 
 import malt
 from apps.harness.job import parser
-from apps.mlp.learner import logits
 from apps.mlp.program import Program
 from bench.modes.way import RANKS, Averages, Learner, Way
 from bench.svm import task
-from malt.kernels.linear import Order
-from malt.kernels.networks import cross_entropy
+from malt.models.linear import Order
+from malt.models.networks import cross_entropy, logits
 
 MNIST = task.RCV1.parents[1] / "mnist"
 NEVER = 10**9

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-
 import numpy as np
 
 import malt
-from apps.svm import learners
 from bench.mllib import task as made
 from bench.modes.way import RANKS, Averages, Learner, Way
 from bench.svm import task
-from malt.kernels import linear
-from malt.kernels.linear import Examples, Order, Params, Problem
+from malt.models import Sharing, linear
+from malt.models.linear import Examples, Order, Params, Problem
 
 EVERY = 1000
 """As apps.svm by default; in the paper 1,000 to 5,000."""
@@ -60,8 +57,7 @@ class _Exchanging:
     """The program's own learner."""
 
     def __init__(self, problem: Problem, mine: Examples, n_features: int, eta0: float, way: Way) -> None:
-        options = Namespace(graph=way.graph, degree=None, sync=way.sync, average="model", vector="dense")
-        self._learner = learners.learner(problem, mine, n_features, eta0, options)
+        self._learner = linear.learner(problem, mine, n_features, eta0, Sharing(way.graph, way.sync, 1))
         self.vectors = self._learner.vectors
 
     @property

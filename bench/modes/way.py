@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 import malt
-from malt.kernels.linear import Order
+from malt.models.linear import Order
 
 RANKS = 8
 """As in MALT-2's table."""

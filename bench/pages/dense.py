@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from apps.mlp import pictures
-from malt.kernels.networks import step_at
+from malt.models.networks import step_at
 
 Epochs = list[dict[str, float]]
 

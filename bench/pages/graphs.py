@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import itertools
-from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,9 +18,8 @@ import numpy as np
 
 import malt
 from apps.linear import reading
-from apps.svm import learners
 from bench.document import new_file
-from malt.kernels import linear
+from malt.models import Sharing, linear
 
 GRAPHS = ("all", "exponential", "halton", "auto", "one-peer", "ring")
 TARGET = 0.362
@@ -79,7 +77,6 @@ class Training:
 
     def run(self, graph: str, ranks: int, seed: int) -> Result:
         """Train on `ranks` simulated ranks along `graph`."""
-        options = Namespace(graph=graph, degree=None, sync="bsp", average="model", exchange_every=EXCHANGE_EVERY)
         dealt = np.random.default_rng(seed).permutation(len(self.data.y))
         sample = linear.examples(self.data.X, self.data.y, dealt[: 8 * linear.STEP_SAMPLE])
         width = self.data.X.shape[1]
@@ -88,7 +85,7 @@ class Training:
 
         def on_rank(rank: int) -> tuple[int, str]:
             mine = linear.examples(self.data.X, self.data.y, malt.shard(dealt))
-            learner = learners.ModelLearner(self.problem, mine, width, eta0, options)
+            learner = linear.learner(self.problem, mine, width, eta0, Sharing(graph, "bsp", 1))
             generator = np.random.default_rng([seed, 1 + rank])
             for part in itertools.islice(_parts(len(mine.labels), generator), ROUNDS):
                 learner.learn(part)

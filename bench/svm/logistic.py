@@ -10,7 +10,7 @@ from bench.rows import Row, timed
 from bench.svm import peers, task
 from bench.svm.comparison import NOT_INSTALLED
 from bench.svm.task import Task
-from malt.kernels import linear
+from malt.models import linear
 
 MINIMUM = 0.299223
 """That of the mean logistic loss with l2 1e-4: scipy's L-BFGS-B has found it."""

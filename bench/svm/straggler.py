@@ -30,7 +30,7 @@ from bench import jobs
 from bench.rows import Row, timed
 from bench.svm import task
 from bench.svm.paced import Paced
-from malt.kernels import linear
+from malt.models import linear
 
 EVERY, PACE_S, SLOW = 1000, 0.003, 3
 DEALT = 2

@@ -13,7 +13,7 @@ import numpy as np
 import malt
 from bench import jobs
 from bench.svm import planted
-from malt.kernels import linear
+from malt.models import linear
 
 L2 = 1e-4
 PROBLEM = linear.Problem("hinge", L2, False)

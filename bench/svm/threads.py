@@ -14,8 +14,8 @@ import numpy as np
 from numba import njit, prange, set_num_threads
 
 from bench.svm.task import L2, PROBLEM, Task
-from malt.kernels import linear
-from malt.kernels.linear import compiled
+from malt.models import linear
+from malt.models.linear import compiled
 
 THREADS = 2
 

@@ -10,12 +10,12 @@ if find_spec("sklearn") is None:
     raise ImportError("malt.sklearn needs scikit-learn: pip install '.[sklearn]' in the checkout")
 
 if TYPE_CHECKING:
+    from malt.models.factors.estimator import MatrixFactorization
+    from malt.models.linear.estimator import LinearSVC, LogisticRegression
+    from malt.models.networks.estimator import MLPClassifier, MLPRegressor
+    from malt.models.trees.estimator import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from malt.sklearn.averaged import average
-    from malt.sklearn.boosting import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-    from malt.sklearn.factorization import MatrixFactorization
     from malt.sklearn.gridsearch import GridSearchCV
-    from malt.sklearn.linear import LinearSVC, LogisticRegression
-    from malt.sklearn.neural import MLPClassifier, MLPRegressor
 
 __all__ = [
     "GridSearchCV",
@@ -30,22 +30,22 @@ __all__ = [
 ]
 
 _LATER = {
-    "GridSearchCV": "gridsearch",
-    "HistGradientBoostingClassifier": "boosting",
-    "HistGradientBoostingRegressor": "boosting",
-    "LinearSVC": "linear",
-    "LogisticRegression": "linear",
-    "MLPClassifier": "neural",
-    "MLPRegressor": "neural",
-    "MatrixFactorization": "factorization",
-    "average": "averaged",
+    "GridSearchCV": "malt.sklearn.gridsearch",
+    "HistGradientBoostingClassifier": "malt.models.trees.estimator",
+    "HistGradientBoostingRegressor": "malt.models.trees.estimator",
+    "LinearSVC": "malt.models.linear.estimator",
+    "LogisticRegression": "malt.models.linear.estimator",
+    "MLPClassifier": "malt.models.networks.estimator",
+    "MLPRegressor": "malt.models.networks.estimator",
+    "MatrixFactorization": "malt.models.factors.estimator",
+    "average": "malt.sklearn.averaged",
 }
 """Names that are imported at their first use, and their modules."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
-        return getattr(import_module(f"malt.sklearn.{_LATER[name]}"), name)
+        return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module 'malt.sklearn' has no attribute {name!r}")
 
 

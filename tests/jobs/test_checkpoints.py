@@ -310,7 +310,7 @@ def test_a_model_that_is_not_finite_does_not_take_the_place_of_one_that_is(alone
     options = ["--checkpoint", file, "--checkpoint-every", 0, "--exchange-every", 10**6]
     alone("apps.mlp", "--epochs", 1, *options)
     before = file.read_bytes()
-    monkeypatch.setattr(mlp_problem, "step_at", lambda *_: 1e30)
+    monkeypatch.setattr(mlp_problem, "step_at", lambda *_, **__: 1e30)
     with pytest.raises(BadInput, match="the training loss is not finite"):
         alone("apps.mlp", "--epochs", 3, *options, "--resume")
     assert file.read_bytes() == before

@@ -143,8 +143,9 @@ def test_several_ranks_are_as_good_as_one(report, monkeypatch):
 def test_a_rank_is_killed_and_the_others_go_on(start, sets, tmp_path):
     file = tmp_path / "killed.json"
     job = start(
-        killed_at(40, "apps.mlp", "apps.mlp.learner:Learner.learn"), *map(str, sets.words), "--json", str(file), ranks=3
-    )
+        killed_at(40, "apps.mlp", "malt.models.networks.learner:Learner.learn"),
+        *map(str, sets.words), "--json", str(file), ranks=3,
+    )  # fmt: skip
     assert job.end() == 0, job.output
     made = json.loads(file.read_text())
     assert [lost["rank"] for lost in made["lost_ranks"]] == [1] and made["final"]["test_auc"] > 0.75

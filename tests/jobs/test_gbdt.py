@@ -169,9 +169,9 @@ def test_the_embedded_data_as_a_job(job_environment, tmp_path):
 
 
 PLACES = (
-    "malt.kernels.trees.growing:Grower._summed", "malt.kernels.trees.growing:Grower._splits",
-    "malt.kernels.trees.growing:Grower._begin",
-    "apps.gbdt.rows:Scored.loss",
+    "malt.models.trees.growing:Grower._summed", "malt.models.trees.growing:Grower._splits",
+    "malt.models.trees.growing:Grower._begin",
+    "malt.models.trees.rounds:Scored.loss",
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from apps.harness import BadInput, Start, job
 from apps.mf import mix, modelfile
 from apps.mf.planted import NOISE, planted
 from apps.mf.program import Problem, Program, Trainer, run
-from malt.kernels.factors import Model, numbered, rotation
+from malt.models.factors import Model, numbered, rotation
 
 pytestmark = pytest.mark.serial
 

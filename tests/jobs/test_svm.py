@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from argparse import Namespace
 
 import numpy as np
 import pytest
@@ -12,9 +11,8 @@ from programs import as_job, in_process, last_line, on_simulated_ranks
 
 import malt
 from apps.harness import BadInput
-from apps.svm.learners import learner
 from apps.svm.program import run
-from malt.kernels import linear
+from malt.models import Sharing, linear
 
 pytestmark = pytest.mark.serial
 
@@ -126,11 +124,9 @@ def test_sparse_vectors_learn_what_dense_ones_do_from_fewer_bytes(average, tmp_p
     problem = linear.Problem("hinge", 1e-3, True)
 
     def train(vector):
-        options = Namespace(average=average, vector=vector, graph="all", degree=None, sync="bsp")
-
         def on_rank(rank):
             mine = linear.examples(data.X, data.y, malt.shard(np.arange(400)))
-            made = learner(problem, mine, 2000, 0.5, options)
+            made = linear.learner(problem, mine, 2000, 0.5, Sharing("all", "bsp", 1), average, vector)
             for part in np.array_split(np.arange(100, dtype=np.int32), 5) * 3:
                 made.learn(part)
                 made.exchange()

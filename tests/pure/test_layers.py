@@ -77,11 +77,11 @@ def test_imports_within_a_layer_point_left():
     assert where(not_to_the_left) == {}
 
 
-KERNELS = [
-    f"malt.kernels.{name}" for name in ("factors", "linear", "networks", "networks.sparse", "networks.mixed", "trees")
-]
+NETWORKS = ("networks", "networks.sparse", "networks.touched", "networks.mixed")
+MODELS = [f"malt.models.{name}" for name in ("factors", "linear", *NETWORKS, "trees")]
 PUBLIC = {
-    name: import_module(name) for name in ("malt", "malt.data", "malt.files", "malt.kernels", *KERNELS, "malt.optim")
+    name: import_module(name)
+    for name in ("malt", "malt.data", "malt.files", "malt.kernels", "malt.models", *MODELS, "malt.optim")
 }
 
 

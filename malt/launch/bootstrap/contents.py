@@ -18,7 +18,7 @@ _PACKAGES = "dstorm", "vol", OWN
 
 DATA_NBYTES = 64 << 20
 """The most bytes of data in a package of the program that are copied with it."""
-_EXTRAS = {"kernels": "apps"}
+_EXTRAS = {"kernels": "apps", "models": "apps"}
 """The extra of malt that its package needs, where it has not the same name."""
 
 

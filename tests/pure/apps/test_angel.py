@@ -12,11 +12,11 @@ from programs import ROOT
 pytest.importorskip("numba")
 
 import malt
-from apps.logistic.weights import NUMBERS
 from bench import bars
 from bench.angel import __main__ as program
 from bench.angel import page, rows, training
 from bench.angel.comparison import OPTIMIZERS, PLACES
+from malt.models.linear import NUMBERS
 
 pytestmark = pytest.mark.serial
 PAGE = ROOT / "docs/angel.md"

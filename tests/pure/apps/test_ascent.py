@@ -21,8 +21,8 @@ from apps.svm import dual
 from apps.svm.program import run
 from dstorm import Group, SimulatedTransport
 from dstorm.membership.resilient import SurvivingTransport
-from malt.kernels import linear
-from malt.kernels.linear import LOSSES, Ascent, Problem, compiled
+from malt.models import linear
+from malt.models.linear import LOSSES, Ascent, Problem, compiled
 from malt.session import session
 from malt.world.world import World
 

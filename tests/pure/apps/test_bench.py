@@ -16,7 +16,7 @@ from bench.svm import planted
 from bench.svm.task import PROBLEM, Task
 from bench.svm.threads import Threads, descend
 from bench.timing import alternate, ratio
-from malt.kernels import linear
+from malt.models import linear
 
 pytestmark = pytest.mark.serial
 

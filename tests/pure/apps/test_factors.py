@@ -1,4 +1,4 @@
-"""Tests of malt.kernels.factors.problem: the ratings of a shard, first rows, penalties and steps."""
+"""Tests of malt.models.factors.problem: the ratings of a shard, first rows, penalties and steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from few_ratings import few_ratings
 
-from malt.kernels.factors import problem
+from malt.models.factors import problem
 
 pytestmark = pytest.mark.serial
 

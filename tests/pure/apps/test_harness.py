@@ -19,23 +19,30 @@ DATA = np.arange(12.0)
 MEAN = DATA.mean()
 
 
-class Trainer(harness.Trainer):
+class Mean:
     """w <- w - (w - mean) / 2, with the mean over ranks."""
 
     def __init__(self, problem, start):
+        super().__init__()
         self.problem, self.start, self.calls = problem, start, problem.calls
-        self.gathers_state = self.measures_together = problem.options.together
         self.w = np.array(start.state.get("w", 100.0))
-        self.kept = []
-        self.has_own_loop = problem.options.own_loop
+        self.tolerance = problem.options.tolerance
+        if start.state and self.tolerance:
+            self.keep(start.epoch)
 
-    def train_all(self, ended):
+    def run(self, training):
+        if self.problem.options.own_loop:
+            training.train_by(self.loop)
+        else:
+            super().run(training)
+
+    def loop(self, ended):
         for epoch in range(1, 100):
             if ended(self.train(epoch, malt.shard(DATA))):
                 return
 
     def has_converged(self):
-        return self.objective({"w": self.w}) < self.problem.options.enough
+        return super().has_converged() or self.objective({"w": self.w}) < self.problem.options.enough
 
     def order(self):
         self.calls.append("order")
@@ -59,19 +66,6 @@ class Trainer(harness.Trainer):
     def objective(self, model):
         return abs(float(model["w"]) - MEAN)
 
-    def measures(self, model):
-        self.calls.append("measures")
-        assert not self.measures_together
-        return {"error": self.objective(model)}
-
-    def keep(self, epoch):
-        self.calls.append(f"keep {epoch}")
-        self.kept.append(self.objective({"w": self.w}))
-
-    def measures_of_all(self):
-        self.calls.append("measures_of_all")
-        return [{"error": error} for error in malt.allgather([*self.kept, self.objective({"w": self.w})])[0]]
-
     def state(self):
         self.calls.append("state")
         return {"w": self.w}
@@ -87,6 +81,30 @@ class Trainer(harness.Trainer):
     def warning(self, report):
         self.calls.append("warning")
         return "it is far from the mean" if report.final["error"] > 10 else ""
+
+
+class Apart(Mean, harness.Replicas):
+    """Each rank has a model of its own."""
+
+    def measures(self, model):
+        self.calls.append("measures")
+        return {"error": self.objective(model)}
+
+
+class Together(Mean, harness.Trainer):
+    """No rank has all of the model."""
+
+    def __init__(self, problem, start):
+        self.kept = []
+        super().__init__(problem, start)
+
+    def keep(self, epoch):
+        self.calls.append(f"keep {epoch}")
+        self.kept.append(self.objective({"w": self.w}))
+
+    def measures_of_all(self):
+        self.calls.append("measures_of_all")
+        return [{"error": error} for error in malt.allgather([*self.kept, self.objective({"w": self.w})])[0]]
 
 
 class Problem(harness.Problem):
@@ -114,7 +132,7 @@ class Problem(harness.Problem):
         self.calls.append("trainer")
         if self.options.refused:
             raise ValueError("it cannot be trained")
-        return Trainer(self, start)
+        return (Together if self.options.together else Apart)(self, start)
 
     def introduction(self, trainer):
         self.calls.append("introduction")

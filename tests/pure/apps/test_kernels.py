@@ -1,4 +1,4 @@
-"""The compiled kernels of malt.kernels.factors against slow twins."""
+"""The compiled kernels of malt.models.factors against slow twins."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from few_ratings import few_ratings
 
-from malt.kernels.factors import compiled as kernels
-from malt.kernels.factors import problem
+from malt.models.factors import compiled as kernels
+from malt.models.factors import problem
 
 pytestmark = pytest.mark.serial
 RANK = 3
@@ -102,7 +102,7 @@ def test_compiled_factor_kernels_are_cached(job_environment):
     """A second process finds all kernels in numba's cache."""
     kernels.kernels(RANK)
     program = (
-        f"from malt.kernels.factors import kernels; print([len(one.stats.cache_misses) for one in kernels({RANK})])"
+        f"from malt.models.factors import kernels; print([len(one.stats.cache_misses) for one in kernels({RANK})])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=100

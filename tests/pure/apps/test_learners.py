@@ -1,17 +1,14 @@
-"""Tests of apps.svm.learners: epochs that come again, and examples that count for those of all ranks."""
+"""Tests of learners of linear models: epochs that come again, and examples that count for those of all ranks."""
 
 from __future__ import annotations
-
-from argparse import Namespace
 
 import numpy as np
 import pytest
 from test_linear import some_rows
 
 import malt
-from apps.svm.learners import learner
-from malt.kernels import linear
-from malt.kernels.linear import Problem
+from malt.models import Sharing, linear
+from malt.models.linear import Problem, learner
 
 pytestmark = [pytest.mark.serial, pytest.mark.single]
 
@@ -20,8 +17,7 @@ pytestmark = [pytest.mark.serial, pytest.mark.single]
 def test_an_epoch_that_comes_again_has_the_same_step_sizes(average):
     X, y = some_rows(np.random.default_rng(0))
     data, order = linear.examples(X, y), np.arange(len(y), dtype=np.int32)
-    options = Namespace(average=average, vector="dense", graph="all", degree=None, sync="asp")
-    made = learner(Problem(), data, 20, 0.1, options)
+    made = learner(Problem(), data, 20, 0.1, Sharing("all", "asp", 1), average)
 
     def counts():
         return made.state()["trained"], made.state().get("blended", 0)
@@ -48,11 +44,9 @@ def test_reweighted_averaging_goes_as_far_as_one_rank_in_an_exchange():
     problem, data = Problem(l2=1e-4), linear.examples(X, y)
 
     def trained(ranks, average):
-        options = Namespace(average=average, vector="dense", graph="all", degree=None, sync="bsp")
-
         def on_rank(rank):
             mine = np.arange(rank, len(y), ranks).astype(np.int32)
-            made = learner(problem, linear.examples(X, y, mine), 20, 0.01, options)
+            made = learner(problem, linear.examples(X, y, mine), 20, 0.01, Sharing("all", "bsp", 1), average)
             for place in range(3):
                 made.begin_epoch(place)
                 made.learn(np.arange(len(mine), dtype=np.int32))

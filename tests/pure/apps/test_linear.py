@@ -1,4 +1,4 @@
-"""Tests of malt.kernels.linear: kernels against slow twins in NumPy, derivatives against differences of the loss."""
+"""Tests of malt.models.linear: kernels against slow twins in NumPy, derivatives against differences of the loss."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ pytest.importorskip("sklearn")
 from scipy.sparse import csr_matrix, random_array
 from sklearn.datasets import load_svmlight_file
 
-from malt.kernels import linear
-from malt.kernels.linear import LOSSES, Problem
+from malt.models import linear
+from malt.models.linear import LOSSES, Problem
 
 pytestmark = pytest.mark.serial
 
@@ -415,7 +415,7 @@ def test_a9a_reaches_its_target(generator):
 def test_compiled_kernels_are_cached():
     """A second process loads the kernels. So ranks that wait for the first do not compile."""
     program = """
-from malt.kernels.linear.compiled import kernel
+from malt.models.linear.compiled import kernel
 kernel.compile()
 stats = [dispatcher.stats for dispatcher, _ in kernel.signed]
 print(sum(one.cache_misses.total() for one in stats), len(stats) - sum(one.cache_hits.total() for one in stats))"""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from argparse import Namespace
 
 import numpy as np
 import pytest
 
 import malt
 from apps.linear import reading
-from apps.svm import learners
-from malt.kernels import linear
+from malt.models import Sharing, linear
 
 pytestmark = pytest.mark.serial
 PROBLEM = linear.Problem("hinge", 1e-4, True)
@@ -21,11 +19,10 @@ EVERY, EXCHANGES, COMPUTE_S = 50, 2, 1e-4
 def trained(ranks, network):
     """By rank, the messages that it has sent and gathered, and its model."""
     data = malt.open_svmlight(reading.EMBEDDED / "train.svm.xz")
-    options = Namespace(graph="all", degree=None, sync="bsp", average="model")
 
     def live(rank):
         mine = linear.examples(data.X, data.y, malt.shard(len(data.y)))
-        learner = learners.ModelLearner(PROBLEM, mine, data.X.shape[1], 0.01, options)
+        learner = linear.learner(PROBLEM, mine, data.X.shape[1], 0.01, Sharing("all", "bsp", 1))
         order = linear.visiting_order(len(mine.labels), np.random.default_rng(rank))
         for number in range(EXCHANGES):
             malt.compute(COMPUTE_S)

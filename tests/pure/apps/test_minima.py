@@ -16,8 +16,7 @@ pytest.importorskip("numba")
 import malt
 from apps.harness import BadInput
 from apps.logistic import program
-from apps.logistic.rows import Block
-from apps.logistic.weights import NUMBERS, Sharded
+from malt.models.linear import NUMBERS, Block, Sharded
 from malt.session import session
 
 pytestmark = [pytest.mark.serial, pytest.mark.single]

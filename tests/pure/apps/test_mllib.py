@@ -16,7 +16,7 @@ from bench.mllib import __main__ as program
 from bench.mllib import gantt, page, task, ways
 from bench.mllib.counting import RANKS, count, search
 from bench.mllib.ways import Setting
-from malt.kernels import linear
+from malt.models import linear
 
 pytestmark = pytest.mark.serial
 PAGE = ROOT / "docs/mllib.md"

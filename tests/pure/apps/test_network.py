@@ -1,4 +1,4 @@
-"""Tests of malt.kernels.networks.network: gradients against differences of the loss, and the softmax at its limits."""
+"""Tests of malt.models.networks.network: gradients against differences of the loss, and the softmax at its limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from malt.kernels.networks import Network, cross_entropy, first_weights, logistic, softmax
+from malt.models.networks import Network, cross_entropy, first_weights, logistic, softmax
 
 pytestmark = pytest.mark.serial
 

@@ -1,11 +1,11 @@
-"""Tests of malt.kernels.networks.optimizer against slow twins."""
+"""Tests of malt.models.networks.optimizer against slow twins."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from malt.kernels.networks.optimizer import OPTIMIZERS, SWEEP_EVERY, Adam, Momentum, step_at
+from malt.models.networks.optimizer import OPTIMIZERS, SWEEP_EVERY, Adam, Momentum, step_at
 
 pytestmark = pytest.mark.serial
 

@@ -1,8 +1,7 @@
-"""Tests of malt.kernels.networks.sparse and apps.mlp.sparse: sparse rows against the same rows as dense ones."""
+"""Tests of malt.models.networks.sparse and touched: sparse rows against the same rows as dense ones."""
 
 from __future__ import annotations
 
-from argparse import Namespace
 from itertools import pairwise
 
 import numpy as np
@@ -15,10 +14,11 @@ import malt
 from apps.mlp import strokes
 from apps.mlp.pictures import Pictures
 from apps.mlp.rows import Rows
-from apps.mlp.sparse import SparseAdagrad, SparseLearner, TouchedNetwork
-from malt.kernels.networks import OPTIMIZERS, Network, compiled
-from malt.kernels.networks import sparse as kernels
-from malt.kernels.networks.mixed import MixedNetwork
+from malt.models import Sharing
+from malt.models.networks import OPTIMIZERS, Network, compiled
+from malt.models.networks import sparse as kernels
+from malt.models.networks.mixed import MixedNetwork
+from malt.models.networks.touched import SparseAdagrad, SparseLearner, TouchedNetwork
 
 pytestmark = pytest.mark.serial
 
@@ -131,14 +131,13 @@ def test_adagrad_changes_the_touched_rows_alone(l2, made, generator):
 def test_a_change_of_a_rank_comes_to_each_other_once(made, every):
     """After an exchange all have the same first layer, also in rows of weights that one rank alone has touched."""
     rows, _, _ = made
-    options = Namespace(
-        exchange_every=every, batch=2, optimizer="adagrad", l2=0.0, graph="all", degree=None, sync="bsp"
-    )  # fmt: skip
+    sharing = Sharing("all", "bsp", every)
 
     def live(rank):
         weights = weights_of([FEATURES, 6, 1], np.random.default_rng(1))
         first = weights[0].copy()
-        learner = SparseLearner(TouchedNetwork(weights), rows.chosen(np.arange(ROWS)[rank::3]), options, FEATURES + 1)
+        mine = rows.chosen(np.arange(ROWS)[rank::3])
+        learner = SparseLearner(TouchedNetwork(weights), mine, 0.0, 2, sharing, FEATURES + 1)
         for step in range(3 * every):
             learner.learn(np.array([step % 3, (step + 1) % 3], np.int32), 0.1)
         return learner.current()[0] - first

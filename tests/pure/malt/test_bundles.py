@@ -9,8 +9,8 @@ from scipy import sparse
 pytest.importorskip("numba")
 
 import malt
-from malt.kernels import trees
-from malt.kernels.trees import bundles
+from malt.models import trees
+from malt.models.trees import bundles
 
 pytestmark = pytest.mark.serial
 
@@ -47,7 +47,7 @@ def grown(X, y, has_missing, loss="logistic", separate=False):
 @pytest.mark.parametrize("small_nbytes", [0, 1 << 17], ids=["each", "all"])
 @pytest.mark.parametrize(("is_sparse", "has_missing"), [(True, False), (True, True), (False, True)])
 def test_trees_are_those_of_separate_columns(monkeypatch, is_sparse, has_missing, small_nbytes):
-    monkeypatch.setattr("malt.kernels.trees.growing.SMALL_NBYTES", small_nbytes)
+    monkeypatch.setattr("malt.models.trees.growing.SMALL_NBYTES", small_nbytes)
     X, y = drawn(0, is_sparse)
     for loss in ("logistic", "squared"):
         [(separate, expected)] = malt.simulate(grown(X, y, has_missing, loss, separate=True), 1)

@@ -105,8 +105,8 @@ def test_numba_that_does_not_compile_is_no_compiler(monkeypatch):
 
 def test_kernels_load_without_numba_or_say_that_they_need_it():
     program = (
-        "import sys; sys.modules['numba'] = None; from malt.kernels import factors, linear; linear.compile_kernels();"
-        "factors.kernels(3); import malt.kernels.trees"
+        "import sys; sys.modules['numba'] = None; from malt.models import factors, linear; linear.compile_kernels();"
+        "factors.kernels(3); import malt.models.trees"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     last = done.stderr.splitlines()[-1]

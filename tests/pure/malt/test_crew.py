@@ -111,10 +111,10 @@ def test_a_program_notes_the_epochs_that_passed_while_a_rank_came():
     begun = []
     trainer = SimpleNamespace(go_on_from=lambda state, epochs: begun.append((state, epochs)))
     training = SimpleNamespace(
-        _checkpoints=SimpleNamespace(epoch=2), marks=[Mark()], snapshots=[None], trainer=trainer,
+        _checkpoints=SimpleNamespace(epoch=2), marks=[Mark()], trainer=trainer,
         _given=SimpleNamespace(state="state"),
     )  # fmt: skip
     Training._skip_to(training, 4)
     assert not begun and len(training.marks) == 1
     Training._skip_to(training, 7)
-    assert begun == [("state", 4)] and training.marks == [Mark()] * 4 and training.snapshots == [None] * 4
+    assert begun == [("state", 4)] and training.marks == [Mark()] * 4

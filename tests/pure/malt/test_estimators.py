@@ -153,7 +153,7 @@ def test_weights_that_diverge_are_an_error():
     X[2000:] *= 100  # the step size is chosen on fewer rows
     order = np.arange(4000)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(FloatingPointError, match="diverge"):
-        patch.setattr("malt.sklearn.rows.Rows.mine", lambda rows: order)
+        patch.setattr("malt.models.rows.Rows.mine", lambda rows: order)
         LogisticRegression(solver="sgd", random_state=0).fit(X, y)
 
 

@@ -20,7 +20,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import malt
 from apps.mf.planted import NOISE, planted
-from malt.sklearn import MatrixFactorization, factorization
+from malt.models.factors import estimator as factorization
+from malt.sklearn import MatrixFactorization
 
 pytestmark = [pytest.mark.serial, pytest.mark.single, pytest.mark.filterwarnings("default")]
 

@@ -15,10 +15,10 @@ pytest.importorskip("numba")
 from few_ratings import few_ratings
 
 from malt.kernels import compiler
-from malt.kernels.factors import compiled as compiled_factors
-from malt.kernels.factors import problem
-from malt.kernels.linear import LOSSES, SOFTMAX, Examples
-from malt.kernels.linear import compiled as compiled_linear
+from malt.models.factors import compiled as compiled_factors
+from malt.models.factors import problem
+from malt.models.linear import LOSSES, SOFTMAX, Examples
+from malt.models.linear import compiled as compiled_linear
 
 pytestmark = pytest.mark.serial
 FEATURES, CLASSES, RANK = 12, 3, 5

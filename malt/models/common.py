@@ -1,0 +1,89 @@
+"""Collectives around a training: what ranks know alike, how they begin alike, the mean of their models.
+
+A rank that comes back keeps what it has in these calls, until the others have admitted it: they have made them before.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstorm import PeerLost
+from malt.session import session
+from malt.session.collectives import allgather, allreduce, broadcast
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How ranks exchange what they learn: as malt.vector and malt.Exchanges have it."""
+
+    graph: Any
+    sync: str
+    every: Any
+    """What is between two exchanges."""
+
+
+def by_rank(value: Any) -> dict[int, Any]:
+    """The `value` of each live rank, by rank, ascending. A value is anything that JSON can represent. Collective.
+
+    A rank that comes back has its own alone until the others have admitted it: they have made these calls before.
+    """
+    if session.world().is_outside:
+        return {session.rank(): value}
+    return {rank: reports[0] for rank, reports in enumerate(allgather([value])) if reports is not None}
+
+
+def of_lowest(value: Any) -> Any:
+    """The `value` of the lowest live rank. Collective."""
+    return next(iter(by_rank(value).values()))
+
+
+def same_start(arrays: Sequence[Array]) -> None:
+    """Replace `arrays`, in place, by those of the lowest live rank. Collective.
+
+    A rank that comes back keeps its own, until the others have admitted it.
+    """
+    for array in arrays:
+        is_there = session.world().is_outside
+        while not is_there:
+            root = min(by_rank(None))
+            try:
+                broadcast(array, root)
+                is_there = True
+            except PeerLost:
+                continue
+
+
+def common_mean(arrays: Sequence[Array], counts: bool = True, else_all: bool = False) -> None:
+    """Replace `arrays`, in place, by their means over the ranks that count: the same bits on all ranks. Collective.
+
+    `counts` says whether this rank counts. If no rank counts, all ranks do with `else_all`; without it the arrays stay
+    as they are. Ranks whose arrays hold NaN or infinity are left out, unless all do. The lowest rank names them on
+    stderr.
+    """
+    is_finite = all(bool(np.isfinite(array).all()) for array in arrays)
+    reports = by_rank([bool(counts), is_finite])
+    counting = [rank for rank, (counted, _) in reports.items() if counted]
+    if else_all and not counting:
+        counting = list(reports)
+    among = [rank for rank in counting if reports[rank][1]]
+    left_out = sorted(set(counting) - set(among))
+    if among and left_out and session.rank() == min(reports):
+        who = ", ".join(map(str, left_out))
+        print(f"malt: the model of rank {who} is not finite, and left out of the mean", file=sys.stderr, flush=True)
+    for array in arrays if counting else ():
+        _mean(array, session.rank() in (among or counting))
+
+
+def _mean(array: Array, counts: bool) -> None:
+    try:
+        allreduce(array, weight=float(counts))
+    except ValueError:  # raised on all ranks alike: those that counted have failed
+        allreduce(array)

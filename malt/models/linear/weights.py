@@ -1,0 +1,199 @@
+"""Where the weights lie: all on every rank, or a part on each. Both kinds have the same attributes and methods.
+
+Row j of the weights is that of feature j, and the last row is that of the intercept. A row is a number, or has one for
+each class.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from dstorm import PeerLost, Statistics
+from malt.models.common import Array
+from malt.models.linear.rows import Block
+from malt.models.traffic import Counted, Sums, moved, sum_statistics
+from malt.session.collectives import allgather, allreduce, barrier
+from malt.session.sharded import sharded
+
+NUMBERS: Final = 3
+"""What ranks add up beside gradients: losses, correct rows, rows."""
+
+
+class Weights(Protocol):
+    """Weights of float64, and their exchange. An `x` is `w`, or another vector of its kind."""
+
+    w: Any
+    """The weights that are trained: what malt.optim takes."""
+    penalized: slice
+    """The rows of this rank that are penalized: not the intercept's."""
+    traffic: Sequence[Counted]
+
+    def another(self, saved: Any = None) -> Any:
+        """A vector of the kind of w: what a checkpoint has `saved` of one, or zeros. Collective."""
+
+    def zeros(self) -> Any:
+        """Zeros that only arithmetic needs. Local."""
+
+    def local(self, x: Any) -> Array:
+        """The rows of x on this rank: a view. Local."""
+
+    def seen(self, x: Any, block: Block) -> Array:
+        """The rows of x that a block needs. Collective: all ranks have finished their changes to x."""
+
+    def memory(self, block: Block) -> Array:
+        """Zeros of the shape of `seen`. Valid until the next call. Local."""
+
+    def added(self, own: Array, block: Block, numbers: Sequence[float], part: float) -> tuple[Any, Array]:
+        """The sums over ranks of `own`, which lies in `memory`, and of `numbers`. Collective.
+
+        `part`: what is added to the first number for the rows `local`, once. The sums are valid until the next call.
+        """
+
+    def totals(self, numbers: Sequence[float], part: float) -> Array:
+        """The sums over ranks of `numbers`, as those of `added`. Collective."""
+
+    def update(self, step: Callable[..., None], x: Any, *others: Any) -> None:
+        """Call step(x, *others), which changes the rows of this rank in place. Local."""
+
+    def whole(self, x: Any) -> Array:
+        """All of x. One-sided."""
+
+    def compared(self, x: Any) -> Mapping[str, Array]:
+        """Arrays that are the same on all ranks, and change with x. Collective."""
+
+
+def weights_of(shape: tuple[int, ...], saved: Any = None, is_sharded: bool = False, how: str = "auto") -> Weights:
+    """Weights on every rank, whose gradients are summed by the algorithm `how`, or a part on each. Collective.
+
+    `saved`: those of a checkpoint; else they are zeros.
+    """
+    return Sharded(shape, saved) if is_sharded else Replicated(shape, saved, how)
+
+
+class Replicated:
+    """Every rank has all weights, and ranks add up whole gradients."""
+
+    def __init__(self, shape: tuple[int, ...], saved: Any = None, algorithm: str = "auto") -> None:
+        self.w: Any = np.zeros(shape) if saved is None else saved
+        self.penalized = slice(0, shape[0] - 1)
+        self._exchange = Sums(algorithm)
+        self.traffic: Sequence[Counted] = [self._exchange.traffic]
+        self._sums = np.zeros(self.w.size + NUMBERS)
+
+    def another(self, saved: Any = None) -> Any:
+        return np.zeros_like(self.w) if saved is None else saved
+
+    def zeros(self) -> Any:
+        return np.zeros_like(self.w)
+
+    def local(self, x: Array) -> Array:
+        return x
+
+    def seen(self, x: Array, block: Block) -> Array:
+        return x
+
+    def memory(self, block: Block) -> Array:
+        self._sums[:] = 0
+        return self._sums[: self.w.size].reshape(self.w.shape)
+
+    def added(self, own: Array, block: Block, numbers: Sequence[float], part: float) -> tuple[Array, Array]:
+        totals = self._sums[self.w.size :]
+        totals[:] = numbers
+        self._exchange.take(self._sums)
+        totals[0] += part
+        return own, totals
+
+    def totals(self, numbers: Sequence[float], part: float) -> Array:
+        totals = np.array(numbers, np.float64)
+        self._exchange.take(totals)
+        totals[0] += part
+        return totals
+
+    def update(self, step: Callable[..., None], x: Array, *others: Array) -> None:
+        step(x, *others)
+
+    def whole(self, x: Array) -> Array:
+        return x
+
+    def compared(self, x: Array) -> Mapping[str, Array]:
+        return {"w": x}
+
+
+class Sharded:
+    """Each rank has a part of the weights. It reads the rows that its blocks need, and adds to them at their owners.
+
+    Where a rank fails with its part, pull and push know it on one rank alone: the next barrier raises it on all.
+    """
+
+    def __init__(self, shape: tuple[int, ...], saved: Any = None) -> None:
+        self.w: Any = sharded(shape, "float64") if saved is None else saved
+        self._gradient = self.w.derive()
+        mine = self.w.range
+        self.penalized = slice(0, max(min(mine.stop, shape[0] - 1) - mine.start, 0))
+        self._numbers = 0
+        self.traffic: Sequence[Counted] = [moved(self.w), moved(self._gradient), Counted(self._sums)]
+
+    def another(self, saved: Any = None) -> Any:
+        made = self.w.derive() if saved is None else saved
+        self.traffic = [*self.traffic, moved(made)]
+        return made
+
+    def zeros(self) -> Any:
+        return np.zeros_like(self.w)
+
+    def local(self, x: Any) -> Array:
+        local: Array = x.local
+        return local
+
+    def seen(self, x: Any, block: Block) -> Array:
+        self._gradient.fill(0)  # before the barrier, after which others push to it
+        barrier()
+        rows = self.memory(block)
+        with suppress(PeerLost):
+            x.pull(block.columns, rows)
+        return rows
+
+    def memory(self, block: Block) -> Array:
+        assert block.columns is not None
+        return np.zeros((len(block.columns), *self.w.shape[1:]))
+
+    def added(self, own: Array, block: Block, numbers: Sequence[float], part: float) -> tuple[Any, Array]:
+        with suppress(PeerLost):
+            self._gradient.push(own, block.columns)
+        totals = self._summed(numbers, part)
+        self._gradient.settle()  # all ranks have pushed before the numbers were added up
+        return self._gradient, totals
+
+    def totals(self, numbers: Sequence[float], part: float) -> Array:
+        totals = self._summed(numbers, part)
+        barrier()
+        return totals
+
+    def _summed(self, numbers: Sequence[float], part: float) -> Array:
+        totals = np.array(numbers, np.float64)
+        totals[0] += part
+        allreduce(totals, "sum")
+        self._numbers += totals.nbytes
+        return totals
+
+    def _sums(self) -> Statistics:
+        """The traffic of the numbers that ranks add up beside gradients."""
+        return sum_statistics(self._numbers)
+
+    def update(self, step: Callable[..., None], x: Any, *others: Any) -> None:
+        x.zip(step, *others)
+
+    def whole(self, x: Any) -> Array:
+        rows: Array = x.pull()
+        return rows
+
+    def compared(self, x: Any) -> Mapping[str, Array]:
+        digest = hashlib.sha256(x.local.tobytes()).digest()
+        parts = allgather(np.frombuffer(digest, np.uint8))
+        barrier()  # which raises it where a part is missing
+        return {"parts": np.stack([parts[rank] for rank in x.owners])}

@@ -1,1 +1,0 @@
-"""How estimators are trained by all ranks."""
