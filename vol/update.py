@@ -1,4 +1,4 @@
-"""The update: one message of one sender, as a gather function receives it. What a gather returns."""
+"""The update: one message of one sender, as a gather function receives it. What a gather returns. Pure."""
 
 from __future__ import annotations
 

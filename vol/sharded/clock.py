@@ -17,7 +17,8 @@ class Clock:
     """The clock of one rank. The constructor is Collective.
 
     A push is a step. A rank tells all others the newest of its steps that every owner has added, so who reads after
-    that reads what was pushed in it. `pushes`: the queues of the vector's pushes.
+    that reads what was pushed in it. It does not tell a step that it has only sent: the owner may not have called
+    malt since. `pushes`: the queues of the vector's pushes.
     """
 
     def __init__(
