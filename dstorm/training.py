@@ -1,4 +1,4 @@
-"""When a rank began to train, and how long it has waited in collective calls since. Pure."""
+"""The time at which a rank began to train, and for how long it has waited in collective calls since. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ class Training:
     """As `Transport.waited_s`."""
 
     def begin_training(self, now: float) -> None:
-        """As `Transport.begin_training`. Local."""
         if self.trains_since is not None:
             return
         self.trains_since, self.waited_s = now, 0.0

@@ -71,7 +71,7 @@ class Wait:
         return self._running.since(moment)
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time to check the wait again. If so, the next check is due one period after `now`.
+        """Return whether it is time to check the wait again. If so, the next check is due one period after `now`.
 
         It is to be called in each poll.
         """
@@ -84,13 +84,13 @@ class Wait:
     def judge(
         self, now: float, heard_at: Callable[[int], float], awaited_by: Callable[[int], Iterable[int]]
     ) -> WaitState:  # fmt: skip
-        """Whether the deadline has passed at `now`, and which ranks hold the wait up.
+        """Return whether the deadline has passed at `now`, and which ranks hold the wait up.
 
         `heard_at(rank)`: when that rank gave its last heartbeat. `awaited_by(rank)`: the ranks that it waits for.
         """
 
         def has_timed_out(rank: int) -> bool:
-            """Whether it has given no heartbeat for the deadline."""
+            """Return whether it has given no heartbeat for the deadline."""
             heard = max(self.since, heard_at(rank), self.heard.get(rank, self.since))
             return self._running.since(heard) > self.deadline_s
 

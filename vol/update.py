@@ -33,7 +33,7 @@ class Update:
 
 @dataclass(slots=True)
 class Gathered:
-    """What one gather merged. True if it merged at least one update."""
+    """The result of a gather. True if it merged at least one update."""
 
     senders: tuple[int, ...] = ()
     """The sender of each update, ascending."""

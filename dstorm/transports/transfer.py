@@ -62,26 +62,23 @@ class Rounds:
         """Whether a round is under way, and calls MPI."""
 
     def add(self, load: Load) -> None:
-        """As `Carrier.add`. Local."""
         with self._changing:
             self._loads = (*self._loads, load)
 
     def remove(self, load: Load) -> None:
-        """As `Carrier.remove`. Local; it waits for the end of a round."""
+        """Remove a buffer, after the end of a round. Local."""
         with self.calling, self._changing:
             self._loads = tuple(one for one in self._loads if one is not load)
 
     def later(self, errand: Callable[[], object], peers: Iterable[int]) -> None:
-        """As `Carrier.later`. Local."""
         now = self._clock()
         self._errands.append(_Errand(errand, [Awaited(peer, heard_at=now) for peer in sorted(peers)]))
         self.wake()
 
     def wake(self) -> None:
-        """As `Carrier.wake`. Local."""
+        """Do nothing: without a thread the caller makes the rounds. Local."""
 
     def check(self) -> None:
-        """As `Carrier.check`. Local. TransferFailed."""
         if self._error is not None:
             raise TransferFailed(self._rank, self._error) from self._error
 
@@ -121,11 +118,10 @@ class Rounds:
         return has_any
 
     def drain(self, what: str, timeout_s: float | None = None) -> None:
-        """As `Carrier.drain`. One-sided. DeadlinePassed, TransferFailed."""
         errands, start = tuple(self._errands), self._clock()
 
         def left_s() -> float | None:
-            """What is left of `timeout_s`."""
+            """Return what is left of `timeout_s`."""
             return None if timeout_s is None else max(0.0, timeout_s - (self._clock() - start))
 
         def missing() -> list[Awaited]:
@@ -153,7 +149,6 @@ class TransferThread(Rounds):
         self._thread.start()
 
     def wake(self) -> None:
-        """As `Carrier.wake`. Local."""
         self._awake.set()
 
     def _run(self) -> None:
@@ -166,7 +161,7 @@ class TransferThread(Rounds):
                     pass
 
     def _nap_s(self) -> float | None:
-        """How long the thread sleeps where nobody wakes it; None: for ever."""
+        """Return the time for which the thread sleeps where nobody wakes it; None: for ever."""
         due_at = min((load.due_at for load in self._loads), default=math.inf)
         return None if due_at == math.inf else max(0.0, due_at - self._clock())
 

@@ -90,7 +90,7 @@ class Clock:
 
     @property
     def waited_s(self) -> float:
-        """How long this rank has waited for others. Local."""
+        """The time for which this rank has waited for others. Local."""
         return self._queues.waiting.total_s
 
     def _behind(self, step: int) -> list[OutEdge]:
@@ -100,7 +100,7 @@ class Clock:
         return self._owing(self._under_way[0][1])
 
     def _heard_at(self, edges: Sequence[OutEdge]) -> float:
-        """When the most silent of these peers was last heard of."""
+        """Return the time at which the most silent of these peers was last heard of."""
         return min((self._transport.heard_at(edge.peer) for edge in edges), default=0.0)
 
     def _owing(self, sent: Mapping[int, int]) -> list[OutEdge]:

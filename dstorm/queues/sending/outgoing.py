@@ -152,7 +152,6 @@ class Outgoing:
             yield
 
     def drain(self, what: str, timeout_s: float | None = None) -> None:
-        """As `Load.drain`. One-sided. DeadlinePassed, TransferFailed."""
         with self._lock:
             sealed = [(track, track.seal()) for track in self.tracks.values()]
 
@@ -172,7 +171,6 @@ class Outgoing:
     # -- what the carrier does --------------------------------------------------------------------------------
 
     def start(self) -> bool:
-        """As `Load.start`. One-sided."""
         puts: list[Put] = []
         with self._lock:
             for peer, track in self.tracks.items():
@@ -185,7 +183,7 @@ class Outgoing:
         return bool(puts)
 
     def _due(self, track: Track) -> Put | None:
-        """What puts the next message of a track, or else the step that it is to say."""
+        """Return the function that puts the next message of a track, or else the step that it is to say."""
         if track.take():
             return lambda: self._put(track)
         if track.sealed_tells or track.tells:
@@ -224,12 +222,10 @@ class Outgoing:
         return one._replace(payload=payload, encoding=encoding), state
 
     def flush(self) -> None:
-        """As `Load.flush`. One-sided."""
         self.window.linger(self._moving)
         self.window.flush(self._moving)
 
     def finish(self) -> None:
-        """As `Load.finish`. Local."""
         with self._lock:
             for peer in self._moving:
                 track = self.tracks[peer]
