@@ -1,4 +1,4 @@
-"""Docstrings say what is returned or done. Those that only refer to another one, or begin as a question, become fewer."""
+"""Docstrings say what is returned or done: those that refer to another one, or begin as a question, become fewer."""
 
 from __future__ import annotations
 
