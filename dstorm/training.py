@@ -6,13 +6,11 @@ from dstorm.trace import Trace
 
 
 class Training:
-    """The base of transports, which note it of their rank."""
+    """The base of transports, which note it of their rank. Its members are those of `Transport`."""
 
     trace: Trace | None = None
     trains_since: float | None = None
-    """As `Transport.trains_since`."""
     waited_s: float = 0.0
-    """As `Transport.waited_s`."""
 
     def begin_training(self, now: float) -> None:
         if self.trains_since is not None:

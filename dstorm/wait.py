@@ -4,6 +4,9 @@ A rank that waits publishes for whom (dstorm/membership/status.py). So a rank th
 their ends: to ranks that do not wait themselves. While these give heartbeats the wait goes on, however long it takes.
 One that gives none for the deadline holds up all ranks that wait for it. Where the waits have no end, ranks wait for
 each other in a circle.
+
+A wait that ended in DeadlinePassed is not withdrawn: the others of the same circle would take the first rank that gives
+up for one at work.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ _KEPT: Final = 0.99
 
 class Unflushed:
     """The Puts of one rank for one vector to ranks of other hosts that are not flushed. Its constructor is Local.
+    Methods without a docstring are those of `Load`.
 
     `carrier`: who flushes where this rank makes no call. None: each Put is flushed at once. `owing`: the peers to which
     acknowledgements may wait for the next scatter.
@@ -69,7 +70,7 @@ class Unflushed:
         self._took_s = 0.0
         """How long a flush takes: the longest of the last ones."""
         self.due_at = math.inf
-        """As `Load.due_at`."""
+        """When the carrier is to flush what was left; infinity: nothing was."""
         if carrier is not None:
             carrier.add(self)
 

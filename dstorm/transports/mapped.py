@@ -41,7 +41,8 @@ def fence() -> None:
 
 
 class MappedMemory:
-    """The memory of the ranks of a host, all of it mapped by this process. The constructor is Local.
+    """The memory of the ranks of a host, all of it mapped by this process. The constructor is Local. Methods without a
+    docstring are those of `Window`.
 
     `parts`: by rank. `fence()`: orders the loads and stores of this core before the call with those after it. Each
     stage of a message ends in one. Without it the stores of a stage could be seen before those of an earlier one: on
@@ -49,14 +50,13 @@ class MappedMemory:
     """
 
     keeps_order = False
-    """As `Window.keeps_order`: no rank is on another host."""
+    """No rank is on another host."""
 
     def __init__(self, rank: int, parts: Mapping[int, Bytes], fence: Callable[[], None]) -> None:
         self.parts = parts
         self.memory: Bytes = parts[rank]
         self.addresses: Mapping[int, int] = {peer: part.__array_interface__["data"][0] for peer, part in parts.items()}
         self.sync = fence
-        """As `Window.sync`. Local."""
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
         """Copy `source` into the memory of a peer; complete on return. One-sided."""
@@ -95,10 +95,9 @@ class MappedMemory:
 
 
 class Far(Protocol):
-    """Puts to ranks of other hosts, and reads of their memory."""
+    """Puts to ranks of other hosts, and reads of their memory. Methods without a docstring are those of `Window`."""
 
     keeps_order: bool
-    """As `Window.keeps_order`."""
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
         ...
@@ -120,7 +119,9 @@ class Far(Protocol):
 
 
 class SpanningWindow:
-    """A window over several hosts: Puts to the ranks of `near` are copies, all others go to `far`. So do reads."""
+    """A window over several hosts: Puts to the ranks of `near` are copies, all others go to `far`. So do reads. Methods
+    without a docstring are those of `Window`.
+    """
 
     def __init__(self, near: MappedMemory, far: Far) -> None:
         self._near, self._far, self.keeps_order = near, far, far.keeps_order

@@ -28,7 +28,7 @@ def _nothing(*_: object) -> None:
 
 
 class SoloWindow:
-    """Memory that no other rank writes to."""
+    """Memory that no other rank writes to. Methods without a docstring are those of `Window`."""
 
     addresses: Mapping[int, int] = {}
     keeps_order = True
@@ -73,7 +73,7 @@ class SoloWindow:
 
 
 class SoloTransport(Training):
-    """One rank without peers, in real time."""
+    """One rank without peers, in real time. Methods without a docstring are those of `Transport`."""
 
     rank, size, meetings = 0, 1, 0
     waiting = None

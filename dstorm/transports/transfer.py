@@ -38,7 +38,8 @@ class _Errand:
 
 
 class Rounds:
-    """The rounds of one rank, without a thread of their own. All methods but `drain` may come from any thread.
+    """The rounds of one rank, without a thread of their own. All methods but `drain` may come from any thread. Methods
+    without a docstring are those of `Carrier`.
 
     `transport`: whose clock and waits they use. `deadline_s`: how long what was handed over may stand still while
     `drain` waits for it.
@@ -49,7 +50,6 @@ class Rounds:
         self.waiting = Waiting(transport, deadline_s, lambda: None)
         """How `drain` waits for errands."""
         self.moved_at = self._clock()
-        """As `Carrier.moved_at`."""
         self._loads: tuple[Load, ...] = ()
         self._errands: deque[_Errand] = deque()
         """Those that are not finished, oldest first."""

@@ -35,7 +35,8 @@ from dstorm.transport import Bytes, Carrier, Put, Window
 
 @dataclass(eq=False)
 class Outgoing:
-    """The outgoing buffer of one vector on one rank. Its constructor is Local.
+    """The outgoing buffer of one vector on one rank. Its constructor is Local. Methods without a docstring are those of
+    `Load`.
 
     `edges`: those to ranks of other hosts, by rank. `waiting`: how `drain` waits.
     """
@@ -45,7 +46,7 @@ class Outgoing:
     carrier: Carrier
     waiting: Waiting
     due_at: float = math.inf
-    """As `Load.due_at`."""
+    """Infinity: a scatter wakes the carrier."""
     tracks: dict[int, Track] = field(init=False)
     _marks: dict[tuple[int, int], header.Write] = field(init=False)
     """What marks the slots, by peer and slot, each with a cell of its own; none where headers hold a check."""

@@ -53,7 +53,8 @@ _OUTSIDE_S = 300.0
 
 
 class Links:
-    """The links to the ranks of other hosts. All methods are One-sided where they do not say otherwise.
+    """The links to the ranks of other hosts. All methods are One-sided where they do not say otherwise. Methods without
+    a docstring are those of `Window`.
 
     Threads write what these ranks put into `memory`. `out`, `into`: a connection to and from each live rank of another
     host. `arbiter`: this rank's part in the agreement on who goes on. `leave(why)`: ends this process when the others
@@ -62,7 +63,7 @@ class Links:
     """
 
     keeps_order = True
-    """As `Window.keeps_order`: one thread writes what comes over one connection."""
+    """One thread writes what comes over one connection."""
 
     def __init__(
         self, memory: Bytes, out: Mapping[int, socket.socket], into: Mapping[int, socket.socket],

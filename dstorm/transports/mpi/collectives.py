@@ -26,7 +26,8 @@ _LEAST_BLOCK = 256
 
 
 class MpiCollectives:
-    """The collectives of the ranks of `comm`, over networks, and before they have memory of each other. Local.
+    """The collectives of the ranks of `comm`, over networks, and before they have memory of each other. Local. Methods
+    without a docstring are those of `Transport`.
 
     `after_barrier(call)`: enters a barrier, then watches MPI's `call`. `calling(call)`: watches it, and no more.
     """

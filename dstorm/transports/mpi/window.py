@@ -31,7 +31,9 @@ _SHORTEST_NAP_S, _LONGEST_NAP_S = 2e-5, 5e-5
 
 
 class _FarMemory:
-    """The memory of ranks of other hosts, over a window of MPI. `watchdog`: watches the flushes."""
+    """The memory of ranks of other hosts, over a window of MPI. `watchdog`: watches the flushes. Methods without a
+    docstring are those of `Window`.
+    """
 
     keeps_order = False
 

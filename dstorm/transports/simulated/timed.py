@@ -75,7 +75,9 @@ class _Puts:
 
 
 class TimedGroup(Group):
-    """A `Group` whose ranks are on the hosts of `network`. No rank fails."""
+    """A `Group` whose ranks are on the hosts of `network`. No rank fails. Methods without a docstring are those of
+    `Simulation`.
+    """
 
     def __init__(self, size: int, seed: int, network: Network) -> None:
         super().__init__(size, seed)
