@@ -1,9 +1,6 @@
 """The parts of a checkpoint that each rank alone goes on from: taken from objects, sent to who writes them, put back.
 
 The rank that writes holds the parts of all ranks meanwhile, and so does the one that reads.
-
-Under bsp what is under way is part of a state, and a save changes nothing: a run has the same bits with saves as
-without. Under asp, ssp and notify-ack nothing tells which messages are under way, so all ranks take the mean first.
 """
 
 from __future__ import annotations
