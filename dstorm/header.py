@@ -99,7 +99,11 @@ def _compact_check(fields: tuple[float, ...], nbytes: int, buffer: memoryview, o
 
 
 def payload_check(payload: NDArray[np.uint8]) -> int:
-    """The check of a payload: 55 bits of its SHA-1, which processors compute faster than BLAKE2b. Local."""
+    """Return the check of a payload: 55 bits of its SHA-1, which processors compute faster than BLAKE2b. Local.
+
+    Linear checks (CRCs, sums of words times random numbers) do not suffice: whether a mixture of two messages passes
+    them depends on the difference of the two alone, and trainings repeat differences.
+    """
     return int.from_bytes(sha1(payload.data, usedforsecurity=False).digest()[:7], "big") >> 1
 
 
@@ -126,6 +130,7 @@ def writer(prepared: Callable[[NDArray[np.uint8]], Callable[[], object]]) -> Wri
     ) -> None:  # fmt: skip
         """Put a header of these fields. One-sided."""
         check = hash((number, step, state, encoding, nbytes, weight, share))  # as `write`, without a call
+        # pack_into zeroes all bytes first: in a mapped slot a receiver could read the hash 0 of half a header
         pack(buffer, 0, number, step, state, encoding, nbytes, weight, share, check)
         put()
 

@@ -64,7 +64,8 @@ _exposed.add(exposed.__code__)
 
 
 def defers(frame: FrameType | None, error: BaseException) -> bool:
-    """Whether `frame`, of this thread, lies within a function that is whole. If so, `error` is deferred. Local."""
+    """Return whether `frame`, of this thread, lies within a function that is whole. If so, `error` is deferred. Local.
+    """
     global pending, _thread
     if is_within := _is_within(frame):
         pending, _thread = error, threading.get_ident()

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 
 class EdgeTotals(NamedTuple):
-    """What went between this rank and a peer."""
+    """The totals between this rank and a peer."""
 
     messages: int = 0
     """Sent to the peer."""

@@ -1,4 +1,4 @@
-"""When a rank began to train, and how long it has waited in collective calls since. Pure."""
+"""The time at which a rank began to train, and for how long it has waited in collective calls since. Pure."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from dstorm.trace import Trace
 
 
 class Training:
-    """The base of transports, which note it of their rank."""
+    """The base of transports, which note it of their rank. Its members are those of `Transport`."""
 
     trace: Trace | None = None
     trains_since: float | None = None
-    """As `Transport.trains_since`."""
     waited_s: float = 0.0
-    """As `Transport.waited_s`."""
 
     def begin_training(self, now: float) -> None:
-        """As `Transport.begin_training`. Local."""
         if self.trains_since is not None:
             return
         self.trains_since, self.waited_s = now, 0.0

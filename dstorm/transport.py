@@ -82,7 +82,7 @@ class Window(Protocol):
 
 
 class Load(Protocol):
-    """What a carrier carries to other hosts. One thread at a time calls the first three methods."""
+    """A buffer whose messages a carrier sends to other hosts. One thread at a time calls the first three methods."""
 
     due_at: float
     """When `start` is to be called, though nobody wakes the carrier; infinity: never."""
@@ -104,14 +104,14 @@ class Load(Protocol):
 
 
 class Carrier(Protocol):
-    """Who sends to ranks of other hosts while this rank computes. Any thread may call all methods but `drain`."""
+    """The sender to ranks of other hosts while this rank computes. Any thread may call all methods but `drain`."""
 
     moved_at: float
     """When something that it carries arrived last, by the clock of the transport."""
 
     @property
     def calling(self) -> AbstractContextManager[Any]:
-        """What is held while it makes one-sided calls: who holds it keeps it from them."""
+        """The lock held during its one-sided calls: a thread that holds it keeps the carrier from them."""
 
     def add(self, load: Load) -> None:
         """Carry `load` from now on, until `remove`. Local."""
@@ -192,7 +192,7 @@ class Transport(Protocol):
         """The `data` of every rank, by rank; b"" for failed ranks. Collective. Lengths may differ."""
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
-        """What each live rank has sent to this one, by rank, ascending. Collective.
+        """Return what each live rank has sent to this one, by rank, ascending. Collective.
 
         `parts`: what this rank sends, by receiver, itself too; nothing to a rank that is left out. Where a rank fails
         meanwhile, it is missing in the results of all other ranks alike.
@@ -211,7 +211,7 @@ class Transport(Protocol):
     def allreduce_by_mpi(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
-        """As `allreduce`, but by MPI_Reduce and MPI_Bcast, which may combine in any order. Collective.
+        """Combine arrays like `allreduce`, but by MPI_Reduce and MPI_Bcast, which may combine in any order. Collective.
 
         ValueError, on all ranks: the ranks do not use MPI, one may fail, or MPI cannot combine this dtype.
         """
@@ -225,7 +225,7 @@ class Transport(Protocol):
 
     @property
     def meetings(self) -> int:
-        """How many barriers this rank has entered, those of other collective calls too. Local.
+        """The number of barriers this rank has entered, those of other collective calls too. Local.
 
         One more while it is about to enter one: what another thread sends then may not be there when all have met.
         """
@@ -269,14 +269,15 @@ class Transport(Protocol):
         """Publish that this rank is alive. One-sided. Any thread may call it."""
 
     def heard_at(self, rank: int) -> float:
-        """When `rank` last gave a heartbeat, by this rank's clock, as far as this rank knows. Local."""
+        """Return the time at which `rank` last gave a heartbeat, by this rank's clock, as far as this rank knows.
+        Local."""
 
     @property
     def waiting(self) -> Wait | None:
         """The wait that `poll_wait` was last called for, if it has not ended. Local; any thread may read it."""
 
     def poll_wait(self, wait: Wait) -> bool:
-        """Whether the deadline of `wait` has passed. One-sided. To be called whenever the wait is due.
+        """Return whether the deadline of `wait` has passed. One-sided. To be called whenever the wait is due.
 
         Publishes for whom this rank waits, and reports a long wait on stderr. Where ranks may fail, evicts the ranks
         that hold the wait up.
@@ -296,10 +297,10 @@ class Transport(Protocol):
         """Count one open vector less, and publish it. One-sided."""
 
     def has_closed(self, rank: int) -> bool:
-        """Whether `rank` has closed all its vectors, as far as this rank knows. Local."""
+        """Return whether `rank` has closed all its vectors, as far as this rank knows. Local."""
 
     def was_evicted(self, rank: int) -> bool:
-        """Whether `rank` was killed because it gave no heartbeat while others waited for it. Local."""
+        """Return whether `rank` was killed because it gave no heartbeat while others waited for it. Local."""
 
     def depart(self) -> None:
         """Publish that this rank leaves in order while the others go on. One-sided. A second call does nothing.

@@ -68,7 +68,7 @@ class View:
         return self.alive[0]
 
     def may_be_lowest(self, rank: int) -> bool:
-        """Whether `rank` is the lowest live rank, or may become it."""
+        """Return whether `rank` is the lowest live rank, or may become it."""
         return rank == self.lowest
 
     def incarnation(self, rank: int) -> int:
@@ -107,7 +107,7 @@ class View:
         return [edge for edge in edges if edge.peer not in failed] if failed else list(edges)
 
     def has(self, rank: int, incarnation: int) -> bool:
-        """Whether that incarnation of `rank` is a member, and alive."""
+        """Return whether that incarnation of `rank` is a member, and alive."""
         return Member(rank, incarnation) in {Member(one, self.incarnation(one)) for one in self.alive}
 
     def ended(self, incarnations: Mapping[int, int]) -> list[Member]:
@@ -141,15 +141,13 @@ class FaultTolerantView(View):
         """The changes that were not reported to subscribers yet."""
 
     def may_be_lowest(self, rank: int) -> bool:
-        """As `View.may_be_lowest`: True, as any rank may become the lowest."""
+        """Return True: any rank may become the lowest."""
         return True
 
     def incarnation(self, rank: int) -> int:
-        """As `View.incarnation`."""
         return self._incarnations[rank]
 
     def to_living(self, edges: Iterable[Edge]) -> list[Edge]:
-        """As `View.to_living`."""
         left = super().to_living(edges)
         if not any(self._incarnations):
             return left
@@ -186,14 +184,13 @@ class FaultTolerantView(View):
         self.version += 1
 
     def subscribe(self, callback: Callable[[Change], object]) -> None:
-        """As `View.subscribe`."""
         self._subscribers.append(callback)
         for change in self.reported:
             callback(change)
 
     @interruption.whole
     def report(self, ranks: Collection[int] | None = None) -> None:
-        """As `View.report`. Changes of other ranks stay unreported."""
+        """Call the subscribers with the unreported changes of `ranks`. Those of other ranks stay unreported."""
         kept: list[Change] = []
         while self.unreported:  # a subscriber may report, too
             due, rest = _divided(self.unreported.popleft(), ranks)
@@ -205,10 +202,10 @@ class FaultTolerantView(View):
         self.unreported.extendleft(reversed(kept))
 
     def check_left(self, rank: int, why: str) -> None:
-        """As `View.check_left`: nothing, as the others go on without it once it has failed."""
+        """Do nothing: the others go on without a rank once it has failed."""
 
     def reachable(self, neighbours: Neighbours) -> Neighbours:
-        """As `View.reachable`: all other ranks, as any may become a neighbour when the graph is mended."""
+        """Return all other ranks: any may become a neighbour when the graph is mended."""
         return lambda rank: [other for other in range(self.size) if other != rank]
 
     def _members(self, some: Iterable[int]) -> frozenset[Member]:

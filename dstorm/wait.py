@@ -4,6 +4,9 @@ A rank that waits publishes for whom (dstorm/membership/status.py). So a rank th
 their ends: to ranks that do not wait themselves. While these give heartbeats the wait goes on, however long it takes.
 One that gives none for the deadline holds up all ranks that wait for it. Where the waits have no end, ranks wait for
 each other in a circle.
+
+A wait that ended in DeadlinePassed is not withdrawn: the others of the same circle would take the first rank that gives
+up for one at work.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ class Wait:
         return self._running.since(moment)
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time to check the wait again. If so, the next check is due one period after `now`.
+        """Return whether it is time to check the wait again. If so, the next check is due one period after `now`.
 
         It is to be called in each poll.
         """
@@ -84,13 +87,13 @@ class Wait:
     def judge(
         self, now: float, heard_at: Callable[[int], float], awaited_by: Callable[[int], Iterable[int]]
     ) -> WaitState:  # fmt: skip
-        """Whether the deadline has passed at `now`, and which ranks hold the wait up.
+        """Return whether the deadline has passed at `now`, and which ranks hold the wait up.
 
         `heard_at(rank)`: when that rank gave its last heartbeat. `awaited_by(rank)`: the ranks that it waits for.
         """
 
         def has_timed_out(rank: int) -> bool:
-            """Whether it has given no heartbeat for the deadline."""
+            """Return whether it has given no heartbeat for the deadline."""
             heard = max(self.since, heard_at(rank), self.heard.get(rank, self.since))
             return self._running.since(heard) > self.deadline_s
 

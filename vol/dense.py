@@ -96,7 +96,7 @@ class DenseVector(Vector):
         self._compile()
 
     def _rounded(self, wire: str | None, array: Array) -> Rounding | None:
-        """How this rank rounds, where that is shorter; None: it does not. What leaves the buffer is rounded there."""
+        """Return the rounding of this rank, where that is shorter, or None. What leaves the buffer is rounded there."""
         rounding = None if wire is None else Rounding(wire, array.dtype, array.size)
         if rounding is None or rounding.nbytes >= array.nbytes:
             return None
@@ -167,7 +167,7 @@ class DenseVector(Vector):
         return messages if is_whole else None
 
     def _are_finite(self, checked: Sequence[Array]) -> bool:
-        """Whether `checked` hold finite numbers alone."""
+        """Return whether `checked` hold finite numbers alone."""
         wide = wide_dtype(self._array.dtype)  # one element that is not finite is enough
         return all(np.isfinite(one.sum(dtype=wide)) for one in checked)
 

@@ -18,9 +18,8 @@ _LARGEST_STEP = 127
 
 
 class Rounding:
-    """How messages hold whole arrays of `size` elements of `dtype`: as float16, or with `wire` "int8" as rows of BLOCK
-    integers and their scale. Local.
-    """
+    """The form in which messages hold whole arrays of `size` elements of `dtype`: as float16, or with `wire` "int8" as
+    rows of BLOCK integers and their scale. Local."""
 
     def __init__(self, wire: str, dtype: np.dtype[Any], size: int) -> None:
         self._dtype, self._size = dtype, size

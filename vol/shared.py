@@ -1,4 +1,4 @@
-"""What vectors and blocks have in common: how they are closed, what becomes of them after a fork, their statistics."""
+"""The base of vectors and blocks: how they are closed, what becomes of them after a fork, their statistics."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Shared(ABC):
 
     @property
     def closed(self) -> bool:
-        """Whether this rank has closed it."""
+        """True if this rank has closed it."""
         return self._memory.closed
 
     @property
     def can_free(self) -> bool:
-        """Whether this rank has closed it, and needs no memory that `free` frees. Local."""
+        """True if this rank has closed it, and needs no memory that `free` frees. Local."""
         return self._final is not None
 
     def statistics(self) -> Statistics:
@@ -75,7 +75,7 @@ class Shared(ABC):
             self._free()
 
     def _free(self) -> None:
-        """As `free`: what this class keeps of the memory, then the memory."""
+        """Free what this class keeps of the memory, then the memory."""
         self._memory.free()
 
     def __enter__(self: _AnyShared) -> _AnyShared:

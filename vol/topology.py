@@ -67,12 +67,12 @@ class Topology:
 
     @property
     def may_grow(self) -> bool:
-        """Whether a rank that is not a neighbour may become one."""
+        """True if a rank that is not a neighbour may become one."""
         return self._view.can_change
 
     @property
     def is_present(self) -> bool:
-        """Whether `seen` is of the present view."""
+        """True if `seen` is of the present view."""
         return self.seen.version == self._view.version
 
     @property

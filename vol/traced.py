@@ -43,7 +43,7 @@ class Traced(Shared):
         return final
 
     def _unnoted(self, edges: Mapping[int, EdgeStatistics]) -> Mapping[int, EdgeTotals]:
-        """What no event has noted, by peer; `edges`: the totals at the end."""
+        """Return what no event has noted, by peer; `edges`: the totals at the end."""
         return {}
 
 
@@ -60,7 +60,6 @@ class TracedVector(Traced, Vector):
 
     @interruption.whole
     def scatter(self, rows: Any = None, *, to: int | Iterable[int] | None = None, weight: float = 1.0) -> int:
-        """As `Vector.scatter`. One-sided."""
         start = self._clock()
         nbytes = Vector.scatter(self, rows, to=to, weight=weight)
         self._trace.sent(self._number, self._step, start, self._clock(), self._messages_of())
@@ -68,7 +67,6 @@ class TracedVector(Traced, Vector):
 
     @interruption.whole
     def gather(self, function: GatherFunction | UserFunction = AVG, *, timeout_s: float | None = None) -> Gathered:
-        """As `Vector.gather`. Local."""
         start = self._clock()
         gathered = Vector.gather(self, function, timeout_s=timeout_s)
         end, noted = self._clock(), self._overwritten
@@ -123,7 +121,6 @@ class TracedDense(TracedVector, DenseVector):
 
     @interruption.whole
     def scatter(self, rows: Any = None, *, to: int | Iterable[int] | None = None, weight: float = 1.0) -> int:
-        """As `Vector.scatter`. One-sided."""
         start = self._clock()
         nbytes = Vector.scatter(self, rows, to=to, weight=weight)
         end = self._clock()

@@ -1,4 +1,4 @@
-"""The update: one message of one sender, as a gather function receives it. What a gather returns."""
+"""The update: one message of one sender, as a gather function receives it. What a gather returns. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Update:
 
 @dataclass(slots=True)
 class Gathered:
-    """What one gather merged. True if it merged at least one update."""
+    """The result of a gather. True if it merged at least one update."""
 
     senders: tuple[int, ...] = ()
     """The sender of each update, ascending."""

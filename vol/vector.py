@@ -97,7 +97,7 @@ class Vector(ComesBack, Shared):
 
     @property
     def steps_of_all_jobs(self) -> int:
-        """As `step`, with those that `begin_after` was given."""
+        """The number of scatters, with those that `begin_after` was given."""
         return self._topology.done + self._step
 
     @property
@@ -107,7 +107,7 @@ class Vector(ComesBack, Shared):
 
     @property
     def is_weighted(self) -> bool:
-        """Whether AVG weighs messages, as the graph does at some steps."""
+        """True if AVG weighs messages, as the graph does at some steps."""
         return self._consistency.lockstep and self._topology.graph.shares is not None
 
     @property
@@ -140,7 +140,7 @@ class Vector(ComesBack, Shared):
 
     @interruption.undivided
     def _scatter(self, rows: Any, to: int | Iterable[int] | None, weight: float) -> int:
-        """As `scatter`. One-sided."""
+        """Scatter; an error of a signal handler stays pending. One-sided."""
         if not self._turn.acquire(False):
             self._queues.turn.insist(f"{self.name}.scatter")
         try:
@@ -209,7 +209,7 @@ class Vector(ComesBack, Shared):
 
     @interruption.undivided
     def _gather(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Gathered:
-        """As `gather`. Local."""
+        """Gather; an error of a signal handler stays pending. Local."""
         if not self._turn.acquire(False):
             self._queues.turn.insist(f"{self.name}.gather")
         try:
@@ -294,7 +294,6 @@ class Vector(ComesBack, Shared):
         self._transport.barrier(f"{self.name}.barrier")
 
     def leave(self) -> None:
-        """As `Shared.leave`. One-sided."""
         super().leave()
         if (returning := self._returning) is not None:  # from here on another thread may free it
             returning.close()
@@ -304,7 +303,6 @@ class Vector(ComesBack, Shared):
         super()._free()
 
     def disown(self, disowned: bool) -> None:
-        """As `Shared.disown`. Local."""
         super().disown(disowned)
         self._turn = self._queues.turn.lock
 
@@ -352,7 +350,7 @@ class Vector(ComesBack, Shared):
         """Send to `peers` what a scatter sends; return the payload bytes."""
 
     def _gather_messages(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Gathered:
-        """As `gather`, after its checks."""
+        """Gather, after the checks of `_gather`."""
         step = self._step  # `function` may scatter
         messages = self._collect(function, timeout_s)
         if self._counts:
@@ -407,7 +405,7 @@ class Vector(ComesBack, Shared):
         """Merge the messages, at least one but for MEAN. `contents`: what `_decode` or `_updates` returned for them."""
 
     def _wants_newest(self, function: GatherFunction) -> bool:
-        """Whether to merge only the newest waiting message of each sender."""
+        """Return whether to merge only the newest waiting message of each sender."""
         return function.newest
 
     def _check_function(self, function: Any) -> None:

@@ -7,7 +7,14 @@
     if __name__ == "__main__":
         main(Mine())
 
-DESIGN.md, "A program on the harness", lists the methods in the order of the calls.
+The harness calls, in this order:
+
+    Program   add_options, inputs, load (returns the Problem)
+    Problem   memory, match, shares, compile, trainer, introduction
+    Trainer   in each epoch: take and begin_epoch where rows are dealt anew, train; then, with the clock stopped, model
+              or keep, state where a checkpoint is due, objective, has_converged
+    Trainer   finish, or restore where the checkpoint is that of a training that is over; measures, save, conclusion,
+              warning
 """
 
 from __future__ import annotations

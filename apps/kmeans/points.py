@@ -1,4 +1,8 @@
-"""The rows of a rank while ranks fail, and what all ranks find of the clusters of them."""
+"""The rows of a rank while ranks fail, and what all ranks find of the clusters of them.
+
+One allreduce carries all that an iteration needs. The number of rows is among it: where it is too small a rank has
+failed, and the others take its rows and assign all of them again. apps/logistic does the same.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """--optimizer dual: every rank ascends the dual on its part of the rows, and all add up what that changes.
 
-Rows are dealt anew in each epoch. After it all ranks know the duality gap: an upper bound of what is left to gain. It
-ends the training.
+Rows are dealt anew in each epoch, one by one: with a part of its own for good a rank undoes what others do, and the gap
+closes a fifth as fast (Ioannou et al., SySCD, NeurIPS 2019); with blocks of 64 half as fast. Every rank has all alphas,
+so none is lost with a failed rank. After an epoch all ranks know the duality gap: an upper bound of what is left to
+gain. It ends the training.
 """
 
 from __future__ import annotations

@@ -29,12 +29,12 @@ class Consistency:
 
     @cached_property
     def acknowledges(self) -> bool:
-        """Whether receivers acknowledge the messages that they have taken, so that no slot in use is overwritten."""
+        """True if receivers acknowledge the messages that they have taken, so that no slot in use is overwritten."""
         return self.in_flight is not None
 
     @cached_property
     def waits(self) -> bool:
-        """Whether gathers or scatters ever wait."""
+        """True if gathers or scatters ever wait."""
         return self.acknowledges or self.staleness is not None
 
     def unacknowledged(self, depth: int) -> int:

@@ -21,7 +21,7 @@ STEPS = 1
 
 
 class HeadStart(Generic[Edge]):
-    """How far one rank is ahead of its local peers. Local.
+    """The distance by which one rank is ahead of its local peers. Local.
 
     `has_reached(edge, step)`: whether the peer of the edge has reached the step, by the newest headers.
     """

@@ -1,4 +1,4 @@
-"""Where the neighbours of a rank are: on its host, or on others. Pure."""
+"""The neighbours of a rank that are on other hosts. Pure."""
 
 from __future__ import annotations
 

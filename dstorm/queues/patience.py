@@ -1,4 +1,4 @@
-"""How long a rank yields its core to peers that are behind. Pure.
+"""The time for which a rank yields its core to peers that are behind. Pure.
 
 A peer may be behind because it waits for a core, as other ranks or programs run; or because it is slow, and yields
 do not help it. A yield that gives the core away takes as long as others run, any other a microsecond.
@@ -53,7 +53,7 @@ class Patience:
 
     @property
     def is_left(self) -> bool:
-        """Whether the rank should yield again to peers that are still behind."""
+        """True if the rank should yield again to peers that are still behind."""
         is_short = min(self._steps_s, default=0.0) < _SHORT_S
         is_in_vain = self._in_vain_s >= _IN_VAIN_S + _IN_VAIN_SHARE * self._given_s
         return is_short and self._given_s < _GIVEN_S and not is_in_vain

@@ -62,7 +62,7 @@ class Queues(Closing):
             transport.duties.append(self._make_way)
 
     def _make_unflushed(self) -> Unflushed:
-        """What leaves flushes to other hosts to a later call, where receivers acknowledge."""
+        """Return the object that leaves flushes to other hosts to a later call, where receivers acknowledge."""
         layout, here, mode = self.layout, self.transport.rank, self.consistency
         leaves = mode.acknowledges and self._far
         owes = mode.lockstep and layout.depth > 1 and not self._window.keeps_order
@@ -106,8 +106,8 @@ class Queues(Closing):
         return sent
 
     def has_arrived(self) -> bool:
-        """Whether `receive` may find a message; not where it is closed. Local. It is cheap, and any thread may call
-        it."""
+        """Return whether `receive` may find a message; False if closed. Local. It is cheap, and any thread may call it.
+        """
         with self.reading:
             return not self.closed and self.inbox.has_arrived()
 
@@ -141,7 +141,8 @@ class Queues(Closing):
         return self.inbox.look()
 
     def look_again(self) -> bool:
-        """Whether all messages of `look` are still whole. If so, they count as merged; else nothing changes. Local."""
+        """Return whether all messages of `look` are still whole. If so, they count as merged; else nothing changes.
+        Local."""
         return self.inbox.look_again()
 
     def reached(self) -> Mapping[int, int]:
@@ -194,7 +195,8 @@ class Queues(Closing):
         return replace(whole, peers=present)
 
     def _make_way(self) -> None:
-        """As `Inbox.make_way`, where a graph was mended; nothing while another thread sends or receives here."""
+        """Skip old messages (`Inbox.make_way`) after the graph was mended; not while another thread sends or receives
+        here."""
         if self.transport.view.version:
             with self.turn.lent() as is_free:
                 if is_free and not self.closed:  # another thread may have closed it since it was asked to
@@ -248,7 +250,7 @@ class Queues(Closing):
         )  # fmt: skip
 
     def _sent(self, edge: OutEdge) -> EdgeStatistics:
-        """What was sent along an edge. After close all that waits will leave, and counts as if it had."""
+        """Return what was sent along an edge. After close all that waits will leave, and counts as if it had."""
         sent, superseded, left, waits = self.outbox.sent(edge.peer)
         nbytes = left + waits if self.closed else left
         return EdgeStatistics(sent=sent, bytes_sent=nbytes, waited_s=edge.waited_s, superseded=superseded)
@@ -269,7 +271,7 @@ class Queues(Closing):
         self.transport.closed()
 
     def _leave_later(self, far: Collection[int]) -> None:
-        """As `_leave_to`, by the carrier; nothing where all that wait for it have failed, and the window is freed."""
+        """Leave by the carrier; do nothing if all that wait for it have failed, and the window is freed."""
         if self._is_freed:
             return
         self._unflushed.close()  # a header that says less must not arrive later
@@ -291,7 +293,7 @@ class Queues(Closing):
         return set(of_other_hosts(self.transport.hosts, here, {*self.layout.out(here), *self.layout.into(here)}))
 
     def free(self) -> None:
-        """As `Closing.free`. Collective. ClosedError: not all ranks have closed."""
+        """Free the memory of the queues. Collective. ClosedError: not all ranks have closed."""
         if not self.closed:
             raise ClosedError("queues are freed only after all ranks have closed them")
         self._is_freed = True

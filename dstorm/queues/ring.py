@@ -50,7 +50,7 @@ class SendRing:
             self.taken = number
 
     def may_send(self, in_flight: int) -> bool:
-        """Whether at most `in_flight` messages are not taken after one more is sent."""
+        """Return whether at most `in_flight` messages are not taken after one more is sent."""
         return self.sent < self.taken + in_flight
 
 
@@ -111,7 +111,7 @@ class ReceiveRing:
         return SlotState.LOST
 
     def look_again(self, first: Header, second: Header | None) -> bool:
-        """Whether the copy made between reading the headers `first` and `second` is whole. Counts a torn one."""
+        """Return whether the copy made between reading the headers `first` and `second` is whole. Count a torn one."""
         if first == second:
             return True
         self.torn_retries += 1
@@ -126,7 +126,7 @@ class ReceiveRing:
         return newest
 
     def is_sound(self, first: Header) -> bool:
-        """Whether a payload of the length in the header fits into the slot."""
+        """Return whether a payload of the length in the header fits into the slot."""
         return 0 <= first.nbytes <= self.capacity
 
     def take(self, number: int) -> None:

@@ -139,7 +139,8 @@ class Slots(Closing):
         return total(located(peers, self._transport.hosts, self._transport.rank), self._waiting.total_s)
 
     def has_closed(self, peer: int) -> bool:
-        """Whether `peer` has closed, as far as this rank knows. What it passed on before has come then. Local."""
+        """Return whether `peer` has closed, as far as this rank knows. What it passed on before has come then. Local.
+        """
         self.sync()
         seen = header.read(self._memory, self._ends + peer * header.NBYTES)
         return seen is not None and seen.state == DONE
@@ -153,7 +154,6 @@ class Slots(Closing):
         self._transport.closed()
 
     def free(self) -> None:
-        """As `Closing.free`. Collective."""
         self._memory = memoryview(b"")
         self._prepared.clear()
         self._window.free()

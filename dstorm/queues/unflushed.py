@@ -34,7 +34,8 @@ _KEPT: Final = 0.99
 
 
 class Unflushed:
-    """What one rank has put for one vector to ranks of other hosts, and not flushed. Its constructor is Local.
+    """The Puts of one rank for one vector to ranks of other hosts that are not flushed. Its constructor is Local.
+    Methods without a docstring are those of `Load`.
 
     `carrier`: who flushes where this rank makes no call. None: each Put is flushed at once. `owing`: the peers to which
     acknowledgements may wait for the next scatter.
@@ -69,12 +70,11 @@ class Unflushed:
         self._took_s = 0.0
         """How long a flush takes: the longest of the last ones."""
         self.due_at = math.inf
-        """As `Load.due_at`."""
+        """When the carrier is to flush what was left; infinity: nothing was."""
         if carrier is not None:
             carrier.add(self)
 
     def check(self) -> None:
-        """As `Carrier.check`. Local. TransferFailed."""
         if self._carrier is not None:
             self._carrier.check()
 
@@ -168,7 +168,7 @@ class Unflushed:
     # -- what the carrier does --------------------------------------------------------------------------------
 
     def start(self) -> bool:
-        """As `Load.start`: where nothing was left for DELAY_S. One-sided."""
+        """Start a flush where nothing was left for DELAY_S; return whether there is one. One-sided."""
         if not self._is_watched or self._is_closed:
             self.due_at = math.inf
             return False
@@ -187,11 +187,9 @@ class Unflushed:
         return True
 
     def flush(self) -> None:
-        """As `Load.flush`. One-sided."""
         self._window.flush(sorted(self._peers))
 
     def finish(self) -> None:
-        """As `Load.finish`. Local."""
         with self._changing:
             if self._flushing == self._puts:
                 self._forget()
@@ -199,6 +197,5 @@ class Unflushed:
 
     @interruption.whole
     def drain(self, what: str, timeout_s: float | None = None) -> None:
-        """As `Load.drain`. One-sided."""
         self.put_owed()
         self.complete()

@@ -134,7 +134,7 @@ class Waiting:
         self, what: str, missing: Callable[[], Sequence[Awaited]], moved_at: Callable[[], float],
         timeout_s: float | None = None,
     ) -> bool:  # fmt: skip
-        """As `until_none`, for what this rank itself sends; a closed queue waits, too. One-sided.
+        """Wait like `until_none`, for what this rank itself sends; a closed queue waits, too. One-sided.
 
         `moved_at()`: when some of what it sends arrived last. The deadline counts from then: its receivers may wait for
         this rank, and have no heartbeat to give. In a long wait each time is a heartbeat of this rank.
@@ -142,7 +142,7 @@ class Waiting:
         return self.until_none(what, missing, timeout_s, moved_at)
 
     def _is_over(self, wait: Wait, edges: Sequence[Awaited], moved_at: Callable[[], float] | None) -> bool:
-        """Whether the deadline of `wait`, which is for the peers of `edges`, has passed. One-sided."""
+        """Return whether the deadline of `wait`, which is for the peers of `edges`, has passed. One-sided."""
         moved = max(wait.since, moved_at()) if moved_at is not None else 0.0
         is_news = moved > max(wait.heard.values(), default=wait.since)
         if is_news and wait.seconds > self.deadline_s * _HEARTBEATS_AFTER:

@@ -41,7 +41,8 @@ def fence() -> None:
 
 
 class MappedMemory:
-    """The memory of the ranks of a host, all of it mapped by this process. The constructor is Local.
+    """The memory of the ranks of a host, all of it mapped by this process. The constructor is Local. Methods without a
+    docstring are those of `Window`.
 
     `parts`: by rank. `fence()`: orders the loads and stores of this core before the call with those after it. Each
     stage of a message ends in one. Without it the stores of a stage could be seen before those of an earlier one: on
@@ -49,49 +50,43 @@ class MappedMemory:
     """
 
     keeps_order = False
-    """As `Window.keeps_order`: no rank is on another host."""
+    """No rank is on another host."""
 
     def __init__(self, rank: int, parts: Mapping[int, Bytes], fence: Callable[[], None]) -> None:
         self.parts = parts
         self.memory: Bytes = parts[rank]
         self.addresses: Mapping[int, int] = {peer: part.__array_interface__["data"][0] for peer, part in parts.items()}
         self.sync = fence
-        """As `Window.sync`. Local."""
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
-        """As `Window.put`, but complete on return. One-sided."""
+        """Copy `source` into the memory of a peer; complete on return. One-sided."""
         self.prepared(source, peer, offset)()
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
-        """As `Window.prepared`. Local."""
         target = self.parts[peer][offset : offset + source.nbytes]
         if source.nbytes > _MOST_HELD_NBYTES:
             return partial(np.copyto, target, source.reshape(-1))
         return partial(setitem, target.data, _ALL, source.reshape(-1).data)
 
     def flush(self, peers: Sequence[int]) -> None:
-        """As `Window.flush`. One-sided."""
         self.sync()
 
     def flush_local(self, peers: Sequence[int]) -> None:
-        """As `Window.flush_local`: nothing, as a Put is complete. One-sided."""
+        """Do nothing: a Put is complete. One-sided."""
 
     def linger(self, peers: Sequence[int]) -> None:
-        """As `Window.linger`: nothing."""
+        """Do nothing: a Put is complete."""
 
     def prepared_flush(self, peers: Sequence[int]) -> Put:
-        """As `Window.prepared_flush`. Local."""
         return self.sync
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
-        """As `Window.get`. One-sided."""
         self.sync()
         read(self.parts[peer], offset, destination, places)
         self.sync()
         return destination.nbytes
 
     def copy(self, offset: int, destination: Bytes) -> None:
-        """As `Window.copy`. Local."""
         np.copyto(destination, self.memory[offset : offset + destination.nbytes])
 
     def drop(self) -> None:
@@ -100,32 +95,33 @@ class MappedMemory:
 
 
 class Far(Protocol):
-    """Puts to ranks of other hosts, and reads of their memory."""
+    """Puts to ranks of other hosts, and reads of their memory. Methods without a docstring are those of `Window`."""
 
     keeps_order: bool
-    """As `Window.keeps_order`."""
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
-        """As `Window.put`. One-sided."""
+        ...
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
-        """As `Window.prepared`. Local."""
+        ...
 
     def flush(self, peers: Sequence[int]) -> None:
-        """As `Window.flush`. One-sided."""
+        ...
 
     def flush_local(self, peers: Sequence[int]) -> None:
-        """As `Window.flush_local`. One-sided."""
+        ...
 
     def linger(self, peers: Sequence[int]) -> None:
-        """As `Window.linger`. One-sided."""
+        ...
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
-        """As `Window.get`. One-sided."""
+        ...
 
 
 class SpanningWindow:
-    """A window over several hosts: Puts to the ranks of `near` are copies, all others go to `far`. So do reads."""
+    """A window over several hosts: Puts to the ranks of `near` are copies, all others go to `far`. So do reads. Methods
+    without a docstring are those of `Window`.
+    """
 
     def __init__(self, near: MappedMemory, far: Far) -> None:
         self._near, self._far, self.keeps_order = near, far, far.keeps_order
@@ -142,15 +138,12 @@ class SpanningWindow:
         return self._near if peer in self._near.parts else self._far
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
-        """As `Window.put`. One-sided."""
         self._way(peer).put(source, peer, offset)
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
-        """As `Window.prepared`. Local."""
         return self._way(peer).prepared(source, peer, offset)
 
     def flush(self, peers: Sequence[int]) -> None:
-        """As `Window.flush`. One-sided."""
         far = [peer for peer in peers if peer not in self._near.parts]
         if len(far) < len(peers):
             self.sync()  # it orders copies, and with Open MPI it takes some us
@@ -158,20 +151,16 @@ class SpanningWindow:
             self._far.flush(far)
 
     def flush_local(self, peers: Sequence[int]) -> None:
-        """As `Window.flush_local`. One-sided."""
         self._far.flush_local([peer for peer in peers if peer not in self._near.parts])
 
     def linger(self, peers: Sequence[int]) -> None:
-        """As `Window.linger`. One-sided."""
         self._far.linger(peers)
 
     def prepared_flush(self, peers: Sequence[int]) -> Put:
-        """As `Window.prepared_flush`. Local."""
         is_near = all(peer in self._near.parts for peer in peers)
         return self.sync if is_near else partial(self.flush, peers)
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
-        """As `Window.get`. One-sided."""
         return self._way(peer).get(destination, peer, offset, places)
 
     def drop(self) -> None:

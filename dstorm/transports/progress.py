@@ -74,17 +74,19 @@ def run_at_once() -> None:
 
 
 def spans_hosts(hosts: Iterable[str]) -> bool:
-    """Whether the ranks are on more than one host. `hosts`: by rank, as in `Transport`."""
+    """Return whether the ranks are on more than one host. `hosts`: by rank, as in `Transport`."""
     return len(set(hosts)) > 1
 
 
 def can_yield(library: str) -> bool:
-    """Whether this MPI can be told to yield its core while it waits, as malt run does where that is needed. Pure."""
+    """Return whether this MPI can be told to yield its core while it waits, as malt run does where that is needed.
+    Pure."""
     return library.startswith("Open MPI")
 
 
 def spins(library: str, environ: Mapping[str, str]) -> bool:
-    """Whether a thread that waits in the MPI library keeps a core from others. `library`, as `Transport.library`.
+    """Return whether a thread that waits in the MPI library keeps a core from others. `library`, as
+    `Transport.library`.
 
     Open MPI's yields it where the environment says so, as `malt run` does where there are more ranks than cores.
     """
@@ -92,7 +94,7 @@ def spins(library: str, environ: Mapping[str, str]) -> bool:
 
 
 def library_helps(library: str, environ: Mapping[str, str]) -> bool:
-    """Whether the MPI library has a progress thread of its own. `library`, as `Transport.library`."""
+    """Return whether the MPI library has a progress thread of its own. `library`, as `Transport.library`."""
     return library.startswith("Open MPI") and environ.get(OPENMPI_THREAD, "0") not in ("", "0")
 
 

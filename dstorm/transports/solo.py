@@ -24,11 +24,11 @@ from dstorm.wait import Wait
 
 
 def _nothing(*_: object) -> None:
-    """What needs other ranks does nothing."""
+    """Do nothing, in place of what needs other ranks."""
 
 
 class SoloWindow:
-    """Memory that no other rank writes to."""
+    """Memory that no other rank writes to. Methods without a docstring are those of `Window`."""
 
     addresses: Mapping[int, int] = {}
     keeps_order = True
@@ -38,47 +38,42 @@ class SoloWindow:
         self.memory: Bytes = np.zeros(max(nbytes, 1), np.uint8)
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
-        """As `Window.put`. Local. ValueError: it leaves the window."""
+        """Copy into this rank's own memory. Local. ValueError: it leaves the window."""
         if not 0 <= offset <= offset + source.nbytes <= self.memory.nbytes:
             raise ValueError(f"a Put of {source.nbytes} bytes at {offset} leaves the window")
         np.copyto(self.memory[offset : offset + source.nbytes], source.reshape(-1))
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
-        """As `Window.prepared`. Local."""
         return partial(self.put, source, peer, offset)
 
     def flush(self, peers: Sequence[int]) -> None:
-        """As `Window.flush`: nothing."""
+        """Do nothing: a Put is complete."""
 
     def flush_local(self, peers: Sequence[int]) -> None:
-        """As `Window.flush_local`: nothing."""
+        """Do nothing: a Put is complete."""
 
     def linger(self, peers: Sequence[int]) -> None:
-        """As `Window.linger`: nothing."""
+        """Do nothing: a Put is complete."""
 
     def prepared_flush(self, peers: Sequence[int]) -> Put:
-        """As `Window.prepared_flush`. Local."""
         return _nothing
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
-        """As `Window.get`. Local."""
         read(self.memory, offset, destination, places)
         return destination.nbytes
 
     def sync(self) -> None:
-        """As `Window.sync`: nothing."""
+        """Do nothing: no other rank writes."""
 
     def copy(self, offset: int, destination: Bytes) -> None:
-        """As `Window.copy`. Local."""
         np.copyto(destination, self.memory[offset : offset + destination.nbytes])
 
     def free(self) -> None:
-        """As `Window.free`. Local."""
         self.memory = np.empty(0, np.uint8)
 
 
 class SoloTransport(Training):
-    """One rank without peers, in real time."""
+    """One rank without peers, in real time. Methods without a docstring are those of `Transport`."""
 
     rank, size, meetings = 0, 1, 0
     waiting = None
@@ -95,58 +90,53 @@ class SoloTransport(Training):
         self.duties: list[Callable[[], object]] = []
 
     def window(self, nbytes: int) -> SoloWindow:
-        """As `Transport.window`. Local. MemoryError: there is too little memory."""
+        """Return memory of this rank. Local. MemoryError: there is too little memory."""
         return SoloWindow(nbytes)
 
     def allgather(self, data: bytes) -> list[bytes]:
-        """As `Transport.allgather`: of this rank alone. Local."""
+        """Return this rank's part alone. Local."""
         return [bytes(data) if rank == self.rank else b"" for rank in range(self.size)]
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
-        """As `Transport.alltoall`. Local."""
         return {0: parts.get(0, np.empty(0, np.uint8)).copy()}
 
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
-        """As `Transport.allreduce`. Local. ValueError: the weight is zero."""
+        """Combine the arrays of this rank alone. Local. ValueError: the weight is zero."""
         reduction.counting(weights, [0])
 
     allreduce_by_mpi = allreduce
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
-        """As `Transport.broadcast`: nothing."""
+        """Do nothing: this rank has the data."""
 
     def barrier(
         self, what: str = "barrier", patience_s: float | None = None, final: bool = False, mark: bool = False
     ) -> bool:  # fmt: skip
-        """As `Transport.barrier`, of this rank alone. Local."""
+        """Enter a barrier of this rank alone. Local."""
         return mark
 
     def calling(self, what: str) -> AbstractContextManager[None]:
-        """As `Transport.calling`: nothing."""
+        """Note nothing: no rank waits for this one."""
         return nullcontext()
 
     def heard_at(self, rank: int) -> float:
-        """As `Transport.heard_at`. Local."""
         return self.clock()
 
     def poll_wait(self, wait: Wait) -> bool:
-        """As `Transport.poll_wait`. Local."""
         return False
 
     def end_wait(self, in_vain: bool = False) -> None:
-        """As `Transport.end_wait`: nothing."""
+        """Do nothing: no wait lasts."""
 
     def poll_failures(self, quietly: bool = False) -> None:
-        """As `Transport.poll_failures`: nothing."""
+        """Find no failure: there is no other rank."""
 
     def has_closed(self, rank: int) -> bool:
-        """As `Transport.has_closed`. Local."""
         return True
 
     def was_evicted(self, rank: int) -> bool:
-        """As `Transport.was_evicted`. Local."""
         return False
 
     attend = connect = set_deadline = _nothing
@@ -154,12 +144,10 @@ class SoloTransport(Training):
     clock = staticmethod(time.perf_counter)
 
     def count_step(self) -> None:
-        """As `Transport.count_step`. Local."""
         if self.trains_since is None:
             self.begin_training(self.clock())
 
     def pause(self, polls: int, until: float = math.inf) -> None:
-        """As `Transport.pause`. Local."""
         yield_core(polls)
 
 

@@ -60,14 +60,14 @@ class LinkedTransport(SurvivingTransport):
         self._links, self._arbiter = links, arbiter
 
         def evict_anywhere(rank: int) -> bool:
-            """As `evict`, of a rank of any host. One-sided."""
+            """Evict a rank of any host. One-sided."""
             if rank in place.local_ranks:
                 return evict(rank)
             links.evict(rank)
             return True
 
         def readmit_here(rank: int, process: Sequence[int]) -> None:
-            """As `readmit`, if the rank is on this host. Local."""
+            """Admit a rank again if it is on this host. Local."""
             if readmit is not None and rank in place.local_ranks:
                 readmit(rank, process)
 
@@ -90,33 +90,32 @@ class LinkedTransport(SurvivingTransport):
         self.view.subscribe(part)
 
     def _is_last(self, member: Member) -> bool:
-        """Whether no other process has taken its rank meanwhile. Local."""
+        """Return whether no other process has taken its rank meanwhile. Local."""
         return self.view.incarnation(member.rank) == member.incarnation
 
     def _takes_part(self, rank: int, incarnation: int) -> bool:
-        """Whether that incarnation of `rank` takes part, as this rank sees it. Local."""
+        """Return whether that incarnation of `rank` takes part, as this rank sees it. Local."""
         takes_part = self.view.has(rank, incarnation)
         return takes_part and not (self.returns is not None and self.returns.is_outside)
 
     def settle(self) -> None:
-        """As `Links.settle`. Local."""
+        """Return once it is decided who goes on (`Links.settle`). Local."""
         self._links.settle()
 
     def confirm(self) -> None:
-        """As `Links.confirm`. One-sided."""
+        """Return once a quorum has confirmed this rank (`Links.confirm`). One-sided."""
         self._links.confirm()
 
     def was_cut_off(self, rank: int) -> bool:
-        """As `Arbiter.was_cut_off`. Local."""
+        """Return whether the others go on without a rank (`Arbiter.was_cut_off`). Local."""
         return self._arbiter.was_cut_off(rank)
 
     def set_deadline(self, deadline_s: float) -> None:
-        """As `Transport.set_deadline`. Local."""
         super().set_deadline(deadline_s)
         self._transfer.waiting.deadline_s = deadline_s
 
     def close(self) -> None:
-        """As `Links.close`. Local."""
+        """Close the connections (`Links.close`). Local."""
         self._transfer.stop(_STOP_S)
         self._links.close()
 

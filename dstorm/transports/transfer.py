@@ -3,6 +3,13 @@
 It goes in rounds. In a round each outgoing buffer puts a message for each peer. Then come errands, and one flush for
 each window: the round trips of all vectors and peers overlap. MPI lets threads call it at the same time only at
 level MULTIPLE; below that there is no such thread, and scatters wait. Links between hosts let any thread call them.
+
+A scatter holds the turn of its vector, then for a moment the lock of its buffer. A round holds `calling`, and takes the
+lock of each buffer twice. No MPI call, copy or join is made under the lock of a buffer, and neither a turn nor
+`calling` is taken under it.
+
+With MPICH a flush holds the lock that all other MPI calls wait for, except MPI_Win_sync. So under asp a rank makes no
+MPI call of its own: heartbeats are errands, and `pause` leaves polling to the thread while a round is under way.
 """
 
 from __future__ import annotations
@@ -31,7 +38,8 @@ class _Errand:
 
 
 class Rounds:
-    """The rounds of one rank, without a thread of their own. All methods but `drain` may come from any thread.
+    """The rounds of one rank, without a thread of their own. All methods but `drain` may come from any thread. Methods
+    without a docstring are those of `Carrier`.
 
     `transport`: whose clock and waits they use. `deadline_s`: how long what was handed over may stand still while
     `drain` waits for it.
@@ -42,7 +50,6 @@ class Rounds:
         self.waiting = Waiting(transport, deadline_s, lambda: None)
         """How `drain` waits for errands."""
         self.moved_at = self._clock()
-        """As `Carrier.moved_at`."""
         self._loads: tuple[Load, ...] = ()
         self._errands: deque[_Errand] = deque()
         """Those that are not finished, oldest first."""
@@ -55,26 +62,23 @@ class Rounds:
         """Whether a round is under way, and calls MPI."""
 
     def add(self, load: Load) -> None:
-        """As `Carrier.add`. Local."""
         with self._changing:
             self._loads = (*self._loads, load)
 
     def remove(self, load: Load) -> None:
-        """As `Carrier.remove`. Local; it waits for the end of a round."""
+        """Remove a buffer, after the end of a round. Local."""
         with self.calling, self._changing:
             self._loads = tuple(one for one in self._loads if one is not load)
 
     def later(self, errand: Callable[[], object], peers: Iterable[int]) -> None:
-        """As `Carrier.later`. Local."""
         now = self._clock()
         self._errands.append(_Errand(errand, [Awaited(peer, heard_at=now) for peer in sorted(peers)]))
         self.wake()
 
     def wake(self) -> None:
-        """As `Carrier.wake`. Local."""
+        """Do nothing: without a thread the caller makes the rounds. Local."""
 
     def check(self) -> None:
-        """As `Carrier.check`. Local. TransferFailed."""
         if self._error is not None:
             raise TransferFailed(self._rank, self._error) from self._error
 
@@ -114,11 +118,10 @@ class Rounds:
         return has_any
 
     def drain(self, what: str, timeout_s: float | None = None) -> None:
-        """As `Carrier.drain`. One-sided. DeadlinePassed, TransferFailed."""
         errands, start = tuple(self._errands), self._clock()
 
         def left_s() -> float | None:
-            """What is left of `timeout_s`."""
+            """Return what is left of `timeout_s`."""
             return None if timeout_s is None else max(0.0, timeout_s - (self._clock() - start))
 
         def missing() -> list[Awaited]:
@@ -146,7 +149,6 @@ class TransferThread(Rounds):
         self._thread.start()
 
     def wake(self) -> None:
-        """As `Carrier.wake`. Local."""
         self._awake.set()
 
     def _run(self) -> None:
@@ -159,7 +161,7 @@ class TransferThread(Rounds):
                     pass
 
     def _nap_s(self) -> float | None:
-        """How long the thread sleeps where nobody wakes it; None: for ever."""
+        """Return the time for which the thread sleeps where nobody wakes it; None: for ever."""
         due_at = min((load.due_at for load in self._loads), default=math.inf)
         return None if due_at == math.inf else max(0.0, due_at - self._clock())
 

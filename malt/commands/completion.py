@@ -1,4 +1,4 @@
-"""`malt completion SHELL`: a script by which bash or zsh completes command lines of malt."""
+"""`malt completion SHELL`: a script by which bash or zsh completes command lines of malt. Pure."""
 
 from __future__ import annotations
 

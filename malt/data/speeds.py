@@ -1,4 +1,8 @@
-"""Rows dealt in proportion to the speed of ranks. Pure."""
+"""Rows dealt in proportion to the speed of ranks. Pure.
+
+Step sizes must then follow the epochs of a rank, and not its examples: a slow rank with few rows would else take steps
+that are too large.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The line that starts a job: an mpiexec, or plain processes where ranks may fail.
 
-Pure: the MPI library, the machine and the environment are arguments. A variable or option is set only where it is
-needed, and never over the user's own setting.
+Pure but for `this_machine`: the MPI library, the machine and the environment are arguments. A variable or option is set
+only where it is needed, and never over the user's own setting.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The chunks of a dataset: where it is cut follows from what it holds, not from the number of ranks."""
+"""The chunks of a dataset: where it is cut follows from what it holds, not from the number of ranks.
+
+Slices cannot be written to. Else a function that changes its rows would work where the data is another rank's copy, and
+change the user's array where it is not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of stochastic optimizers, each a function that changes parts, or arrays, in place.
+"""Steps of stochastic optimizers, each a function that changes parts, or arrays, in place. Pure.
 
     step = malt.optim.adam(rate=0.01)
     w.zip(step, mean, variance, gradient)  # sharded vectors: the state of a rank is where its part is

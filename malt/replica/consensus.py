@@ -1,4 +1,8 @@
-"""How ranks come to one model: those that agree on a mean and go on, or all, where all finish."""
+"""How ranks come to one model: those that agree on a mean and go on, or all, where all finish.
+
+`finish` and `agree` are one collective call: a rank may wait in `finish` while others agree. It then takes part in
+their means with zeros of weight 0, of shapes that they tell it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a `with` block finishes at its end, or closes where it fails."""
+"""What a `with` block finishes at its end, or closes where it fails. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parameters of a model: lookup of their arrays, checks, and delivery of new values."""
+"""The parameters of a model: lookup of their arrays, checks, and delivery of new values. Pure."""
 
 from __future__ import annotations
 

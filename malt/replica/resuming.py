@@ -1,4 +1,8 @@
-"""How a Replica goes on in a later job: what it keeps, and how it begins from that."""
+"""How a Replica goes on in a later job: what it keeps, and how it begins from that.
+
+Under bsp what is under way is part of a state, and a save changes nothing: a run has the same bits with saves as
+without. Under asp, ssp and notify-ack nothing tells which messages are under way, so all ranks take the mean first.
+"""
 
 from __future__ import annotations
 

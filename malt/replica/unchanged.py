@@ -1,4 +1,4 @@
-"""Detection of arrays that a loop does not change in place."""
+"""Detection of arrays that a loop does not change in place. Pure."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class Blocks(Shared):
                 continue
 
     def newest(self) -> NDArray[np.bool_]:
-        """Whether this rank has the newest values of a row, by row. Local.
+        """Return, by row, whether this rank has the newest values. Local.
 
         These are the rows of the blocks that it holds, and those that it alone uses.
         """

@@ -82,7 +82,7 @@ def first(block: int, ranks: tuple[int, ...]) -> Route:
 
 
 class Report(NamedTuple):
-    """What one rank knows of its copies of the blocks when ranks have failed."""
+    """The report of one rank on its copies of the blocks when ranks have failed."""
 
     waits: bool
     """Whether it is between two rounds, and waits for the others."""

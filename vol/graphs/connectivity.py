@@ -1,4 +1,5 @@
-"""Which ranks of a graph lead to which. Pure, and without scipy, which takes longer to import than to mend a graph."""
+"""The ranks of a graph that can reach each other. Pure, and without scipy, which takes longer to import than to mend a
+graph."""
 
 from __future__ import annotations
 

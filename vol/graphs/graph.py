@@ -122,11 +122,11 @@ class Graph:
         return max(len(peers) for table in self.phases for peers in table)
 
     def is_strongly_connected(self) -> bool:
-        """Whether a period has a path from every remaining rank to every other. Local."""
+        """Return whether a period has a path from every remaining rank to every other. Local."""
         return len(components(self._targets, self.remaining)) == 1
 
     def is_complete(self) -> bool:
-        """Whether every rank sends to every other at each step. Local."""
+        """Return whether every rank sends to every other at each step. Local."""
         return all(len(peers) == self.size - 1 for table in self.phases for peers in table)
 
     def spectral_gap(self) -> float:

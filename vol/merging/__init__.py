@@ -1,1 +1,1 @@
-"""How messages are merged into an array."""
+"""Merging of messages into an array."""

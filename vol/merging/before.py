@@ -48,7 +48,7 @@ class Before:
 
 
 def is_kept(size: int) -> bool:
-    """Whether the values of `size` elements are kept while they change. Local.
+    """Return whether the values of `size` elements are kept while they change. Local.
 
     Many are only where NumPy may raise: a copy of them takes about as long as a merge.
     """
@@ -63,7 +63,7 @@ def _numpy_may_raise() -> bool:
 
 @contextlib.contextmanager
 def all_or_nothing(*arrays: Array, rows: NDArray[np.intp] | None = None) -> Iterator[None]:
-    """Where the block raises, which changes `arrays` in place, they get their values back, if they were kept. Local.
+    """Restore `arrays`, which the block changes in place, if the block raises and they were kept. Local.
 
     `rows`: those that it changes; None: all.
     """

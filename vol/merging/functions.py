@@ -1,4 +1,4 @@
-"""What a gather is given: a built-in function, or one of the user's. Pure."""
+"""The function that a gather is given: a built-in function, or one of the user's. Pure."""
 
 from __future__ import annotations
 

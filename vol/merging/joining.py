@@ -1,4 +1,4 @@
-"""What becomes of whole arrays that wait to leave for another host, when the next one comes. Pure.
+"""Joins of whole arrays that wait to leave for another host with the next ones. Pure.
 
 It follows from the function of this rank's last gather, which all ranks are expected to use. A model takes the place of
 an older one. Changes are added up. Of models with mass the mean by mass goes on, so that none is lost.
@@ -17,7 +17,7 @@ from vol.update import Array
 
 
 def join_of(function: Any, dtype: np.dtype[Any], depth: int) -> Join:
-    """What joins whole arrays of `dtype` that `function` merges; None: none has merged any. Local.
+    """Return the function that joins whole arrays of `dtype` merged by `function`; None: none has merged any. Local.
 
     `depth`: that of the queues. As many messages are kept where it is not known what they say.
     """

@@ -113,7 +113,7 @@ class Blend(NamedTuple):
             self._divide(result, part)
 
     def _may_begin_in(self, target: Array) -> bool:
-        """Whether `target` is none but the first two terms, and so may hold their sum.
+        """Return whether `target` is none but the first two terms, and so may hold their sum.
 
         Two views of one array are two objects, so their memory is compared.
         """
@@ -245,7 +245,7 @@ def _weighted(own: Own, updates: Updates) -> None:
 
 
 def _trained(own: Own, updates: Updates) -> None:
-    """As `_weighted`, with the bits of `_average` where all weights are equal."""
+    """Merge like `_weighted`, with the bits of `_average` where all weights are equal."""
     _store(trained(own, updates), own)
 
 

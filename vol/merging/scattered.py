@@ -1,4 +1,4 @@
-"""Which in-neighbours have scattered since the last gather: those that MEAN counts. Pure."""
+"""The in-neighbours that have scattered since the last gather: those that MEAN counts. Pure."""
 
 from __future__ import annotations
 

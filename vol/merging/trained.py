@@ -1,4 +1,4 @@
-"""How many examples each model was trained on since it was last merged here. Pure."""
+"""The number of examples each model was trained on since it was last merged here. Pure."""
 
 from __future__ import annotations
 

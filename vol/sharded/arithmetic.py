@@ -24,7 +24,7 @@ Function = Callable[[Any, Any], Any]
 
 
 class Arithmetic(InPlace):
-    """What dense sharded vectors and temporaries have in common.
+    """The operators of dense sharded vectors and temporaries.
 
     A number is one of Python or NumPy. Another vector has the same layout, or ValueError names both.
     """
@@ -210,7 +210,7 @@ class Arithmetic(InPlace):
 
 
 class Temporary(Arithmetic):
-    """What an operator makes of vectors: an array on each rank, which no other rank can reach. Local."""
+    """The result of an operator: an array on each rank, which no other rank can reach. Local."""
 
     def __init__(self, array: Array, source: Arithmetic) -> None:
         self.name = f"a temporary of {source.name.removeprefix('a temporary of ')}"

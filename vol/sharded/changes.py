@@ -1,4 +1,4 @@
-"""What changes this rank's part of a vector in place, block by block, so that no other rank reads a block half-done."""
+"""Changes of this rank's part of a vector in place, block by block, so that no other rank reads a block half-done."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class InPlace(Operand):
     # -- private -------------------------------------------------------------------------------------------------
 
     def _rows_of(self, vectors: Sequence[InPlace]) -> Any:
-        """What rows of this rank any of `vectors` has: all of them."""
+        """Return the rows of this rank that any of `vectors` has: all of them."""
         return slice(None)
 
     def _copied(self, rows: Any) -> Array:
@@ -135,11 +135,11 @@ class InPlace(Operand):
             self._change_blocks(change)
 
     def _met(self, other: Operand) -> Array:
-        """As `_aligned`, once this vector has all the rows of this rank that `other` has."""
+        """Return `_aligned(other)`, once this vector has all the rows of this rank that `other` has."""
         return self._aligned(other)
 
     def _held(self, rows: slice) -> Any:
-        """Which of a block of `_values` are numbers of this vector: all of them."""
+        """Return which of a block of `_values` are numbers of this vector: all of them."""
         return True
 
     def _check_result(self, result: Any, part: Array, vector: InPlace) -> None:
@@ -152,7 +152,7 @@ class InPlace(Operand):
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a number of Python or NumPy. Pure."""
+    """Return whether `value` is a number of Python or NumPy. Pure."""
     if isinstance(value, np.ndarray):
         return value.ndim == 0 and value.dtype.kind in "fiu"
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)

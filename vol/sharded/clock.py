@@ -17,7 +17,8 @@ class Clock:
     """The clock of one rank. The constructor is Collective.
 
     A push is a step. A rank tells all others the newest of its steps that every owner has added, so who reads after
-    that reads what was pushed in it. `pushes`: the queues of the vector's pushes.
+    that reads what was pushed in it. It does not tell a step that it has only sent: the owner may not have called
+    malt since. `pushes`: the queues of the vector's pushes.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Clock:
 
     @property
     def waited_s(self) -> float:
-        """How long this rank has waited for others. Local."""
+        """The time for which this rank has waited for others. Local."""
         return self._queues.waiting.total_s
 
     def _behind(self, step: int) -> list[OutEdge]:
@@ -99,7 +100,7 @@ class Clock:
         return self._owing(self._under_way[0][1])
 
     def _heard_at(self, edges: Sequence[OutEdge]) -> float:
-        """When the most silent of these peers was last heard of."""
+        """Return the time at which the most silent of these peers was last heard of."""
         return min((self._transport.heard_at(edge.peer) for edge in edges), default=0.0)
 
     def _owing(self, sent: Mapping[int, int]) -> list[OutEdge]:

@@ -1,4 +1,4 @@
-"""Which rows of a sharded vector are whose, and where they lie in the memory of their owner. Pure: no MPI, no clock.
+"""The owners of the rows of a sharded vector, and the places of rows in their memory. Pure: no MPI, no clock.
 
 Each of r ranks owns a range of the rows: of n rows, rank number i of them has rows i * n // r to (i + 1) * n // r. Its
 memory holds the versions of its blocks, one number of 64 bits each, and behind them its rows. A block has as many rows
@@ -26,7 +26,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """How a vector lies on the ranks. Two vectors of the same layout may have different dtypes."""
+    """The layout of a vector over the ranks. Two vectors of the same layout may have different dtypes."""
 
     shape: tuple[int, ...]
     """(n,) or (n, k). A row is an element, or has k of them."""
@@ -51,7 +51,7 @@ class ShardLayout:
 
     @cached_property
     def _ends(self) -> Numbers:
-        """Where the parts begin, and where the last one ends."""
+        """The rows at which the parts begin, and the end of the last one."""
         return np.array([place * self.shape[0] // len(self.ranks) for place in range(len(self.ranks) + 1)], np.int64)
 
     def rows(self, rank: int) -> slice:
@@ -67,7 +67,7 @@ class ShardLayout:
         return int(rows.stop - rows.start)
 
     def owns(self, rank: int, rows: slice | Numbers) -> bool:
-        """Whether these are rows of `rank`, counted from its first one on."""
+        """Return whether these are rows of `rank`, counted from its first one on."""
         count = self.count(rank)
         if isinstance(rows, slice):
             return bool(0 <= rows.start <= rows.stop <= count)

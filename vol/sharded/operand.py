@@ -1,4 +1,4 @@
-"""What every sharded vector and temporary is, and the scalars that all ranks find of such vectors together."""
+"""The base of sharded vectors and temporaries, and the scalars that all ranks find of them together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Create = Callable[[ShardLayout, str], Any]
 
 
 class Operand(ABC):
-    """What every sharded vector and temporary has: a layout, this rank's rows, and scalars of all rows."""
+    """The base of sharded vectors and temporaries: a layout, this rank's rows, and scalars of all rows."""
 
     name: str
     _layout: ShardLayout
@@ -36,7 +36,7 @@ class Operand(ABC):
     @property
     @abstractmethod
     def local(self) -> Any:
-        """What this rank has of it. Local."""
+        """The part of this rank. Local."""
 
     @property
     def _values(self) -> Array:
@@ -123,7 +123,7 @@ class Operand(ABC):
         return other._values
 
     def _of_all(self, call: str, find: Callable[[], float]) -> list[float]:
-        """What find() returns on each rank, in rank order. Collective."""
+        """Return the results of find() on all ranks, in rank order. Collective."""
         return [number for (number,) in self._numbers_of_all(call, lambda: (find(),))]
 
     def _numbers_of_all(self, call: str, find: Callable[[], Sequence[float]]) -> list[tuple[float, ...]]:
@@ -133,7 +133,7 @@ class Operand(ABC):
 
     @interruption.whole
     def _found(self, call: str, find: Callable[[], Sequence[float]]) -> Sequence[float]:
-        """What find() returns."""
+        """Return the result of find()."""
         with self._begin(call), np.errstate(all="ignore"):  # a warning may be an error, on one rank alone
             return find()
 

@@ -1,4 +1,4 @@
-"""What dense and sparse sharded vectors share: the queues of their pushes, when these are added, close, statistics."""
+"""The base of dense and sparse sharded vectors: the queues of their pushes, when these are added, close, statistics."""
 
 from __future__ import annotations
 
@@ -140,7 +140,6 @@ class OwnedVector(Operand, Shared):
             view.check_alive(ranks, f"{self.name}.{call}: its part has failed with it")
 
     def leave(self) -> None:
-        """As `Shared.leave`. One-sided."""
         with contextlib.suppress(ValueError):  # a second call, perhaps of another thread
             self._transport.duties.remove(self._absorb)
         if self._pace is not None:
@@ -273,6 +272,6 @@ class OwnedVector(Operand, Shared):
 
 
 def _described(value: Any) -> str:
-    """What `value` is, in one line, however long it is."""
+    """Return a description of `value` in one line, however long it is."""
     kind = type(value).__name__
     return f"{value.dtype} of shape {value.shape}" if kind == "ndarray" else kind

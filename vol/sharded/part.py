@@ -23,7 +23,7 @@ from vol.update import Array
 
 
 class Read(NamedTuple):
-    """What a read has found."""
+    """The result of a read."""
 
     is_whole: NDArray[np.bool_]
     """Which blocks, or which rows, are whole."""
@@ -45,7 +45,7 @@ class Parts:
 
     @property
     def are_kept(self) -> bool:
-        """Whether `local`, or a view of it, is kept anywhere. Local."""
+        """True if `local`, or a view of it, is kept anywhere. Local."""
         return self._kept() is not None
 
     def let_go(self) -> None:
@@ -105,6 +105,6 @@ class Parts:
 
 
 def _whole(before: Numbers, after: Numbers) -> NDArray[np.bool_]:
-    """Where versions are even, and the same both times."""
+    """Return where versions are even, and the same both times."""
     whole: NDArray[np.bool_] = (before == after) & (before % 2 == 0)
     return whole

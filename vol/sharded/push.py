@@ -2,6 +2,10 @@
 
 A message holds the rows of one range, or row numbers and rows. The encoding of its header says which: the first row of
 the range, or LISTED. Rows are counted from the owner's first one on.
+
+A sender waits until a slot is free (`FLOW`). Meanwhile it adds what others have pushed to it, to all its sharded
+vectors (`Transport.duties`): so ranks that push to each other never wait in a circle. An owner adds what has come in
+its next call of malt.
 """
 
 from __future__ import annotations

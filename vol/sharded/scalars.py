@@ -34,7 +34,7 @@ class Scalars:
         self.bytes_across += nbytes * self._far
 
     def of_all(self, what: str, find: Callable[[], Sequence[float]]) -> list[tuple[float, ...]]:
-        """What find() returns on each of the ranks, in their order: the same on all ranks. Collective.
+        """Return the results of find() on each of the ranks, in their order: the same on all ranks. Collective.
 
         `what`: the call, for errors. Where find() raises on some ranks, all ranks raise the error of the lowest of
         them: a TypeError, a ClosedError or a ValueError. ValueError, on all: it returns more numbers on one than on

@@ -58,14 +58,13 @@ class ShardedVector(Arithmetic, OwnedVector):
         self._transport.barrier(f"{self.name}.take_reduced")
 
     def leave(self) -> None:
-        """As `Shared.leave`. One-sided."""
         super().leave()
         if (parts := self._parts) is not None and self.closed:
             parts.let_go()
 
     @property
     def can_free(self) -> bool:
-        """As `Shared.can_free`: also, no view of `local` is kept on this rank. Local."""
+        """True if this rank has closed it, and keeps no view of `local`. Local."""
         return super().can_free and (self._parts is None or not self._parts.are_kept)
 
     # -- private -------------------------------------------------------------------------------------------------

@@ -105,7 +105,8 @@ class DirtyRows:
         _copy_rows(self._shadow, self._words, rows)
 
     def pass_on(self, rows: Rows, defers: bool) -> None:
-        """As `write_back`, but rows that differ become changed rows. With `defers` they are deferred for all peers.
+        """Write rows back like `write_back`, but rows that differ become changed rows. With `defers` they are deferred
+        for all peers.
 
         Rows that were changed rows before stay changed rows.
         """

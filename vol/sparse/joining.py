@@ -1,4 +1,4 @@
-"""What becomes of rows that wait to leave for another host, when the next ones come. Pure.
+"""Joins of rows that wait to leave for another host with the next ones. Pure.
 
 Of a row that is in both messages the newer one stays, or their sum. All other rows are kept: in the new message where
 there is room for them, else in one before it. Where the step of a row counts, as the highest wins, each keeps its own.
@@ -20,7 +20,7 @@ from vol.update import Array
 
 
 def row_join(form: RowFormat, adds: bool, keeps: int = 0, dates: bool = False) -> Join:
-    """What joins messages of rows. Local.
+    """Return the function that joins messages of rows. Local.
 
     `adds`: whether rows that are in both are added up; else the newer ones stay. `keeps`: so many messages wait before
     any are joined, as it is not known what they say. `dates`: whether a row that goes along with newer ones keeps its
@@ -53,7 +53,7 @@ def row_join(form: RowFormat, adds: bool, keeps: int = 0, dates: bool = False) -
 
 
 class LargestRows:
-    """What joins messages of the largest rows: what waits goes back, and the largest of all of it leave. Local.
+    """The join of messages of the largest rows: what waits goes back, and the largest of all of it leave. Local.
 
     The rest is kept for each peer alone, as others may have got it.
     """
@@ -111,7 +111,7 @@ def _unsent(form: RowFormat, unsent: Unsent, content: RowValues) -> Unsent:
 
 
 def _divided(content: RowValues, rows: RowValues) -> tuple[RowValues, RowValues]:
-    """What `content` says of the rows that are in `rows` too, and of the others."""
+    """Return what `content` says of the rows that are in `rows` too, and of the others."""
     others = content.without(rows.rows)
     return content.without(others.rows) if len(others.rows) else content, others
 

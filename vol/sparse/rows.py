@@ -49,7 +49,7 @@ def checked_rows(rows: Any, n: int) -> Rows:
 
 
 def is_set_of_rows(rows: NDArray[np.integer], n: int) -> bool:
-    """Whether `rows` is a set of rows from 0 to n - 1. Local."""
+    """Return whether `rows` is a set of rows from 0 to n - 1. Local."""
     return not rows.size or bool(rows[0] >= 0 and rows[-1] < n and (rows[1:] > rows[:-1]).all())
 
 

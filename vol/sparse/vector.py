@@ -83,14 +83,13 @@ class SparseVector(Vector):
         return sent
 
     def clear(self) -> None:
-        """As `Vector.clear`. Local."""
         with self._queues.turn.taken(f"{self.name}.clear"):
             super().clear()
             if self._dirty is not None:
                 self._dirty.clear()
 
     def discard(self, counts: Mapping[int, float]) -> None:
-        """As `Vector.discard`; increments that were not sent are dropped, too. One-sided."""
+        """Drop all messages that have come, and increments that were not sent. One-sided."""
         super().discard(counts)
         self._residuals.clear()
         self.sent = None
@@ -108,7 +107,7 @@ class SparseVector(Vector):
             self._residuals[peers].restore(np.arange(self._format.n), values)
 
     def take_over(self, values: Values) -> None:
-        """As `Vector.take_over`; increments of another rank are not this one's. Local."""
+        """Take over the values of another rank, but not its increments. Local."""
         if self._top_k is None:
             super().take_over(values)
         if self._dirty is not None:
@@ -177,7 +176,7 @@ class SparseVector(Vector):
 
     @property
     def _join(self) -> Join:
-        """What becomes of rows on their way to another host that have not begun to leave."""
+        """The function that joins rows that have not begun to leave for another host."""
         if not self._queues.has_buffer:
             return supersede
         if self._largest is not None:
@@ -302,6 +301,6 @@ def _is_finite(content: RowValues) -> bool:
 
 
 def _reaches_all(graph: Graph) -> bool:
-    """Whether every rank receives every update from its source: the graph "all", or an "auto" that chose it."""
+    """Return whether every rank receives every update from its source: the graph "all", or an "auto" that chose it."""
     others = graph.size - 1
     return graph.name in ("all", "auto") and all(len(graph.out(rank)) == others for rank in range(graph.size))

@@ -139,7 +139,7 @@ class CompiledCalls:
         return self if array.flags.aligned else None
 
     def send(self, step: int, weight: float, mass: float) -> tuple[int, float] | None:
-        """As `Queues.send_each`, of the array to all out-neighbours; None: it must be sent so. One-sided."""
+        """Send the array to all out-neighbours by one compiled call; return None where it does not apply. One-sided."""
         words, edges, nbytes = self._out_words, self._outs, self._nbytes
         for place, _, ring in edges:
             words[place] = ring.sent
@@ -210,7 +210,7 @@ class CompiledCalls:
             self._in_words[self._places.AHEAD] = self._ahead
 
     def _merged_briefly(self, behind: InEdge, is_mean: bool) -> Merged | InEdge | None:
-        """As `merge`, after a few more looks for messages."""
+        """Merge like `merge`, after a few more looks for messages."""
         start = self._clock()
         self._in_words[self._places.LOOKS] = _BRIEF_LOOKS
         merged = self.merge(is_mean)

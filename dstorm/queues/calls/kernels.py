@@ -100,7 +100,7 @@ def _fence(_context: Any) -> Any:
 
 @intrinsic
 def _store_fence(_context: Any) -> Any:
-    """As `_fence`, also with stores past the caches."""
+    """Fence like `_fence`, also for stores past the caches."""
 
     def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
         """Its instructions."""
@@ -153,7 +153,7 @@ def _stream(_context: Any, target: Any, source: Any, vectors: Any) -> Any:
 
 @_inlined
 def _copy_past_caches(target: Any, source: Any, nbytes: Any) -> None:
-    """As `_copy`, by stores that only `_store_fence` orders, with those before them and after them."""
+    """Copy like `_copy`, by stores that only `_store_fence` orders, with those before them and after them."""
     vectors = nbytes // _VECTOR if target % _VECTOR == _0 else _0
     _stream(target, source, vectors)
     done = vectors * _VECTOR
@@ -497,7 +497,7 @@ def _entry(kernel: Any, *signature: Any) -> Any:
 
 
 def writes_headers(compiled_scatter: Any) -> bool:
-    """Whether it writes headers as this Python does, whose hashes may be others."""
+    """Return whether the kernels write headers as this Python does, whose hashes may be others."""
     memory, wanted = np.zeros((4, header.NBYTES), np.uint8), np.zeros(header.NBYTES, np.uint8)
     array, acknowledgement, slot, _ = (memory.ctypes.data + row * header.NBYTES for row in range(4))
     table = np.array([array, header.NBYTES, 1, 1, 0, acknowledgement, 10**12, 0, 0, slot], np.uint64)

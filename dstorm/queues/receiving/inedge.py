@@ -44,7 +44,7 @@ class InEdge(Awaited):
         return said.step if said is not None and said.number == self.ring.taken else 0
 
     def is_seen_at(self, step: int, clock: Callable[[], float]) -> bool:
-        """Whether the peer has published `step` or closed, as far as it has come here. After a sync."""
+        """Return whether the peer has published `step` or closed, as far as it has come here. After a sync."""
         if self.step >= step or self.done:
             return True
         for slot in self.order[self.ring.taken % self.ring.depth]:
@@ -58,7 +58,7 @@ class InEdge(Awaited):
         return self.done
 
     def _has_come(self, slot: int, seen: Header) -> bool:
-        """Whether the payload of a checked message is there, too. One of a wrong length is refused as it is."""
+        """Return whether the payload of a checked message is there, too. One of a wrong length is refused as it is."""
         return not self.ring.is_sound(seen) or header.payload_check(self.payload(slot, seen)) == seen.check
 
     def note(self, seen: Header | None, clock: Callable[[], float]) -> None:
@@ -71,7 +71,8 @@ class InEdge(Awaited):
             self.step = seen.step
 
     def holds_newer(self, number: int) -> bool:
-        """Whether a slot holds the header of a newer message than `number`, which its sender had then flushed."""
+        """Return whether a slot holds the header of a newer message than `number`, which its sender had then flushed.
+        """
         return any(one is not None and one.number > number for one in (cell.read() for cell in self.headers))
 
     def payload(self, slot: int, seen: Header) -> Bytes:

@@ -109,7 +109,7 @@ class Inbox:
             self._waiting.until_none("gather", missing, timeout_s)
 
     def _have_reached(self, step: int) -> bool:
-        """Whether all peers have published `step` or closed, those of other steps, too. After a sync."""
+        """Return whether all peers have published `step` or closed, those of other steps, too. After a sync."""
         for edge in self.edges.values():
             if edge.step < step:
                 seen = edge.headers[edge.ring.taken % edge.ring.depth].read()
@@ -119,13 +119,13 @@ class Inbox:
         return True
 
     def has_arrived(self) -> bool:
-        """As `Queues.has_arrived`."""
+        """Return whether `take` may find a message."""
         self._sync()
         nexts = ((edge.headers[edge.ring.next_slot].read(), edge.ring.taken) for edge in self.edges.values())
         return any(seen is None or seen.number > taken for seen, taken in nexts)
 
     def take(self, newest: bool) -> list[Message]:
-        """As `Queues.receive`, after `wait`."""
+        """Take the pending messages of all peers, of each the newest alone if `newest` (`Queues.receive`)."""
         taken: list[Message] = []
         if self._consistency.lockstep:
             # Only edges of this step can hold a message of this step. But a message of another step that was not
@@ -167,12 +167,12 @@ class Inbox:
             polls += 1
 
     def refuse(self, message: Message) -> None:
-        """As `Queues.refuse`."""
+        """Count a message that was taken as refused."""
         self._handed = [other for other in self._handed if other is not message]
         self.edges[message.sender].ring.refuse_taken()
 
     def look(self) -> list[Message] | None:
-        """As `Queues.look`, after `wait`."""
+        """Return the newest messages in place, or None where they must be copied (`Queues.look`)."""
         self._seen.clear()
         found = []
         for edge in self.edges.values():
@@ -188,7 +188,7 @@ class Inbox:
         return found
 
     def look_again(self) -> bool:
-        """As `Queues.look_again`."""
+        """Return whether all messages of `look` are still whole (`Queues.look_again`)."""
         self._sync()
         for edge, slot, seen in self._seen:
             if not edge.ring.look_again(seen, edge.headers[slot].read()):
@@ -207,7 +207,7 @@ class Inbox:
         self._handed = []
 
     def acknowledge(self) -> None:
-        """As `Queues.acknowledge`. One-sided."""
+        """Acknowledge all messages that were taken (`Queues.acknowledge`). One-sided."""
         fresh = [edge for edge in self.edges.values() if edge.ring.taken > edge.acknowledged]
         self._sync()  # the messages have been read before their slots are given back
         if self._far and (far := [edge for edge in fresh if edge.peer in self._far]):
@@ -260,7 +260,7 @@ class Inbox:
         return edge.ring.outstanding([cell.read() for cell in edge.headers])
 
     def _has_reached(self, edge: InEdge, step: int) -> bool:
-        """Whether the peer has published `step` or closed."""
+        """Return whether the peer has published `step` or closed."""
         if edge.step >= step or edge.done:
             return True
         self._sync()
@@ -342,7 +342,7 @@ class Inbox:
         return taken
 
     def _is_rewritten(self, edge: InEdge, slot: int) -> bool:
-        """Whether the header of the awaited message is torn as a later one is being written over it.
+        """Return whether the header of the awaited message is torn as a later one is being written over it.
 
         It was whole before a newer message began. So a header that is torn after a look at that one is not its own.
         """

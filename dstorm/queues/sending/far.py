@@ -132,7 +132,7 @@ class FarEdges:
             self._unflushed.complete(self.edges)
 
     def _may_overlap(self, edge: OutEdge) -> bool:
-        """Whether the payload of an edge's message may be put while the message before is not complete.
+        """Return whether the payload of an edge's message may be put while the message before is not complete.
 
         Its flush comes before its header. Until then nobody sees it, but it must have a slot of its own.
         """

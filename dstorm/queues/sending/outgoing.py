@@ -35,7 +35,8 @@ from dstorm.transport import Bytes, Carrier, Put, Window
 
 @dataclass(eq=False)
 class Outgoing:
-    """The outgoing buffer of one vector on one rank. Its constructor is Local.
+    """The outgoing buffer of one vector on one rank. Its constructor is Local. Methods without a docstring are those of
+    `Load`.
 
     `edges`: those to ranks of other hosts, by rank. `waiting`: how `drain` waits.
     """
@@ -45,7 +46,7 @@ class Outgoing:
     carrier: Carrier
     waiting: Waiting
     due_at: float = math.inf
-    """As `Load.due_at`."""
+    """Infinity: a scatter wakes the carrier."""
     tracks: dict[int, Track] = field(init=False)
     _marks: dict[tuple[int, int], header.Write] = field(init=False)
     """What marks the slots, by peer and slot, each with a cell of its own; none where headers hold a check."""
@@ -152,7 +153,6 @@ class Outgoing:
             yield
 
     def drain(self, what: str, timeout_s: float | None = None) -> None:
-        """As `Load.drain`. One-sided. DeadlinePassed, TransferFailed."""
         with self._lock:
             sealed = [(track, track.seal()) for track in self.tracks.values()]
 
@@ -172,7 +172,6 @@ class Outgoing:
     # -- what the carrier does --------------------------------------------------------------------------------
 
     def start(self) -> bool:
-        """As `Load.start`. One-sided."""
         puts: list[Put] = []
         with self._lock:
             for peer, track in self.tracks.items():
@@ -185,7 +184,7 @@ class Outgoing:
         return bool(puts)
 
     def _due(self, track: Track) -> Put | None:
-        """What puts the next message of a track, or else the step that it is to say."""
+        """Return the function that puts the next message of a track, or else the step that it is to say."""
         if track.take():
             return lambda: self._put(track)
         if track.sealed_tells or track.tells:
@@ -224,12 +223,10 @@ class Outgoing:
         return one._replace(payload=payload, encoding=encoding), state
 
     def flush(self) -> None:
-        """As `Load.flush`. One-sided."""
         self.window.linger(self._moving)
         self.window.flush(self._moving)
 
     def finish(self) -> None:
-        """As `Load.finish`. Local."""
         with self._lock:
             for peer in self._moving:
                 track = self.tracks[peer]

@@ -77,7 +77,7 @@ class Outbox:
         return header.writer(lambda cell: self._window.prepared(cell, peer, offset))
 
     def _buffer_of(self, peer: int) -> Outgoing | None:
-        """What the messages to `peer` wait in; None: they do not."""
+        """Return the buffer in which messages to `peer` wait, or None."""
         return self.outgoing if self.outgoing is not None and peer in self.outgoing.edges else None
 
     def renew(self, peer: int, base: int) -> None:
@@ -99,7 +99,7 @@ class Outbox:
             edge.progress(edge.ring.sent, step, WHOLE)
 
     def prepare(self, message: OutgoingMessage) -> None:
-        """As `Queues.prepare`. Local."""
+        """Prepare the Puts of a message that is the same in each scatter. Local."""
         edge = self.edges[message.peer]
         edge.lasting = message
         edge.put_lasting = [self._window.prepared(message.body, edge.peer, slot + header.NBYTES) for slot in edge.slots]
@@ -107,7 +107,7 @@ class Outbox:
     def send(
         self, messages: Iterable[OutgoingMessage], step: int, weight: float, mass: float, what: str, join: Join
     ) -> tuple[int, float]:  # fmt: skip
-        """As `Queues.send_each`."""
+        """Publish a step to all out-neighbours, and send `messages` to some (`Queues.send_each`)."""
         edges = self._ready(messages, what)
         share = mass / (len(edges) + 1)
         nbytes, far = 0, self._far
@@ -206,14 +206,14 @@ class Outbox:
         edge.heard = seen  # last: what is not noted is looked at again
 
     def sent(self, peer: int) -> tuple[int, int, int, int]:
-        """As `Outgoing.sent`, of any peer. Local."""
+        """Return the counts of `Outgoing.sent`, for any peer. Local."""
         if (buffer := self._buffer_of(peer)) is not None:
             return buffer.sent(peer)
         edge = self.edges[peer]
         return edge.ring.count, 0, edge.bytes_sent, 0
 
     def left(self, peer: int) -> tuple[int, int]:
-        """As `Queues.left`. Local."""
+        """Return the messages to a peer that have left, and their bytes. Local."""
         if (buffer := self._buffer_of(peer)) is not None:
             return buffer.left(peer)
         edge = self.edges[peer]

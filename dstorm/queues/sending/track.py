@@ -1,4 +1,4 @@
-"""What is on its way to one peer of another host: messages that wait, and the one that leaves."""
+"""The messages on their way to one peer of another host: those that wait, and the one that leaves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dstorm.queues.sending.unsent import Unsent
 
 
 class Sealed(NamedTuple):
-    """What was handed over for a peer before a collective call."""
+    """The messages that were handed over for a peer before a collective call."""
 
     number: int
     """The number of its last message."""
@@ -20,7 +20,7 @@ class Sealed(NamedTuple):
 
 @dataclass(eq=False)
 class Track:
-    """What is on its way to one peer."""
+    """The messages on their way to one peer."""
 
     edge: OutEdge
     sealed: tuple[Unsent, ...] = ()
@@ -45,7 +45,7 @@ class Track:
 
     @property
     def sent(self) -> int:
-        """How many messages scatters have handed over."""
+        """The number of messages that scatters have handed over."""
         return self.edge.ring.count + self.superseded + len(self.inside)
 
     def take(self) -> bool:
@@ -76,6 +76,6 @@ class Track:
         self.superseded = 0
 
     def holds(self, sealed: Sealed) -> bool:
-        """Whether some of it has not arrived."""
+        """Return whether some of it has not arrived."""
         has_said = sealed.tells is None or (sealed.tells is not self.sealed_tells and sealed.tells is not self.telling)
         return self.edge.ring.sent < sealed.number or not has_said

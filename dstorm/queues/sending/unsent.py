@@ -21,11 +21,11 @@ class Unsent(NamedTuple):
 
 
 def _nothing(new: Unsent) -> None:
-    """What is to be undone after a join that changes nothing beside its result."""
+    """Undo nothing: a join has changed nothing beside its result."""
 
 
 class Join(NamedTuple):
-    """What becomes of the messages that wait for a peer when the next one comes."""
+    """The rule by which messages that wait for a peer are joined with the next one."""
 
     function: Callable[[int, Sequence[Unsent], Unsent], Sequence[Unsent]]
     """A function of a peer, of what waits for it, oldest first, and of a new message: what waits from then on, at least
@@ -39,7 +39,7 @@ supersede = Join(lambda peer, waiting, new: [new])
 
 
 class Shortening(NamedTuple):
-    """What a payload becomes when it leaves."""
+    """The rule by which a payload is shortened when it leaves."""
 
     function: Callable[[Bytes], Bytes]
     """A function of the payload. It returns a copy, of `nbytes` bytes."""

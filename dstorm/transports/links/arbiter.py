@@ -71,7 +71,7 @@ class Arbiter:
 
     @property
     def is_outside(self) -> bool:
-        """As `Quorum.is_outside`."""
+        """True if this rank was started again, and is no member yet."""
         return self._quorum.is_outside
 
     def failed(self) -> list[int]:
@@ -85,7 +85,7 @@ class Arbiter:
         return sorted(set(range(self.size)) - ranks(state.members & ~state.ended) - {self.rank})
 
     def was_cut_off(self, rank: int) -> bool:
-        """Whether the others go on without `rank`, of which nobody knows that it has ended."""
+        """Return whether the others go on without `rank`, of which nobody knows that it has ended."""
         state = self._quorum.state
         return not self.is_outside and not (state.members | state.ended) >> rank & 1
 
@@ -107,7 +107,7 @@ class Arbiter:
         return [rank for rank in range(self.size) if state.over[rank] > state.started[rank]]
 
     def propose(self, newcomer: int, incarnation: int) -> bool:
-        """As `Quorum.propose`; False where this rank has no connections to it."""
+        """Propose `newcomer` as a member (`Quorum.propose`); return False if this rank has no connections to it."""
         with self._deciding:
             return self.is_linked(newcomer) and self._quorum.propose(newcomer, incarnation)
 
@@ -159,7 +159,7 @@ class Arbiter:
             return sorted(ranks(self._quorum.members) - {self.rank}) if self._quorum.may_ask else []
 
     def is_confirmed(self, number: int) -> bool:
-        """Whether a quorum of the members keeps this rank, by their answers to question `number`.
+        """Return whether a quorum of the members keeps this rank, by their answers to question `number`.
 
         Ranks of this host are not asked: their votes are read in shared memory, where they are published first.
         """

@@ -84,7 +84,7 @@ class Outgoing:
             self.lock.release()
 
     def is_done(self) -> bool:
-        """Whether the peer has answered all flushes, or the connection is broken."""
+        """Return whether the peer has answered all flushes, or the connection is broken."""
         return self.broken or self._done >= self._asked
 
     def listen(self, flags: int = 0) -> bool:
@@ -233,7 +233,7 @@ class Incoming:
 
 
 class _Arrivals:
-    """What arrives over a connection. Calls `hear` whenever bytes have come."""
+    """The bytes that arrive over a connection. Calls `hear` whenever bytes have come."""
 
     def __init__(self, connection: socket.socket, hear: Callable[[], None]) -> None:
         self._connection, self._hear = connection, hear

@@ -282,7 +282,7 @@ def _prepare(connection: socket.socket) -> None:
 
 
 def _has_ended(connection: socket.socket) -> bool:
-    """Whether the other end has closed the connection."""
+    """Return whether the other end has closed the connection."""
     try:
         return connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) == b""
     except BlockingIOError:

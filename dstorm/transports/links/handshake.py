@@ -1,4 +1,4 @@
-"""How the two ends of a connection show each other that they know the key of the job. Pure: bytes in, bytes out.
+"""The handshake by which both ends of a connection prove that they know the key of the job. Pure: bytes in, bytes out.
 
     server   challenge                                   32 random bytes
     caller   number, nonce, proof                        8 bytes, 32 random bytes, HMAC-SHA256
@@ -43,13 +43,13 @@ class Caller:
         self._transcript = b""
 
     def hello(self, challenge: bytes) -> bytes:
-        """What to send after the server's `challenge`."""
+        """Return the bytes to send after the server's `challenge`."""
         head = _NUMBER.pack(self._number) + secrets.token_bytes(_NONCE_NBYTES)
         self._transcript = challenge + head
         return head + _proof(self._key, self._name, _CALLER, self._transcript)
 
     def is_answered_by(self, proof: bytes) -> bool:
-        """Whether the server, which has sent `proof`, knows the key."""
+        """Return whether the server, which has sent `proof`, knows the key."""
         return hmac.compare_digest(proof, _proof(self._key, self._name, _SERVER, self._transcript))
 
 

@@ -53,7 +53,8 @@ _OUTSIDE_S = 300.0
 
 
 class Links:
-    """The links to the ranks of other hosts. All methods are One-sided where they do not say otherwise.
+    """The links to the ranks of other hosts. All methods are One-sided where they do not say otherwise. Methods without
+    a docstring are those of `Window`.
 
     Threads write what these ranks put into `memory`. `out`, `into`: a connection to and from each live rank of another
     host. `arbiter`: this rank's part in the agreement on who goes on. `leave(why)`: ends this process when the others
@@ -62,7 +63,7 @@ class Links:
     """
 
     keeps_order = True
-    """As `Window.keeps_order`: one thread writes what comes over one connection."""
+    """One thread writes what comes over one connection."""
 
     def __init__(
         self, memory: Bytes, out: Mapping[int, socket.socket], into: Mapping[int, socket.socket],
@@ -102,16 +103,14 @@ class Links:
         threading.Thread(target=self._give_heartbeats, name="malt heartbeat", daemon=True).start()
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
-        """As `Window.put`."""
         if peer in self._out:
             self._out[peer].put(source, offset)
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
-        """As `Window.prepared`."""
         return partial(self.put, source, peer, offset)
 
     def flush(self, peers: Iterable[int]) -> None:
-        """As `Window.flush`. Puts to ranks that this rank has lost are dropped."""
+        """Wait until all Puts to these peers have arrived. Puts to ranks that this rank has lost are dropped."""
         ways = self._ask(peers)
         waited: Stopwatch | None = None
         for way in ways:
@@ -124,7 +123,6 @@ class Links:
                         self._hear(way.peer)
 
     def flush_local(self, peers: Iterable[int]) -> None:
-        """As `Window.flush_local`."""
         self._ask(peers)
 
     def _ask(self, peers: Iterable[int]) -> list[Outgoing]:
@@ -143,10 +141,9 @@ class Links:
             self._go(f"rank {way.peer} does not answer it for {_OUTSIDE_S:g} s")
 
     def linger(self, peers: Iterable[int]) -> None:
-        """As `Window.linger`: nothing, as a flush sleeps."""
+        """Do nothing: a flush sleeps."""
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
-        """As `Window.get`."""
         wanted = np.zeros(1, np.int64) if places is None else places
         if not destination.size:
             return 0
@@ -174,9 +171,8 @@ class Links:
                 self._out[rank].break_off()
 
     def part(self, incarnations: Mapping[int, int]) -> None:
-        """As `cut`, of these incarnations of ranks. On return all that they have sent is written, and nothing more will
-        be. Local.
-        """
+        """Cut these incarnations of ranks off. On return all that they have sent is written, and nothing more will be.
+        Local."""
         linked = {rank: self._incarnations.get(rank, 0) for rank, one in incarnations.items()}
         meant = {rank: one for rank, one in linked.items() if one <= incarnations[rank]}
         for rank, one in meant.items():
@@ -185,7 +181,7 @@ class Links:
             self._end(rank, one)
 
     def _cut_off(self, peer: int, incarnation: int) -> None:
-        """As `cut`, where this incarnation is linked."""
+        """Cut a rank off (`cut`) where this incarnation is linked."""
         with self._changing:
             if self._incarnations.get(peer, 0) == incarnation:
                 self.cut([peer])
@@ -230,7 +226,7 @@ class Links:
             connection.close()
 
     def _is_linked_again(self, peer: int) -> bool:
-        """Whether `peer` is on this host, or its connections are in use."""
+        """Return whether `peer` is on this host, or its connections are in use."""
         return peer not in self._far or (peer in self._into and self._is_linked(peer))
 
     def settle(self) -> None:

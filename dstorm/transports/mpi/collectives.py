@@ -26,7 +26,8 @@ _LEAST_BLOCK = 256
 
 
 class MpiCollectives:
-    """The collectives of the ranks of `comm`, over networks, and before they have memory of each other. Local.
+    """The collectives of the ranks of `comm`, over networks, and before they have memory of each other. Local. Methods
+    without a docstring are those of `Transport`.
 
     `after_barrier(call)`: enters a barrier, then watches MPI's `call`. `calling(call)`: watches it, and no more.
     """
@@ -42,7 +43,6 @@ class MpiCollectives:
         self._rank, self._size = comm.rank, comm.size
 
     def allgather(self, data: bytes) -> list[bytes]:
-        """As `Transport.allgather`. Collective."""
         call, lengths = "MPI_Allgatherv", np.empty(self._size, np.int64)
         if self.gather is None:
             with self._after_barrier(call):
@@ -61,7 +61,6 @@ class MpiCollectives:
         return _parts(everything, lengths)
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
-        """As `Transport.alltoall`. Collective."""
         none = np.empty(0, np.uint8)
         sent = [parts.get(rank, none) if rank != self._rank else none for rank in range(self._size)]
         lengths, lengths_here = np.array([part.nbytes for part in sent], np.int64), np.empty(self._size, np.int64)
@@ -77,7 +76,6 @@ class MpiCollectives:
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
-        """As `Transport.allreduce`. Collective."""
         # MPI_Allreduce may combine in any order, and round differently on each rank.
         flat = array.reshape(-1)
         ranks = reduction.counting(weights, range(self._size))
@@ -101,7 +99,7 @@ class MpiCollectives:
     def reduce_and_broadcast(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
-        """As `Transport.allreduce_by_mpi`. Collective."""
+        """Combine arrays by MPI_Reduce and MPI_Bcast (`Transport.allreduce_by_mpi`). Collective."""
         if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
             raise ValueError(f"MPI_Reduce cannot combine {array.dtype}")
         ranks = reduction.counting(weights, range(self._size))
@@ -119,7 +117,6 @@ class MpiCollectives:
         array[...] = given.reshape(array.shape)
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
-        """As `Transport.broadcast`. Collective."""
         for piece in self._in_pieces("MPI_Bcast", array.reshape(-1).view(np.uint8), _BROADCAST_NBYTES):
             self._comm.Bcast(piece, root or 0)
 

@@ -18,7 +18,7 @@ def library() -> str:
 
 
 def sends_at_once() -> bool:
-    """Whether a short Put leaves without a flush, while threads call MPI. Local.
+    """Return whether a short Put leaves without a flush, while threads call MPI. Local.
 
     MPI promises no more than that it has arrived after a flush (MPI-4.1, 12.7.3), and older libraries keep it until
     then, to send several at once.

@@ -1,4 +1,4 @@
-"""Rows of another host's memory that Gets read, as few ranges of bytes, and not too many of them in one Get.
+"""Rows of another host's memory that Gets read, as few ranges of bytes, and not too many of them in one Get. Pure.
 
 MPI sends each range of a datatype by itself over TCP. Open MPI 5 takes 60 bytes and some 10 us for each, so a range for
 each of many rows of 8 bytes is eight times the bytes, and slow. Where few rows lie between two that are wanted, they

@@ -38,7 +38,8 @@ _MOST_NBYTES = 2**62
 
 
 class MpiTransport(BarrierTransport):
-    """The transport of the ranks of an MPI intracommunicator. The constructor is Collective.
+    """The transport of the ranks of an MPI intracommunicator. The constructor is Collective. Methods without a
+    docstring are those of `Transport`.
 
     `comm` is duplicated, so that its other traffic does not interfere. `call`: the user's call, for errors.
     """
@@ -121,7 +122,6 @@ class MpiTransport(BarrierTransport):
         self._connected.update(fresh)
 
     def connect(self, peers: Sequence[int]) -> None:
-        """As `Transport.connect`. Collective."""
         if self.size <= connections.MOST_PAIRED or not progress.spans_hosts(self.hosts):
             return  # all ranks are connected, or need no connections
         with contextlib.ExitStack() as pauses:
@@ -133,7 +133,7 @@ class MpiTransport(BarrierTransport):
             self._barrier.enter("MPI's connections")
 
     def window(self, nbytes: int) -> MpiWindow:
-        """As `Transport.window`. Collective.
+        """Return a window, in memory of each host that its ranks map. Collective.
 
         MemoryError, on all ranks: the /dev/shm of a host cannot hold the parts of its ranks. Nothing is allocated then.
         """
@@ -149,7 +149,6 @@ class MpiTransport(BarrierTransport):
         return MpiWindow(self._comm, self._host, self.hosts, nbytes, watchdog, self._lock)
 
     def allgather(self, data: bytes) -> list[bytes]:
-        """As `Transport.allgather`. Collective."""
         return self._collectives.allgather(data)
 
     def _gather(self, call: str, data: bytes) -> tuple[list[Letter], bytes]:
@@ -158,29 +157,24 @@ class MpiTransport(BarrierTransport):
             return self._gathering.gather(call, data)
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
-        """As `Transport.alltoall`. Collective."""
         return self._collectives.alltoall(parts)
 
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
-        """As `Transport.allreduce`. Collective."""
         self._collectives.allreduce(array, op, weights)
 
     def allreduce_by_mpi(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
-        """As `Transport.allreduce_by_mpi`. Collective."""
         self._by_mpi.reduce_and_broadcast(array, op, weights)
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
-        """As `Transport.broadcast`. Collective."""
         self._collectives.broadcast(array, root)
 
     def barrier(
         self, what: str = "barrier", patience_s: float | None = None, final: bool = False, mark: bool = False
     ) -> bool:  # fmt: skip
-        """As `Transport.barrier`. Collective."""
         if not self._has_barrier:
             self._comm.Barrier()
             return True
@@ -189,12 +183,11 @@ class MpiTransport(BarrierTransport):
         return self._barrier.is_marked
 
     def poll_failures(self, quietly: bool = False) -> None:
-        """As `attend`: the failure of a rank ends the job. One-sided."""
+        """Call `attend`: the failure of a rank ends the job. One-sided."""
         if self.duties:
             self.attend()
 
     def depart(self) -> None:
-        """As `Transport.depart`. One-sided."""
         try:
             if self.carrier is not None:
                 self.carrier.drain("the departure of this rank")
@@ -202,7 +195,6 @@ class MpiTransport(BarrierTransport):
             self._barrier.depart()
 
     def set_deadline(self, deadline_s: float) -> None:
-        """As `Transport.set_deadline`. Local."""
         self._watchdog.deadline_s = deadline_s
         self._barrier.deadline_s = deadline_s
         if self._transfer is not None:
@@ -225,13 +217,11 @@ class MpiTransport(BarrierTransport):
     longest_poll_s = LONGEST_POLL_S
 
     def pause(self, polls: int, until: float = math.inf) -> None:
-        """As `Transport.pause`. Local."""
         self._call_mpi()
         self.attend()
         yield_core(polls)
 
     def progress(self) -> None:
-        """As `Transport.progress`. Local."""
         self._call_mpi()
         yield_core(0)
 

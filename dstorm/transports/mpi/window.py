@@ -31,7 +31,9 @@ _SHORTEST_NAP_S, _LONGEST_NAP_S = 2e-5, 5e-5
 
 
 class _FarMemory:
-    """The memory of ranks of other hosts, over a window of MPI. `watchdog`: watches the flushes."""
+    """The memory of ranks of other hosts, over a window of MPI. `watchdog`: watches the flushes. Methods without a
+    docstring are those of `Window`.
+    """
 
     keeps_order = False
 
@@ -41,17 +43,15 @@ class _FarMemory:
         self._looks = not progress.can_yield(library()) and not isinstance(win, progress.Serialized)
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
-        """As `Window.put`. One-sided."""
         nbytes = source.nbytes
         self._win.Put((source, nbytes, MPI.BYTE), peer, (offset, nbytes, MPI.BYTE))
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
-        """As `Window.prepared`. Local. mpi4py does not convert the arguments anew for each call."""
+        """Prepare a Put whose arguments mpi4py does not convert anew for each call. Local."""
         nbytes = source.nbytes
         return partial(self._win.Put, [source.data, nbytes, MPI.BYTE], peer, (offset, nbytes, MPI.BYTE))
 
     def flush(self, peers: Sequence[int]) -> None:
-        """As `Window.flush`. One-sided."""
         with self._watching("MPI_Win_flush", peers):
             if len(peers) == 1:
                 self._win.Flush(peers[0])
@@ -59,13 +59,12 @@ class _FarMemory:
                 self._win.Flush_all()
 
     def flush_local(self, peers: Sequence[int]) -> None:
-        """As `Window.flush_local`. One-sided."""
         with self._watching("MPI_Win_flush_local", peers):
             for peer in peers:
                 self._win.Flush_local(peer)
 
     def linger(self, peers: Sequence[int]) -> None:
-        """As `Window.linger`: until a Get from each of `peers` has come back. One-sided."""
+        """Sleep until a Get from each of `peers` has come back. One-sided."""
         if not self._spins:
             return
         with self._watching("MPI_Rget", peers):
@@ -85,7 +84,6 @@ class _FarMemory:
         return self._watchdog.watching(f"{call} to ranks {list(peers)}")
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
-        """As `Window.get`. One-sided."""
         if not destination.size:
             return 0
         if places is None:
@@ -177,7 +175,6 @@ class MpiWindow(SpanningWindow):
             win.Sync()
 
     def free(self) -> None:
-        """As `Window.free`. Collective."""
         wins, self._wins = self._wins, []
         self.drop()
         for win in reversed(wins):

@@ -15,7 +15,7 @@ from dstorm.transports.transfer import Rounds
 
 
 class Simulation(Protocol):
-    """What the rounds of simulated ranks need of their group."""
+    """The part of a group that the rounds of simulated ranks need."""
 
     @property
     def now(self) -> float:
@@ -52,13 +52,14 @@ class TimedRounds(Rounds):
         """How many errands, the oldest, are made in it."""
 
     def wake(self) -> None:
-        """As `Carrier.wake`: a round begins once this rank computes or waits."""
+        """Begin a round once this rank computes or waits."""
         if not self._is_awake:
             self._is_awake = True
             self._simulation.at(self._simulation.now, self._begin)
 
     def drain(self, what: str, timeout_s: float | None = None) -> None:
-        """As `Carrier.drain`. What it waits for is told by `moved`. One-sided. DeadlinePassed, TransferFailed."""
+        """Wait until all that was handed over has arrived, as `moved` tells. One-sided. DeadlinePassed, TransferFailed.
+        """
         with self._simulation.undisturbed(self._rank):
             super().drain(what, timeout_s)
 

@@ -1,4 +1,4 @@
-"""A collective call of simulated ranks."""
+"""A collective call of simulated ranks. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often Python's garbage collector looks at young objects while groups of simulated ranks run."""
+"""The frequency at which Python collects young objects while groups of simulated ranks run."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class Group:
         self.switch(rank, min(TICK_S * 2.0 ** min(polls, 30), LONGEST_PAUSE_S))
 
     def carrier(self, transport: Transport, deadline_s: float) -> Rounds | None:
-        """What sends to other hosts while the rank of `transport` computes: nothing, as all are on one. Local."""
+        """Return None: all ranks are on one host, so nothing is sent while a rank computes. Local."""
         return None
 
     def done(self, rank: int) -> None:
@@ -248,7 +248,7 @@ class Group:
                 self._fail(rank)
 
     def _starts_again(self, rank: int) -> bool:
-        """Whether `rank` has failed, and is started again now."""
+        """Return whether `rank` has failed, and is started again now."""
         if self._is_stopping or rank not in self.failed or not self._again.get(rank):
             return False
         turns = self._again[rank].pop(0)

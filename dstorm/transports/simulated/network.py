@@ -14,7 +14,7 @@ SMALL_NBYTES: Final = 64
 
 
 class NetworkTotals(NamedTuple):
-    """What a simulation has taken.
+    """The totals of a simulation.
 
     `time_s`: virtual seconds until the last rank was done. `bytes`: what the hosts have sent to each other, with
     headers. `waited_s`: by rank, the virtual seconds in which it neither computed nor copied: it waited for other ranks
@@ -77,7 +77,7 @@ class Network:
         return self.hosts
 
     def charged(self, nbytes: int) -> float:
-        """How many bytes a message of `nbytes` counts for."""
+        """Return the number of bytes that a message of `nbytes` counts for."""
         return nbytes if nbytes <= SMALL_NBYTES else nbytes * self.payload_scale
 
     def __repr__(self) -> str:
@@ -96,11 +96,12 @@ class Links:
         """By rank, the bytes that it has sent to other hosts."""
 
     def are_apart(self, rank: int, peer: int) -> bool:
-        """Whether two ranks are on different hosts."""
+        """Return whether two ranks are on different hosts."""
         return self.hosts[rank] != self.hosts[peer]
 
     def leave(self, rank: int, nbytes: float, now: float) -> float:
-        """When the first byte of a message that `rank` sends at `now` reaches the link of its receiver."""
+        """Return the time at which the first byte of a message that `rank` sends at `now` reaches the link of its
+        receiver."""
         host, network = self.hosts[rank], self.network
         start = max(now, self._leaving_until[host])
         self._leaving_until[host] = start + nbytes / network.bandwidth
@@ -108,7 +109,8 @@ class Links:
         return start + network.latency_s + self._late_s()
 
     def enter(self, rank: int, nbytes: float, now: float) -> float:
-        """When the last byte of a message for `rank` is there, whose first byte reaches its link at `now`."""
+        """Return the time at which the last byte of a message for `rank` is there, whose first byte reaches its link at
+        `now`."""
         host = self.hosts[rank]
         end = max(now, self._entering_until[host]) + nbytes / self.network.bandwidth
         self._entering_until[host] = end
@@ -138,7 +140,8 @@ class Links:
         return self._rounds(call, len(hosts)) * self.network.latency_s + most / self.network.bandwidth
 
     def _rounds(self, call: str, hosts: int) -> int:
-        """How many messages follow each other, with those of the barrier that each collective call enters first."""
+        """Return the number of messages that follow each other, with those of the barrier before each collective call.
+        """
         fixed, of_tree = _ROUNDS.get(call, (0, 0))
         return _OF_BARRIER + fixed + of_tree * (hosts - 1).bit_length()
 

@@ -75,7 +75,9 @@ class _Puts:
 
 
 class TimedGroup(Group):
-    """A `Group` whose ranks are on the hosts of `network`. No rank fails."""
+    """A `Group` whose ranks are on the hosts of `network`. No rank fails. Methods without a docstring are those of
+    `Simulation`.
+    """
 
     def __init__(self, size: int, seed: int, network: Network) -> None:
         super().__init__(size, seed)
@@ -104,7 +106,7 @@ class TimedGroup(Group):
         """By rank, when its function returned, what it had sent and how long it had waited."""
 
     def run(self, function: Callable[[int], Result]) -> list[Result]:
-        """As `Group.run`. Sets `Network.totals` when all ranks are done."""
+        """Run all ranks, and set `Network.totals` when they are done."""
         results = super().run(function)
         times, sent, waited = zip(*self._ends, strict=True)
         self._network.totals = NetworkTotals(max(times), round(sum(sent)), waited)
@@ -113,7 +115,7 @@ class TimedGroup(Group):
     # -- turns ------------------------------------------------------------------------------------------------
 
     def compute(self, rank: int, seconds: float) -> None:
-        """As `Group.compute`. The looks of `rank` are counted anew."""
+        """Let `rank` compute for a time. Its looks are counted anew."""
         self._check_turn()
         self._looks[rank] = 0
         self._sleep(rank, seconds)
@@ -128,20 +130,20 @@ class TimedGroup(Group):
         self._is_polling[rank] = False
 
     def switch(self, rank: int, pause_s: float = 0.0) -> None:
-        """As `Group.switch`. The time counts as waited."""
+        """Give up the turn. The time counts as waited."""
         self._sleep(rank, max(pause_s, TICK_S), waits=True)
 
     def maybe_switch(self, rank: int) -> None:
         """Nothing: a rank runs until its clock advances."""
 
     def look(self, rank: int) -> None:
-        """As `Group.look`: a poll after very many looks at one moment, else nothing but the count."""
+        """Order loads with Puts. After very many looks at one moment a look is a poll, as else no time passes."""
         self._looks[rank] += 1
         if self._looks[rank] > _MOST_LOOKS and threading.get_ident() == self._thread:
             self.poll(rank, self._looks[rank] - _MOST_LOOKS, self.now + _LONGEST_POLL_S)
 
     def done(self, rank: int) -> None:
-        """As `Group.done`: the totals say of `rank` what it has sent and waited by now. Local."""
+        """Note that `rank` is done: the totals say what it has sent and waited by now. Local."""
         self._ends[rank] = (self.now, self._links.sent[rank], self._waited_s[rank])
 
     def _sleep(self, rank: int, seconds: float, waits: bool = False) -> None:
@@ -170,7 +172,7 @@ class TimedGroup(Group):
     def gather(
         self, rank: int, call: str, thing: Any, meanwhile: Callable[[], object] | None = None, kind: str = ""
     ) -> Collective:  # fmt: skip
-        """As `Group.gather`, at the cost of a call of this `kind`."""
+        """Take part in a collective call, at the cost of one of this `kind`."""
         self._check_turn()
         if self.size == 1:
             return super().gather(rank, call, thing)
@@ -237,7 +239,7 @@ class TimedGroup(Group):
             self._sleep(origin, puts.left_s(peers, self.now), waits=True)
 
     def read(self, rank: int, peer: int, destination: Bytes, copy: Callable[[slice], object]) -> None:
-        """As `Group.read`, in one piece: it is read when the request has come to `peer`."""
+        """Read memory of `peer` in one piece, when the request has come there."""
         self._check_turn()
         nbytes = self._network.charged(destination.nbytes)
         if not self._links.are_apart(rank, peer):
@@ -260,17 +262,15 @@ class TimedGroup(Group):
     # -- transfer threads -------------------------------------------------------------------------------------
 
     def carrier(self, transport: Transport, deadline_s: float) -> Rounds | None:
-        """As `Group.carrier`: one, where there are several hosts and `Network.buffers` says so."""
+        """Return a carrier where there are several hosts and `Network.buffers` says so."""
         has_any = self._network.buffers and len(set(self.hosts)) > 1
         return TimedRounds(transport, deadline_s, self) if has_any else None
 
     def at(self, time: float, event: Callable[[], object]) -> None:
-        """As `Simulation.at`."""
         self._timeline.at(time, event)
 
     @contextmanager
     def carrying(self, rank: int) -> Iterator[set[int]]:
-        """As `Simulation.carrying`."""
         peers: set[int] = set()
         self._carrying = self._carried[rank], peers
         try:
@@ -279,7 +279,6 @@ class TimedGroup(Group):
             self._carrying = None
 
     def when_there(self, rank: int, peers: Collection[int], event: Callable[[], object]) -> None:
-        """As `Simulation.when_there`."""
         puts = self._carried[rank]
 
         def known(left_s: float) -> None:
@@ -292,7 +291,6 @@ class TimedGroup(Group):
 
     @contextmanager
     def undisturbed(self, rank: int) -> Iterator[None]:
-        """As `Simulation.undisturbed`."""
         self._is_undisturbed[rank] = True
         try:
             yield
@@ -300,7 +298,6 @@ class TimedGroup(Group):
             self._is_undisturbed[rank] = False
 
     def moved(self, rank: int) -> None:
-        """As `Simulation.moved`."""
         if self._is_polling[rank]:
             self._timeline.add(rank)
 

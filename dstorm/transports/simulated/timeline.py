@@ -14,7 +14,8 @@ Lane = deque[tuple[float, Event]]
 
 
 class Timeline:
-    """What happens at which moment: messages arrive, ranks have their turn. As `Schedule`, but in order of time.
+    """The events of a simulation in order of time: messages arrive, ranks have their turn. It takes the place of
+    `Schedule`.
 
     At one moment messages arrive before ranks run; the seed decides which rank runs first.
     """

@@ -44,7 +44,7 @@ class SimulatedWindow:
         self._parts: list[Bytes] = group.gather(rank, "a window", self.memory).things
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
-        """As `Window.put`; the Put is cut into pieces at random. One-sided. ValueError: it leaves the window."""
+        """Put in pieces that are cut at random. One-sided. ValueError: it leaves the window."""
         target = self._parts[peer][offset : offset + source.nbytes]
         if target.nbytes != source.nbytes:
             raise ValueError(f"a Put of {source.nbytes} bytes at {offset} leaves rank {peer}'s window")
@@ -52,28 +52,28 @@ class SimulatedWindow:
         self._group.maybe_switch(self._rank)
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
-        """As `Window.prepared`, but not faster. Local."""
+        """Return a function that does `put`; it is not faster. Local."""
         return partial(self.put, source, peer, offset)
 
     def flush(self, peers: Collection[int]) -> None:
-        """As `Window.flush`: delivers all that is pending. Other ranks may run before and after. One-sided."""
+        """Deliver all that is pending. Other ranks may run before and after. One-sided."""
         self._group.maybe_switch(self._rank)
         self._group.deliver(self._rank, peers)
         self._group.maybe_switch(self._rank)
 
     def flush_local(self, peers: Sequence[int]) -> None:
-        """As `Window.flush_local`: as `flush`, as a Put has no copy of its source. One-sided."""
+        """Flush, as a Put has no copy of its source. One-sided."""
         self.flush(peers)
 
     def linger(self, peers: Sequence[int]) -> None:
-        """As `Window.linger`: nothing."""
+        """Do nothing: a flush takes no core."""
 
     def prepared_flush(self, peers: Sequence[int]) -> Put:
-        """As `Window.prepared_flush`, but not faster. Local."""
+        """Return a function that does `flush`; it is not faster. Local."""
         return partial(self.flush, frozenset(peers))
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
-        """As `Window.get`. Other ranks may run meanwhile. One-sided."""
+        """Read from the memory of `peer`. Other ranks may run meanwhile. One-sided."""
 
         def copy(piece: slice) -> None:
             """Copy the rows, or bytes, of a piece. Local."""
@@ -84,18 +84,18 @@ class SimulatedWindow:
         return destination.nbytes
 
     def sync(self) -> None:
-        """As `Window.sync`: other ranks may run. Local."""
+        """Let other ranks run. Local."""
         self._group.look(self._rank)
 
     def copy(self, offset: int, destination: Bytes) -> None:
-        """As `Window.copy`, in two pieces, between which other ranks may run. Local."""
+        """Copy in two pieces, between which other ranks may run. Local."""
         half = self._group.random.randint(0, destination.nbytes)
         destination[:half] = self.memory[offset : offset + half]
         self._group.maybe_switch(self._rank)
         destination[half:] = self.memory[offset + half : offset + destination.nbytes]
 
     def free(self) -> None:
-        """As `Window.free`: a rank that has freed it waits for the others. Collective."""
+        """Free the window once all ranks have. Collective."""
         if self._parts:
             self._parts = []
             self._group.gather(self._rank, "the end of a window", None)
@@ -127,7 +127,6 @@ class SimulatedTransport(Training):
         """Nothing: the ranks of one process need no connections. Local."""
 
     def window(self, nbytes: int) -> SimulatedWindow:
-        """As `Transport.window`. Collective."""
         return SimulatedWindow(self._group, self.rank, nbytes)
 
     def find_failed(self) -> Sequence[int]:
@@ -135,18 +134,15 @@ class SimulatedTransport(Training):
         return sorted(self._group.failed)
 
     def allgather(self, data: bytes) -> list[bytes]:
-        """As `Transport.allgather`. Collective."""
         return list(self._gather("allgather", data, "allgather").things)
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
-        """As `Transport.alltoall`. Collective."""
         given = self._gather("alltoall", {peer: part.copy() for peer, part in parts.items()}, "alltoall").things
         return {rank: theirs.get(self.rank, np.empty(0, np.uint8)) for rank, theirs in enumerate(given)}
 
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
-        """As `Transport.allreduce`. Collective."""
         collective = self._gather("allreduce", array.astype(reduction.accumulator(array.dtype)), "allreduce")
         if collective.result is None:
             parts = {rank: collective.things[rank] for rank in reduction.counting(weights, range(self.size))}
@@ -158,11 +154,10 @@ class SimulatedTransport(Training):
     def allreduce_by_mpi(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
-        """As `Transport.allreduce_by_mpi`: WithoutMpi."""
+        """Raise WithoutMpi."""
         raise WithoutMpi("MPI_Reduce")
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
-        """As `Transport.broadcast`. Collective."""
         root = root or 0
         mine = array.copy() if self.rank == root else None
         array[...] = self._gather("broadcast", mine, "broadcast").things[root]
@@ -170,7 +165,6 @@ class SimulatedTransport(Training):
     def barrier(
         self, what: str = "barrier", patience_s: float | None = None, final: bool = False, mark: bool = False
     ) -> bool:  # fmt: skip
-        """As `Transport.barrier`. Collective."""
         return any(self._gather(what, mark, patience_s=patience_s).things)
 
     def _gather(self, what: str, thing: Any, kind: str = "", patience_s: float | None = None) -> Collective:
@@ -183,43 +177,35 @@ class SimulatedTransport(Training):
         return gathered
 
     def calling(self, what: str) -> AbstractContextManager[None]:
-        """As `Transport.calling`. Local."""
         return self._calls.calling(what, self.trace)
 
     def set_deadline(self, deadline_s: float) -> None:
-        """As `Transport.set_deadline`. Local."""
         if self._rounds is not None:
             self._rounds.waiting.deadline_s = deadline_s
 
     def attend(self) -> None:
-        """As `Transport.attend`. Local."""
         if self.duties:
             call_all(self.duties)
 
     def poll_failures(self, quietly: bool = False) -> None:
-        """As `Transport.poll_failures`. Local: no failure is found here."""
+        """Attend to duties; no failure is found here. Local."""
         self.attend()
 
     def count_step(self) -> None:
-        """As `Transport.count_step`. Local."""
         self.begin_training(self.clock())
         self.heartbeat()
 
     def heartbeat(self) -> None:
-        """As `Transport.heartbeat`. Local."""
         self._group.heard_at[self.rank] = self.clock()
 
     def heard_at(self, rank: int) -> float:
-        """As `Transport.heard_at`. Local."""
         return self._group.heard_at[rank]
 
     def poll_wait(self, wait: Wait) -> bool:
-        """As `Transport.poll_wait`. Local."""
         self.waiting = wait
         return wait.judge(self.clock(), self.heard_at, lambda rank: ()).is_over
 
     def end_wait(self, in_vain: bool = False) -> None:
-        """As `Transport.end_wait`. Local."""
         self.waiting = None
 
     def opened(self) -> None:
@@ -229,22 +215,21 @@ class SimulatedTransport(Training):
         """Nothing, as `opened`. Local."""
 
     def has_closed(self, rank: int) -> bool:
-        """As `Transport.has_closed`. Local."""
         return True
 
     def was_evicted(self, rank: int) -> bool:
-        """As `Transport.was_evicted`: no rank is. Local."""
+        """Return False: no rank is evicted. Local."""
         return False
 
     def depart(self) -> None:
         """Nothing: the others are told by `close`. Local."""
 
     def clock(self) -> float:
-        """As `Transport.clock`: the time of the group. Local."""
+        """Return the time of the group. Local."""
         return self._group.now
 
     def pause(self, polls: int, until: float = math.inf) -> None:
-        """As `Transport.pause`: others run meanwhile. Local."""
+        """Let other ranks run. Local."""
         self.attend()
         self._group.poll(self.rank, polls, until)
 

@@ -1,4 +1,9 @@
-"""A network whose first layer reads sparse rows: what a rank learns, and the rows of weights that it sends."""
+"""A network whose first layer reads sparse rows: what a rank learns, and the rows of weights that it sends.
+
+Ranks add up the changes of these rows. A mean with the own row would halve the change of a feature that one rank alone
+has seen. The optimizer is AdaGrad, whose state is one number a weight: momentum and Adam change every weight in each
+step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The colours and the layout of the report, light and dark."""
+"""The colours and the layout of the report, light and dark. Pure."""
 
 from __future__ import annotations
 

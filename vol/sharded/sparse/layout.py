@@ -1,4 +1,4 @@
-"""Which entries of a sparse sharded vector are whose: a key's hash says so. Pure: no MPI, no clock."""
+"""The owners of the entries of a sparse sharded vector: a key's hash tells. Pure: no MPI, no clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Hashes = NDArray[np.uint64]
 
 
 class HashedLayout(ShardLayout):
-    """How a sparse vector lies on the ranks. Its rows are entries, which are named by keys: 0 to n - 1."""
+    """The layout of a sparse vector over the ranks. Its rows are entries, which are named by keys: 0 to n - 1."""
 
     @property
     def entry(self) -> np.dtype[Any]:
@@ -39,7 +39,7 @@ class HashedLayout(ShardLayout):
         return self.table(FIRST_CAPACITY).nbytes(rank)
 
     def owns(self, rank: int, rows: slice | Numbers) -> bool:
-        """Whether these are keys of `rank`."""
+        """Return whether these are keys of `rank`."""
         if isinstance(rows, slice) or not super().owns(rank, rows):
             return False
         return bool((self.places(hashed(rows)) == self.ranks.index(rank)).all())

@@ -34,7 +34,7 @@ class Table:
         self.values: Array = rows[VALUE]
 
     def has_room(self, more: int) -> bool:
-        """Whether a quarter of the rows stays empty with so many more entries."""
+        """Return whether a quarter of the rows stays empty with so many more entries."""
         return 4 * (self.count + more) <= 3 * self.capacity
 
     def find(self, keys: Numbers) -> Numbers:

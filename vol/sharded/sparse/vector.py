@@ -1,4 +1,10 @@
-"""Sparse sharded vectors: each rank owns the entries whose keys its hashes say, in a table that others read."""
+"""Sparse sharded vectors: each rank owns the entries whose keys its hashes say, in a table that others read.
+
+The tables of all ranks have one capacity, and are in windows. A table that outgrows its window continues in memory of
+its owner alone, and other ranks read the values of that moment. At the next malt.barrier, or save of a checkpoint, all
+ranks make larger windows and copy their tables (`World.grow`), while no thread of a rank is in a call of such a vector
+(`resting`). After that at least half of the rows are empty, so a pull finds its keys in few rounds.
+"""
 
 from __future__ import annotations
 
