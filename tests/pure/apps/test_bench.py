@@ -167,11 +167,12 @@ def test_rounds_are_completed_in_parts_and_become_tables():
     for _ in range(3):
         torch.complete(rounds, 2, torch.OVER_LINK, measured)
     assert [who for who in ran if who] == [(who, seed) for seed in range(2) for who in torch.OVER_LINK]
-    page = torch.page([dict.fromkeys(torch.CONTENDERS, rounds[0]["DDP, gloo"])], [*rounds, {"DDP, gloo": []}])
-    assert "medians of 2 rounds" in page
-    assert "No round is whole yet." in torch.page([{"DDP, gloo": []}], [])
-    assert "| DDP, gloo | 0.9900 | 10.0 | 1.00 | 100.00 | 1 | 50.00 | 100.00 |" in page
-    assert "| changes, every 78 batches | 0.9900 | 4.0 | 0.40 | 100.00 | 1 | 2.0 | 4.0 |" in page
+    found = torch.figures([dict.fromkeys(torch.CONTENDERS, rounds[0]["DDP, gloo"])], [*rounds, {"DDP, gloo": []}])
+    assert found["figures"] == {"rounds": 1, "link_rounds": 2}
+    assert torch.figures([{"DDP, gloo": []}], [])["tables"]["host"] == "No round is whole yet."
+    host, over_link = found["tables"].values()
+    assert host[1] == ["DDP, gloo", "0.9900", "10.0", "1.00", "100.00", "1", "50.00", "100.00"]
+    assert over_link[3] == ["changes, every 78 batches", "0.9900", "4.0", "0.40", "100.00", "1", "2.0", "4.0"]
 
 
 def test_the_picture_has_a_bar_for_each_row_of_the_page():
@@ -196,10 +197,10 @@ def test_a_page_has_the_median_seconds_to_the_accuracy():
 
     first, second = list(network.CONTENDERS)[:2]
     reached = [run((1.0, 0.9), (2.0, last), (3.0, 0.981)) for last in (0.98, 0.97, 0.99)]
-    lines = network.table({first: reached, second: [run((1.0, 0.9))]}).splitlines()
-    assert [line.split(" | ")[:4] for line in lines[2:]] == [
-        [f"| {first}", "2.00", "2.00, 3.00", "0.9810"],
-        [f"| {second}", "not reached", "not reached, not reached", "0.9000"],
+    _, *rows = network.table({first: reached, second: [run((1.0, 0.9))]})
+    assert [row[:4] for row in rows] == [
+        [first, "2.00", "2.00, 3.00", "0.9810"],
+        [second, "not reached", "not reached, not reached", "0.9000"],
     ]
 
 
