@@ -41,7 +41,7 @@ def measured(options: Namespace) -> Measured:
     """The figures of the page. It starts jobs."""
     return {
         "tables": {"runs": table(("model",) if options.quick else ("model", "delta", "gradient"))},
-        "figures": {"ranks": RANKS},
+        "figures": {"ranks": RANKS, "data": "rcv1-ccat (no intercept)" if RCV1.exists() else "the embedded data, a9a"},
     }
 
 
