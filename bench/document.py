@@ -27,8 +27,8 @@ def measure(
 ) -> None:  # fmt: skip
     """Run the command line of `program`: measure, print the tables, and write the JSON where that is asked for.
 
-    `measured` finds in its options: `quick`; `only`, which of `parts` are wanted; and `before`, what the file has of
-    the others. `summary`: what the help begins with.
+    `measured` finds in its options: `quick`; `only`, which of `parts` are wanted; and `before`, what the
+    file has already. `summary`: what the help begins with.
     """
     form = argparse.RawDescriptionHelpFormatter
     parser = ArgumentParser(prog=f"python -m {program}", description=summary, formatter_class=form)
@@ -41,8 +41,8 @@ def measure(
     options = parser.parse_args()
     if parts and options.only and not options.json:
         parser.error("--only needs --json: the rest is read from that file")
-    is_partial = parts and options.only and options.json.exists()
-    options.before = json.loads(options.json.read_text(encoding="utf-8")) if is_partial else {}
+    is_there = parts and options.json and options.json.exists()
+    options.before = json.loads(options.json.read_text(encoding="utf-8")) if is_there else {}
     found = json.loads(json.dumps(measured(options)))
     for name, table in tables(found).items():
         print(f"{name}\n\n{as_markdown(table)}\n")

@@ -28,7 +28,8 @@ from bench import bars
 from bench.document import Tables, as_markdown
 
 DOCS = Path(__file__).parents[1] / "docs"
-VIEWS = {name: f"bench.{name}.page" for name in ("angel", "ps2", "qjam")}
+VIEWS = {name: f"bench.{name}.page" for name in ("angel", "hosts", "mllib", "modes", "ps2", "qjam")}
+VIEWS["malt"] = "bench.paper.page"
 """By page, the module that makes tables and figures of its JSON. A page without one has both in its JSON."""
 _LAST = "papers"
 """The page whose figures are cells of the others."""
