@@ -4,7 +4,7 @@
 
 A mark is a comment of Markdown. All marks of a page end with <!-- end -->, but `holds`:
 
-    <!-- table: NAME -->      what follows is this table
+    <!-- table: NAME -->      what follows is this table; `listing`: this program
     <!-- figure: X:.1f -->    what follows is the value of X, formatted as by an f-string
     <!-- holds: X -->         what the sentence before says is true only where X is: otherwise the page is not filled
 
@@ -29,11 +29,11 @@ from bench.document import Tables, as_markdown
 
 DOCS = Path(__file__).parents[1] / "docs"
 VIEWS = {name: f"bench.{name}.page" for name in ("angel", "hosts", "mllib", "modes", "ps2", "qjam")}
-VIEWS["malt"] = "bench.paper.page"
+VIEWS |= {"benchmarks": "bench.page", "examples": "bench.pages.lines", "malt": "bench.paper.page"}
 """By page, the module that makes tables and figures of its JSON. A page without one has both in its JSON."""
 _LAST = "papers"
 """The page whose figures are cells of the others."""
-_TABLE = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+_TABLE = re.compile(r"(<!-- (?:table|listing): (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 _FIGURE = re.compile(r"(<!-- figure: (.+?)(?::([^\]\"'\s]*))? -->).*?(<!-- end -->)")
 _HOLDS = re.compile(r"<!-- holds: (.+?) -->", re.DOTALL)
 _FIRST_IN_LINE = re.compile(r"^ {0,3}<!-- figure: .*", re.MULTILINE)
@@ -127,6 +127,7 @@ def filled(text: str, tables: Tables, figures: Mapping[str, Any]) -> str:
     for mark in _HOLDS.finditer(text):
         if not value(mark[1]):
             wrong.append(f"line {text.count(chr(10), 0, mark.start()) + 1}: it does not hold that {mark[1]}")
+    wrong += [f"the page has no mark of the table {name}" for name in tables if f": {name} -->" not in text]
     if wrong:
         raise Unfilled("\n".join(wrong))
     return made

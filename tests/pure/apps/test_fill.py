@@ -11,7 +11,7 @@ import pytest
 from bench import fill
 
 pytestmark = pytest.mark.serial
-TABLES = {"runs": [["", "s"], ["one", "1,000.5"], ["two", "not reached"]], "list": "- a"}
+TABLES = {"runs": [["", "s"], ["one", "1,000.5"], ["two", "not reached"]]}
 
 
 @pytest.mark.parametrize("name", fill.pages())
@@ -33,7 +33,7 @@ def test_marks_are_filled_and_stay():
     assert made.splitlines()[1:5] == ["| | s |", "| --- | --- |", "| one | 1,000.5 |", "| two | not reached |"]
     assert made.endswith("\n<!-- end -->\n" + sentence.format("1.5"))
     assert fill.filled(made, TABLES, {"x": 3}) == made
-    assert "\n- a\n" in fill.filled("<!-- table: list -->\n<!-- end -->", TABLES, {})
+    assert "\n- a\n" in fill.filled("<!-- listing: list -->\n<!-- end -->", {"list": "- a"}, {})
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,8 @@ def test_marks_are_filled_and_stay():
     [
         ("a\nIt is far.<!-- holds: x > 4 -->", "line 2: it does not hold that x > 4"),
         ("It is <!-- figure: y -->?<!-- end --> m.", "y: NameError"),
-        ("<!-- table: none -->\n<!-- end -->", "there is no table none, only runs, list"),
+        ("<!-- table: none -->\n<!-- end -->", "there is no table none, only runs"),
+        ("It is near.", "the page has no mark of the table runs"),
         ("so\n  <!-- figure: x -->?<!-- end --> m.", "a figure is first in its line"),
         ("It is <!-- figure: __import__ -->?<!-- end --> m.", "__import__: NameError"),
     ],
