@@ -184,6 +184,10 @@ def _heading(
             lines.append(f'<rect class="{kind}" x="{left}" y="28" width="12" height="12"/>')
             lines.append(_text(left + 18, 34, name, "start"))
             left += 40 + 8 * len(name)
+    if unit == "x":
+        lines.append(f'<line class="one" x1="{left}" x2="{left + 18}" y1="34" y2="34"/>')
+        lines.append(_text(left + 24, 34, "1 x", "start"))
+        left += 70
     if has_extents:
         lines.append(f'<line class="extent" x1="{left}" x2="{left + 18}" y1="34" y2="34"/>')
         lines.append(_text(left + 24, 34, "range of the runs", "start"))
@@ -196,6 +200,8 @@ def _row(
     """A bar, its name and what it says."""
     lines, value = [_text(left - 8, middle, bar.name, "end")], number(bar.value)
     end = max([scale * (value or 0.0), *(scale * one for one in extent if value is not None)])
+    if unit == "x" and 0 < end < 2 * scale:
+        end = max(end, scale)  # beside the line that marks 1
     if value is not None:
         lines.append(f'<rect class="{whose}" x="{left}" y="{middle - 9}" width="{scale * value:.1f}" height="18"/>')
         if len(extent) == 2:
