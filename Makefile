@@ -108,19 +108,20 @@ pictures: docs
 	@$(VENV)/bin/python -m bench.pages.screenshots $(ARGS)
 
 bench: $(BENCH_READY)
-	@$(VENV)/bin/python -m bench --json bench/results.json --page docs/benchmarks.md $(ARGS)
+	@$(VENV)/bin/python -m bench --json docs/benchmarks.json $(ARGS)
+	@$(VENV)/bin/python -m bench.fill
 
 bench-quick: $(BENCH_READY)
 	@$(VENV)/bin/python -m bench --quick $(ARGS)
 
 papers: $(READY)
-	@$(VENV)/bin/python -m bench.paper --write docs/malt.md $(ARGS)
-	@$(VENV)/bin/python -m bench.mllib --write docs/mllib.md $(ARGS)
-	@$(VENV)/bin/python -m bench.ps2 --write docs/ps2.md $(ARGS)
-	@$(VENV)/bin/python -m bench.angel --write docs/angel.md $(ARGS)
-	@$(VENV)/bin/python -m bench.qjam --write docs/qjam.md $(ARGS)
-	@$(VENV)/bin/python -m bench.modes --write docs/modes.md $(ARGS)
-	@$(VENV)/bin/python -m bench.pages.papers --write
+	@$(VENV)/bin/python -m bench.paper --json docs/malt.json $(ARGS)
+	@$(VENV)/bin/python -m bench.mllib --json docs/mllib.json $(ARGS)
+	@$(VENV)/bin/python -m bench.ps2 --json docs/ps2.json $(ARGS)
+	@$(VENV)/bin/python -m bench.angel --json docs/angel.json $(ARGS)
+	@$(VENV)/bin/python -m bench.qjam --json docs/qjam.json $(ARGS)
+	@$(VENV)/bin/python -m bench.modes --json docs/modes.json $(ARGS)
+	@$(VENV)/bin/python -m bench.fill
 
 # For the tests of malt.torch, which are else skipped: the version that is measured against.
 $(TORCH_READY): $(READY)

@@ -1,6 +1,6 @@
 """Draws tables of docs/ as bars or lines: docs/pictures/*.svg. What is drawn is read from the pages of their scripts.
 
-python -m bench.bars
+python -m bench.fill does it.
 """
 
 from __future__ import annotations
@@ -147,61 +147,72 @@ def tables(text: str) -> list[list[list[str]]]:
 
 
 def picture(
-    bars: Sequence[Bar], unit: str, alone: bool = False, title: str = "", others: str = "other libraries"
-) -> str:
+    bars: Sequence[Bar], unit: str, alone: bool = False, title: str = "", others: str = "other libraries",
+    left: int = _LEFT,
+) -> str:  # fmt: skip
     """An SVG of one bar per row, with its extent as a line. A row that is no number shows its words. Pure.
 
     Above the bars are the title, the unit, whether shorter or longer is better, and a legend. If the unit is "x", a
-    line marks 1. `alone`: all rows are MALT's own.
+    line marks 1. `alone`: all rows are MALT's own. `left`: where bars begin.
     """
     extents = [[one for one in map(number, bar.extent.split(", ")) if one is not None] for bar in bars]
     most = max([number(bar.value) or 0.0 for bar in bars] + [one for extent in extents for one in extent])
-    scale, high = (_WIDTH - _LEFT - _RIGHT) / (most or 1.0), _HEAD + _LINE * len(bars)
+    scale, high = (_WIDTH - left - _RIGHT) / (most or 1.0), _HEAD + _LINE * len(bars)
     whose = ["ours" if alone or bar.name.startswith(_OURS) else "peer" for bar in bars]
-    lines = _heading(title, unit, {"ours": "MALT", "peer": others}, whose, any(len(extent) == 2 for extent in extents))
+    has_extents = any(len(extent) == 2 for extent in extents)
+    lines = _heading(title, unit, {"ours": "MALT", "peer": others}, whose, has_extents, left)
     if unit == "x":
-        x = _LEFT + scale
+        x = left + scale
         lines.append(f'<line class="one" x1="{x:.1f}" x2="{x:.1f}" y1="{_HEAD - 6}" y2="{high}"/>')
     for place, (bar, extent) in enumerate(zip(bars, extents, strict=True)):
-        lines += _row(bar, extent, _HEAD + _LINE * place + _LINE // 2, scale, whose[place], unit)
+        lines += _row(bar, extent, _HEAD + _LINE * place + _LINE // 2, scale, whose[place], unit, left)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {high}" width="{_WIDTH}" height="{high}">'
         f"<style>{_STYLE}</style>\n" + "\n".join(lines) + "\n</svg>\n"
     )
 
 
-def _heading(title: str, unit: str, legend: Mapping[str, str], whose: Sequence[str], has_extents: bool) -> list[str]:
+def _heading(
+    title: str, unit: str, legend: Mapping[str, str], whose: Sequence[str], has_extents: bool, left: int
+) -> list[str]:  # fmt: skip
     """The title, the unit, and the legend of those classes that are in `whose`, and of extents."""
     better = "longer" if unit == "x" else "shorter"
     lines = [f'<text class="title" x="4" y="17">{escape(title)}</text>']
     lines.append(_text(4, 34, f"{unit}; {better} is better", "start"))
-    left = _LEFT
     for kind, name in legend.items():
         if kind in whose:
             lines.append(f'<rect class="{kind}" x="{left}" y="28" width="12" height="12"/>')
             lines.append(_text(left + 18, 34, name, "start"))
             left += 40 + 8 * len(name)
+    if unit == "x":
+        lines.append(f'<line class="one" x1="{left}" x2="{left + 18}" y1="34" y2="34"/>')
+        lines.append(_text(left + 24, 34, "1 x", "start"))
+        left += 70
     if has_extents:
         lines.append(f'<line class="extent" x1="{left}" x2="{left + 18}" y1="34" y2="34"/>')
         lines.append(_text(left + 24, 34, "range of the runs", "start"))
     return lines
 
 
-def _row(bar: Bar, extent: Sequence[float], middle: int, scale: float, whose: str, unit: str) -> list[str]:
+def _row(
+    bar: Bar, extent: Sequence[float], middle: int, scale: float, whose: str, unit: str, left: int
+) -> list[str]:  # fmt: skip
     """A bar, its name and what it says."""
-    lines, value = [_text(_LEFT - 8, middle, bar.name, "end")], number(bar.value)
+    lines, value = [_text(left - 8, middle, bar.name, "end")], number(bar.value)
     end = max([scale * (value or 0.0), *(scale * one for one in extent if value is not None)])
+    if unit == "x" and 0 < end < 2 * scale:
+        end = max(end, scale)  # beside the line that marks 1
     if value is not None:
-        lines.append(f'<rect class="{whose}" x="{_LEFT}" y="{middle - 9}" width="{scale * value:.1f}" height="18"/>')
+        lines.append(f'<rect class="{whose}" x="{left}" y="{middle - 9}" width="{scale * value:.1f}" height="18"/>')
         if len(extent) == 2:
-            x1, x2 = (_LEFT + scale * one for one in extent)
+            x1, x2 = (left + scale * one for one in extent)
             lines.append(f'<line class="extent" x1="{x1:.1f}" x2="{x2:.1f}" y1="{middle}" y2="{middle}"/>')
             lines += [f'<line class="extent" x1="{x:.1f}" x2="{x:.1f}" y1="{middle - 4}" y2="{middle + 4}"/>'
                       for x in (x1, x2)]  # fmt: skip
     shown = f"{bar.value} {unit}" if value is not None else bar.value
     if value is not None and bar.extent and len(extent) < 2:
         shown += f" ({bar.extent})"  # some runs have not reached it
-    return [*lines, _text(_LEFT + end + 6, middle, shown, "start")]
+    return [*lines, _text(left + end + 6, middle, shown, "start")]
 
 
 def number(text: str) -> float | None:
@@ -211,12 +222,3 @@ def number(text: str) -> float | None:
 
 def _text(x: float, middle: int, text: str, anchor: str) -> str:
     return f'<text x="{x:.0f}" y="{middle + 5}" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def main() -> None:
-    for name, chart in CHARTS.items():
-        (DOCS / "pictures" / f"{name}.svg").write_text(chart.draw(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

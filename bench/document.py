@@ -1,4 +1,4 @@
-"""A page of docs/ that a command writes of its figures: these lie beside it as JSON, and tables of it are drawn."""
+"""The command line of a measurement: it prints tables, and writes what was found as JSON, of which a page is filled."""
 
 from __future__ import annotations
 
@@ -6,41 +6,46 @@ import argparse
 import json
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import bars
-
 Measured = Mapping[str, Any]
 """What is written as JSON."""
+Table = Sequence[Sequence[str]]
+"""The headings, and the rows."""
+Tables = Mapping[str, "Table | str"]
+"""By name. Text stands as it is."""
 
 
-def command(
-    program: str, summary: str, measured: Callable[[Namespace], Measured], text: Callable[[Measured], str],
-    charts: Sequence[str], add_options: Callable[[ArgumentParser], object] = lambda _: None,
+def measure(
+    program: str, summary: str, measured: Callable[[Namespace], Measured],
+    tables: Callable[[Measured], Tables] = lambda found: found["tables"],
+    add_options: Callable[[ArgumentParser], object] = lambda _: None, parts: Collection[str] = (),
 ) -> None:  # fmt: skip
-    """Run the command line of `program`: measure, print the page, and write it where that is asked for.
+    """Run the command line of `program`: measure, print the tables, and write the JSON where that is asked for.
 
-    `charts`: which of `bars.CHARTS` are drawn of it. `summary`: what its help begins with.
+    `measured` finds in its options: `quick`; `only`, which of `parts` are wanted; and `before`, what the
+    file has already. `summary`: what the help begins with.
     """
     form = argparse.RawDescriptionHelpFormatter
     parser = ArgumentParser(prog=f"python -m {program}", description=summary, formatter_class=form)
     add_options(parser)
     parser.add_argument("--quick", action="store_true", help="smaller problems; the same mechanism")
-    add_write(parser)
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write the figures there: of docs/NAME.json "
+                        "`python -m bench.fill` fills docs/NAME.md")  # fmt: skip
+    if parts:
+        parser.add_argument("--only", nargs="+", choices=parts, help="measure this anew; the rest is read from --json")
     options = parser.parse_args()
+    if parts and options.only and not options.json:
+        parser.error("--only needs --json: the rest is read from that file")
+    is_there = parts and options.json and options.json.exists()
+    options.before = json.loads(options.json.read_text(encoding="utf-8")) if is_there else {}
     found = json.loads(json.dumps(measured(options)))
-    print(text(found))
-    if options.write:
-        write(options.write, found, text, charts)
-
-
-def add_write(parser: ArgumentParser) -> None:
-    """Add --write."""
-    parser.add_argument(
-        "--write", type=new_file, metavar="FILE", help="write the page there, and JSON and pictures beside"
-    )
+    for name, table in tables(found).items():
+        print(f"{name}\n\n{as_markdown(table)}\n")
+    if options.json:
+        options.json.write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 
 def new_file(text: str) -> Path:
@@ -51,19 +56,11 @@ def new_file(text: str) -> Path:
     return path
 
 
-def write(path: Path, found: Measured, text: Callable[[Measured], str], charts: Sequence[str]) -> None:
-    """Write the page to `path`, the JSON beside it, and the pictures of both."""
-    path.with_suffix(".json").write_text(json.dumps(found) + "\n", encoding="utf-8")
-    path.write_text(text(found), encoding="utf-8")
-    pictures = path.parent / "pictures"
-    pictures.mkdir(exist_ok=True)
-    for name in charts:
-        (pictures / f"{name}.svg").write_text(bars.CHARTS[name].draw(path.parent), encoding="utf-8")
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown. Pure."""
-    lines = [headings, ["---"] * len(headings), *rows]
+def as_markdown(table: Table | str) -> str:
+    """A table in Markdown. Text stays as it is. Pure."""
+    if isinstance(table, str):
+        return table
+    lines = [table[0], ["---"] * len(table[0]), *table[1:]]
     return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
 
 

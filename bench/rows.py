@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
+from bench.document import Measured, Table
 from bench.timing import ratio
 
 
@@ -19,8 +18,8 @@ class Row:
     against: str
     ratio: float | None
     """How many times better ours is than theirs. None means not measured, and `note` says why."""
-    goal: float
-    """The least ratio that is wanted."""
+    goal: float | None
+    """The least ratio that is wanted. None: there is none."""
     ours: float = 0.0
     theirs: float = 0.0
     unit: str = "s"
@@ -33,11 +32,13 @@ class Row:
         """Whether the goal is reached, as the table shows it."""
         if self.ratio is None:
             return "not measured"
+        if self.goal is None:
+            return ""
         return "reached" if self.ratio >= self.goal else "**not reached**"
 
 
 def timed(
-    name: str, against: str, goal: float, ours: Sequence[float], theirs: Sequence[float], note: str = "",
+    name: str, against: str, goal: float | None, ours: Sequence[float], theirs: Sequence[float], note: str = "",
     unit: str = "s",
 ) -> Row:  # fmt: skip
     """The row of two lists of times, or of what else is better the smaller it is, taken in turns.
@@ -47,7 +48,7 @@ def timed(
     return _paired(Row(name, against, ratio(theirs, ours), goal, unit=unit, note=note), ours, theirs)
 
 
-def rated(name: str, against: str, goal: float, ours: Sequence[float], theirs: Sequence[float]) -> Row:
+def rated(name: str, against: str, goal: float | None, ours: Sequence[float], theirs: Sequence[float]) -> Row:
     """The row of two lists of rates per second, taken in turns. The ratio is the median over pairs."""
     return _paired(Row(name, against, ratio(ours, theirs), goal, unit="1/s"), ours, theirs)
 
@@ -70,25 +71,28 @@ def from_json(rows: Sequence[dict[str, object]]) -> list[Row]:
     return [Row(**row) for row in rows]  # type: ignore[arg-type]
 
 
-def read(path: Path) -> dict[str, list[Row]]:
-    """The rows of all parts in a results file, by MPI library."""
-    stored = json.loads(path.read_text(encoding="utf-8"))
+def read(found: Measured) -> dict[str, list[Row]]:
+    """The rows of all parts of the JSON of docs/benchmarks.md, by MPI library."""
     return {
         mpi: [row for part in result["parts"].values() for row in from_json(part["rows"])]
-        for mpi, result in stored["results"].items()
+        for mpi, result in found["results"].items()
     }
 
 
-def table(rows: Sequence[Row]) -> str:
-    """A table in Markdown, with a line per row."""
-    lines = ["| what | against | ours | theirs | ratio | goal | |", "|---|---|---|---|---|---|---|"]
+def first(found: Measured) -> list[Row]:
+    """Those of the first MPI library."""
+    return next(iter(read(found).values()))
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """A row each, with its goal, for developers."""
+    lines = [["what", "against", "ours", "theirs", "ratio", "goal", ""]]
     for row in rows:
-        ratio = "-" if row.ratio is None else f"{row.ratio:.2f} x"
-        lines.append(
-            f"| {row.name} | {row.against} | {shown(row.ours, row.unit)} | {shown(row.theirs, row.unit)} | {ratio} "
-            f"| {row.goal:.2g} x | {row.outcome}{': ' + row.note if row.note else ''} |"
-        )
-    return "\n".join(lines)
+        goal = "-" if row.goal is None else f"{row.goal:.2g} x"
+        said = ": ".join(filter(None, (row.outcome, row.note)))
+        ours, theirs = shown(row.ours, row.unit), shown(row.theirs, row.unit)
+        lines.append([row.name, row.against, ours, theirs, times(row.ratio), goal, said])
+    return lines
 
 
 NUMBA = ", with numba"
@@ -97,13 +101,13 @@ LIMITS = ("60 us", "0.3 s more than bare mpi4py", "none of them")
 """What rows are compared with that is no measurement, but the developers' limit. The page does not show it."""
 
 
-def page_table(rows: Sequence[Row]) -> str:
-    """A table in Markdown for readers: no goals, and what was measured plainly and with numba in one line."""
+def page_table(rows: Sequence[Row]) -> Table:
+    """The rows for readers: no goals, and what was measured plainly and with numba in one line."""
     compiled = {(row.name.removesuffix(NUMBA), row.against): row for row in rows if row.name.endswith(NUMBA)}
     headings = ["what", "compared with", "theirs", "MALT", "ratio"]
     headings += ["MALT with numba", "ratio with numba"] if compiled else []
     headings += ["notes"] if any(row.note for row in rows) else []
-    lines = [headings, ["---"] * len(headings)]
+    lines = [headings]
     for row in rows:
         if not row.name.endswith(NUMBA):
             other = compiled.get((row.name, row.against))
@@ -116,7 +120,7 @@ def page_table(rows: Sequence[Row]) -> str:
             if "notes" in headings:
                 cells.append(row.note if row.ratio is not None else f"not measured: {row.note}")
             lines.append(cells)
-    return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
+    return lines
 
 
 def times(ratio: float | None) -> str:

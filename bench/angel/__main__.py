@@ -1,8 +1,6 @@
-"""Compares vectors through rank 0 with parts on all ranks, by SGD, L-BFGS and OWL-QN; writes docs/angel.md.
+"""Compares vectors through rank 0 with parts on all ranks, by SGD, L-BFGS and OWL-QN.
 
-python -m bench.angel [--quick] [--write docs/angel.md]
-
-The figures are written beside the page as JSON, and drawn in the folder pictures.
+python -m bench.angel [--quick] [--json docs/angel.json]
 """
 
 from __future__ import annotations
@@ -16,8 +14,6 @@ from bench import document
 from bench.angel import comparison, page, rows
 from bench.document import Measured, say
 from bench.rest import Others
-
-CHARTS = ("angel", "angel-bytes", "angel-memory")
 
 
 class Scale(NamedTuple):
@@ -52,4 +48,4 @@ def measured(options: Namespace) -> Measured:
 
 
 if __name__ == "__main__":
-    document.command("bench.angel", __doc__, measured, page.text, CHARTS)
+    document.measure("bench.angel", str(__doc__), measured, page.tables)

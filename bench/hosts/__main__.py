@@ -1,23 +1,23 @@
-"""Measures exchanges and trainings on hosts that it makes of namespaces, beside MPI's own calls; prints a page.
+"""Measures exchanges and trainings on hosts that it makes of namespaces, beside MPI's own calls.
 
-    python -m bench.hosts [--mpi PYTHON ...] [--only PART ...] [--quick] [--write docs/hosts.md]
+    python -m bench.hosts [--mpi PYTHON ...] [--only PART ...] [--quick] [--json docs/hosts.json]
 
-PYTHON: the interpreter of an environment, one for each MPI; by default this one. With --write the figures lie as JSON
-beside the page, and those that are not measured anew are read from there. It needs root, iproute2 and sshd, and says so
-where it cannot run.
+PYTHON: the interpreter of an environment, one for each MPI; by default this one. It needs root, iproute2 and sshd, and
+says so where it cannot run.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.document import new_file
+from bench import document
+from bench.document import say
 from bench.hosts import failures, page, planning, programs, starts, training, ways
 from bench.hosts.trials import own_cores, sharing_cores
 from bench.svm import task
@@ -101,7 +101,7 @@ def planned(python: str, quick: bool) -> Lines:
     words = "bench.hosts.planned", json.dumps(plan._asdict())
     found = []
     for mbit in planning.MBIT:
-        print(f"... {mbit} Mbit/s", file=sys.stderr, flush=True)
+        say(f"{mbit} Mbit/s")
         found += planning.compared(_on_hosts(python, "ab", 2, words, mbit=mbit), mbit, plan)
     return found
 
@@ -130,40 +130,38 @@ def measured(python: str, parts: Sequence[str], quick: bool) -> dict[str, Any]:
     """What is measured with the MPI of an environment, by part."""
     found = {}
     for part in parts:
-        print(f"... {part}, {python}", file=sys.stderr, flush=True)
+        say(f"{part}, {python}")
         found[part] = PARTS[part](python, quick)
     return found
 
 
-def as_json(found: dict[str, Any]) -> str:
-    """What has been found as the text of a file, in which paths start at the root of the project. Pure."""
-    return json.dumps(found).replace(f"{ROOT}/", "") + "\n"
+def without_root(found: dict[str, Any]) -> str:
+    """What has been found as JSON, in which paths start at the root of the project. Pure."""
+    return json.dumps(found).replace(f"{ROOT}/", "")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.hosts", description=str(__doc__).splitlines()[0])
-    parser.add_argument("--mpi", nargs="+", default=[sys.executable], metavar="PYTHON")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS], metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--quick", action="store_true", help="a few exchanges of some of the ways, to see that it runs")
-    parser.add_argument("--write", type=new_file, metavar="FILE", help="write the page there, and JSON beside it")
-    options = parser.parse_args()
+def all_measured(options: Namespace) -> dict[str, Any]:
+    """All figures of the page: those of some parts and MPIs anew, the others as they were. It starts jobs."""
     sys.path.insert(0, str(ROOT / "tests"))
     from host_network import missing
 
     if why := missing():
         sys.exit(f"bench.hosts is skipped: {why}")
-    if not (task.RCV1.exists() or {*options.only} <= WITHOUT_DATA):
+    parts = options.only or [*PARTS]
+    if not (task.RCV1.exists() or {*parts} <= WITHOUT_DATA):
         sys.exit(f"bench.hosts is skipped: it {task.NO_RCV1}")
-    beside = options.write and options.write.with_suffix(".json")
-    found: dict[str, Any] = json.loads(beside.read_text()) if beside and beside.exists() else {}
+    found = dict(options.before)
     with sharing_cores():
         for python in options.mpi:
-            found[_family(python)] = found.get(_family(python), {}) | measured(python, options.only, options.quick)
-    print(page.text(found))
-    if beside:
-        beside.write_text(as_json(found), encoding="utf-8")
-        options.write.write_text(page.text(found), encoding="utf-8")
+            found[_family(python)] = found.get(_family(python), {}) | measured(python, parts, options.quick)
+    anonymous: dict[str, Any] = json.loads(without_root(found))
+    return anonymous
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add --mpi."""
+    parser.add_argument("--mpi", nargs="+", default=[sys.executable], metavar="PYTHON")
 
 
 if __name__ == "__main__":
-    main()
+    document.measure("bench.hosts", str(__doc__), all_measured, page.tables, add_options, PARTS)

@@ -1,17 +1,12 @@
-"""Compares what ranks of a linear model send, when and through whom, as MLlib* does; writes docs/mllib.md.
+"""Compares what ranks of a linear model send, when and through whom, as MLlib* does.
 
-python -m bench.mllib [--quick] [--write docs/mllib.md] [--only PART ...]
-
-The figures are written beside the page as JSON, and drawn in the folder pictures. --quick: smaller models, coarser
-grids; the same mechanism.
+python -m bench.mllib [--quick] [--json docs/mllib.json] [--only PART ...]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bench import document
@@ -21,8 +16,6 @@ from bench.mllib.counting import RANKS, Count, count, search, shown
 from bench.mllib.task import Task
 from bench.mllib.ways import Setting, Way
 from bench.rest import Others
-
-PICTURES = ("mllib", "mllib-bytes")
 
 
 class Scale(NamedTuple):
@@ -49,12 +42,12 @@ WHOLE = Scale(40_000, 20_000, 20_000, 1000, 1000, 1, task.ABOVE, DRAWN, (10**4, 
 QUICK = Scale(4000, 500, 4000, 300, 30, 4, 0.1, DRAWN[::2], (10**3,))
 
 
-def measured(scale: Scale, parts: Collection[str], before: Mapping[str, Any]) -> dict[str, Any]:
-    """All figures of the page: those of `parts` anew, the others as they were `before`. It starts jobs."""
-    found = {**before, "about": about(scale), "model_nbytes": 4 * (scale.features + 1)}
-    for part in PARTS:
-        if part in parts:
-            found |= PARTS[part](scale, found)
+def measured(options: Namespace) -> dict[str, Any]:
+    """All figures of the page: those of some parts anew, the others as they were. It starts jobs."""
+    scale = QUICK if options.quick else WHOLE
+    found = {**options.before, "about": about(scale), "model_nbytes": 4 * (scale.features + 1)}
+    for part in options.only or PARTS:
+        found |= PARTS[part](scale, found)
     return found
 
 
@@ -124,27 +117,5 @@ def as_json(one: Count) -> dict[str, object]:
             "seconds": one.seconds, "step": one.setting.step, "share": one.setting.share}  # fmt: skip
 
 
-def write(found: dict[str, Any], path: Path) -> None:
-    """Write the page, the JSON beside it, and the pictures of both."""
-    document.write(path, found, page.text, PICTURES)
-    (path.parent / "pictures" / "mllib-gantt.svg").write_text(page.gantt(found), encoding="utf-8")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.mllib", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="smaller models, coarser grids")
-    document.add_write(parser)
-    parser.add_argument("--only", nargs="+", choices=PARTS, help="measure this anew; the rest is beside the page")
-    options = parser.parse_args()
-    if options.only and not options.write:
-        parser.error("--only needs --write: the rest is read from the JSON beside that page")
-    before = json.loads(options.write.with_suffix(".json").read_text()) if options.only else {}
-    found = measured(QUICK if options.quick else WHOLE, options.only or PARTS, before)
-    found = json.loads(json.dumps(found))
-    print(page.text(found))
-    if options.write:
-        write(found, options.write)
-
-
 if __name__ == "__main__":
-    main()
+    document.measure("bench.mllib", str(__doc__), measured, page.tables, parts=PARTS)

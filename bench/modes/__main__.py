@@ -1,19 +1,17 @@
-"""Compares who waits for whom while apps.svm and apps.mlp train, along three graphs; writes docs/modes.md.
+"""Compares who waits for whom while apps.svm and apps.mlp train, along three graphs.
 
-python -m bench.modes [--quick] [--write docs/modes.md] [--only PART ...]
+python -m bench.modes [--quick] [--json docs/modes.json] [--only PART ...]
 
-The figures are written beside the page as JSON, and drawn in the folder pictures. --quick: rows that the project has
-or makes, and small models; the same mechanism.
+--quick: rows that the project has or makes, and small models.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-from collections.abc import Callable, Collection, Mapping
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import document, timing
@@ -24,8 +22,6 @@ from bench.modes.training import BANDWIDTH, LATENCY_S, NETWORK, SLOW, Count, Pac
 from bench.modes.way import GRAPHS, RANKS, SYNCS, WAYS, Task, Way
 from bench.rest import Others
 from bench.svm import task
-
-PICTURES = ("modes-svm", "modes-mlp", "modes-bytes")
 
 
 class Scale(NamedTuple):
@@ -59,12 +55,15 @@ def tasks(scale: Scale) -> tuple[Task, ...]:
     return tuple(make() for make in scale.tasks)
 
 
-def measured(scale: Scale, parts: Collection[str], before: Found) -> dict[str, Any]:
-    """All figures of the page: those of `parts` anew, the others as they were `before`. It starts jobs."""
-    found = {**before, "about": about(scale)}
-    for part in PARTS:
-        if part in parts:
-            found |= PARTS[part](scale, found)
+def measured(options: Namespace) -> dict[str, Any]:
+    """All figures of the page: those of some parts anew, the others as they were. It starts jobs."""
+    scale = QUICK if options.quick else WHOLE
+    for folder in () if options.quick else (task.RCV1, mlp.MNIST):
+        if not folder.exists():
+            sys.exit(f"{folder} is not there: --quick does without")
+    found = {**options.before, "about": about(scale)}
+    for part in options.only or PARTS:
+        found |= PARTS[part](scale, found)
     return found
 
 
@@ -128,30 +127,5 @@ def as_json(way: Way, one: Count) -> dict[str, object]:
     return {"way": way.name, **rest, "steps": shown(one.steps)}
 
 
-def write(found: dict[str, Any], path: Path) -> None:
-    """Write the page, the JSON beside it, and the pictures of both."""
-    document.write(path, found, page.text, PICTURES)
-    (path.parent / "pictures" / "modes-gantt.svg").write_text(page.gantt(found), encoding="utf-8")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.modes", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="rows that the project has or makes, small models")
-    document.add_write(parser)
-    parser.add_argument("--only", nargs="+", choices=PARTS, help="measure this anew; the rest is beside the page")
-    options = parser.parse_args()
-    if options.only and not options.write:
-        parser.error("--only needs --write: the rest is read from the JSON beside that page")
-    for folder in () if options.quick else (task.RCV1, mlp.MNIST):
-        if not folder.exists():
-            parser.error(f"{folder} is not there: --quick does without")
-    before = json.loads(options.write.with_suffix(".json").read_text()) if options.only else {}
-    found = measured(QUICK if options.quick else WHOLE, options.only or PARTS, before)
-    found = json.loads(json.dumps(found))
-    print(page.text(found))
-    if options.write:
-        write(found, options.write)
-
-
 if __name__ == "__main__":
-    main()
+    document.measure("bench.modes", str(__doc__), measured, page.tables, parts=PARTS)

@@ -1,17 +1,14 @@
-"""Runs the experiments of the MALT paper (EuroSys 2015) on shapes of its data, and writes docs/malt.md.
+"""Runs the experiments of the MALT paper (EuroSys 2015) on shapes of its data.
 
-python -m bench.paper [--quick] [--write docs/malt.md] [--only PART ...]
+python -m bench.paper [--quick] [--json docs/malt.json] [--only PART ...]
 
-The figures are written beside the page as JSON, and drawn in the folder pictures. Ranks go on without one that is
-killed: that part needs Open MPI.
+Ranks go on without one that is killed: that part needs Open MPI.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +19,6 @@ from bench.pages import lines
 from bench.paper import failure, hosts, page, rcv1, speedup, traffic, workloads
 from bench.paper.workloads import Workload
 from bench.rest import Others
-
-CHARTS = ("malt", "malt-hosts", "malt-rcv1", "malt-bytes", "malt-graphs", "malt-failure")
 
 
 class Scale(NamedTuple):
@@ -106,11 +101,9 @@ _ON_ROWS = {"speedup", "hosts", "traffic"}
 
 
 def measured(options: Namespace) -> Measured:
-    """All figures of the page: with --only those of some parts anew, the others as they are beside the page."""
+    """All figures of the page: those of some parts anew, the others as they were. It starts jobs."""
     scale, parts = QUICK if options.quick else WHOLE, options.only or list(PARTS)
-    if options.only and not options.write:
-        sys.exit("--only needs --write: the rest is read from the JSON beside that page")
-    found = json.loads(options.write.with_suffix(".json").read_text(encoding="utf-8")) if options.only else {}
+    found = dict(options.before)
     with tempfile.TemporaryDirectory() as folder:
         made: Made = []
         if _ON_ROWS & set(parts):
@@ -121,10 +114,5 @@ def measured(options: Namespace) -> Measured:
     return found
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """Add --only."""
-    parser.add_argument("--only", nargs="+", choices=PARTS, help="measure this anew; the rest is beside the page")
-
-
 if __name__ == "__main__":
-    document.command("bench.paper", str(__doc__), measured, page.text, CHARTS, add_options)
+    document.measure("bench.paper", str(__doc__), measured, page.tables, parts=PARTS)

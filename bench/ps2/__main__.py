@@ -1,8 +1,6 @@
-"""Measures a step of Adam and a dot where vectors lie, by pull and push, and through rank 0; writes docs/ps2.md.
+"""Measures a step of Adam and a dot where vectors lie, by pull and push, and through rank 0.
 
-python -m bench.ps2 [--quick] [--write docs/ps2.md]
-
-The figures are written beside the page as JSON, and drawn in the folder pictures.
+python -m bench.ps2 [--quick] [--json docs/ps2.json]
 """
 
 from __future__ import annotations
@@ -15,8 +13,6 @@ from bench.document import Measured
 from bench.ps2 import page, steps
 from bench.ps2.ways import ADAM_S
 from bench.rest import Others
-
-CHARTS = ("ps2", "ps2-bytes")
 
 
 class Scale(NamedTuple):
@@ -47,4 +43,4 @@ def measured(options: Namespace) -> Measured:
 
 
 if __name__ == "__main__":
-    document.command("bench.ps2", __doc__, measured, page.text, CHARTS)
+    document.measure("bench.ps2", str(__doc__), measured, page.tables)

@@ -1,9 +1,8 @@
-"""Measures apps.autoencoder on 1, 2 and 4 ranks in turns, beside what Qjam's authors report; writes docs/qjam.md.
+"""Measures apps.autoencoder on 1, 2 and 4 ranks in turns, beside what Qjam's authors report.
 
-python -m bench.qjam [FOLDER] [--quick] [--write docs/qjam.md]
+python -m bench.qjam [FOLDER] [--quick] [--json docs/qjam.json]
 
-FOLDER: that of MNIST (../shared/data/mnist; where it is missing, the digits of scikit-learn). The figures are written
-beside the page as JSON, and drawn in the folder pictures.
+FOLDER: that of MNIST (../shared/data/mnist; where it is missing, the digits of scikit-learn).
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from bench.qjam.runs import modelled, runs
 from bench.rest import Others
 
 MNIST = Path(__file__).parents[3] / "shared" / "data" / "mnist"
-CHARTS = ("qjam",)
 
 
 class Scale(NamedTuple):
@@ -62,4 +60,4 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    document.command("bench.qjam", __doc__, measured, page.text, CHARTS, add_options)
+    document.measure("bench.qjam", str(__doc__), measured, page.tables, add_options)

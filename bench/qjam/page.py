@@ -1,42 +1,13 @@
-"""The page of the measurements: docs/qjam.md, from the JSON beside it."""
+"""The tables and figures of docs/qjam.md, from the JSON beside it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from bench.document import Measured, table
+from bench.document import Measured, Tables
 from bench.qjam.runs import Run
 
-PAGE = """# Qjam: a sparse autoencoder through malt.map_reduce
-
-*Qjam* (2010) runs a Python function on slices of a dataset on many machines, and adds up the results. Its authors train
-a sparse autoencoder by L-BFGS on 100,000 patches of pictures, some 500 iterations, on 1 to 16 workers. Here is the same
-training by apps.autoencoder: {iterations} iterations, 25 hidden units, a thread a rank, patches of {pictures}. It is
-made by
-
-    python -m bench.qjam --write docs/qjam.md
-
-![How many times as fast an iteration is as on one rank](pictures/qjam.svg)
-
-{table}
-
-- apps.autoencoder: {cores} cores, medians of {rounds} rounds in turns. Other programs had {others:.1%} of the cores
-  meanwhile. Four ranks share two cores.
-- Qjam: what its authors report, a machine a worker.
-- Hosts: {hosts} simulated hosts of a rank each, on a network of 1 Gbit/s and 100 us (`malt.simulate`,
-  `malt.Network`), with as many patches as Qjam has. Two cores show no more than two workers; these show more. A patch
-  takes {patch_us:.2f} us, as on one rank above, and seconds are virtual. Chunks are of 1 MiB: on many hosts some have
-  one more than others. The first iteration, in which chunks travel from the host that has them, takes
-  {first}.
-
-With fewer patches the exchange and the optimizer, which all ranks have, take a larger part:
-
-{small}
-
-The losses of the iterations on several ranks differ by {error:.1e} at most from those on one, relatively. Chunks travel
-in the first iteration ({megabytes} MB on {ranks} ranks, of {patches} patches); afterwards {later:,} bytes of chunks do.
-"""
 _HEADINGS = ("", "speedup of an iteration", "ms an iteration", "seconds in all", "speedup in all")
 
 
@@ -53,23 +24,28 @@ QJAM = (Reported(1, 5030, 10.0), Reported(2, 2350, 4.7), Reported(4, 1253, 2.5),
 QJAM_PATCHES = 100_000
 
 
-def text(found: Measured) -> str:
-    """The page in Markdown. Pure."""
-    about, runs, modelled = found["about"], found["runs"], found["modelled"]
-    most, ranks = about["patches"][-1], about["ranks"][-1]
-    large = [one for one in runs if one["patches"] == most]
-    small = [one for one in runs if one["patches"] != most]
-    last = [one for one in runs if one["ranks"] == ranks]
-    return PAGE.format(
-        iterations=about["iterations"], pictures=about["pictures"], cores=about["cores"], rounds=about["rounds"],
-        others=found["others"], hosts=_joined([str(one["ranks"]) for one in modelled]),
-        table=table(_HEADINGS, [*_measured(large), *_hosts(modelled), *_qjam()]),
-        small=table(_HEADINGS, _measured(small)),
-        patch_us=1e6 * about["patch_s"], error=found["error"], ranks=ranks,
-        first=_joined([f"{one['first_s']:.2f} s on {one['ranks']}" for one in modelled]),
-        megabytes=_joined([f"{one['chunk_bytes'] / 1e6:.1f}" for one in last]),
-        patches=_joined([f"{one['patches']:,}" for one in last]), later=sum(one["later_bytes"] for one in runs),
-    )  # fmt: skip
+def tables(found: Measured) -> Tables:
+    """The tables of the page."""
+    most, runs = found["about"]["patches"][-1], found["runs"]
+    large, small = ([one for one in runs if (one["patches"] == most) == is_large] for is_large in (True, False))
+    return {
+        "iterations": [_HEADINGS, *_measured(large), *_hosts(found["modelled"]), *_qjam()],
+        "few patches": [_HEADINGS, *_measured(small)],
+    }
+
+
+def figures(found: Measured) -> dict[str, object]:
+    """What the sentences of the page say."""
+    about, runs = found["about"], found["runs"]
+    last = [one for one in runs if one["ranks"] == about["ranks"][-1]]
+    return {
+        **about, "error": found["error"], "others": found["others"], "patch_us": 1e6 * about["patch_s"],
+        "first": ", ".join(f"{one['first_s']:.2f} s on {one['ranks']}" for one in found["modelled"]),
+        "all_hosts": ", ".join(str(one["ranks"]) for one in found["modelled"]),
+        "megabytes": ", ".join(f"{one['chunk_bytes'] / 1e6:.1f}" for one in last),
+        "all_patches": ", ".join(f"{one['patches']:,}" for one in last),
+        "later": sum(one["later_bytes"] for one in runs),
+    }  # fmt: skip
 
 
 def _measured(runs: Iterable[Run]) -> list[list[str]]:
@@ -102,7 +78,3 @@ def _qjam() -> list[list[str]]:
 
 def _many(count: int, what: str) -> str:
     return f"{count} {what}{'s'[: count > 1]}"
-
-
-def _joined(texts: Iterable[str]) -> str:
-    return ", ".join(texts)

@@ -68,7 +68,7 @@ def _times(one: Task, threads: Threads, rounds: int) -> list[Row]:
                 made.append(timed(what, name, goal, taken[mine], taken[name], f"its best: {peer.setting}"))
             else:
                 made.append(Row(what, name, None, goal, note=why_not))
-        made.append(timed(what, ONE_MODEL, 0, taken[mine], taken[ONE_MODEL]))
+        made.append(timed(what, ONE_MODEL, None, taken[mine], taken[ONE_MODEL]))
     return made
 
 
@@ -91,8 +91,8 @@ def _rates(one: Task, threads: Threads, quick: bool) -> list[Row]:
     what = f"SVM on {one.name}, examples/s"
     made = [
         rated(f"{what}, 2 ranks", "1 rank", 1.85, taken["2 ranks"], taken["1 rank"]),
-        *(rated(f"{what}, 2 ranks", name, 0, taken["2 ranks"], taken[name]) for name in models),
-        rated(f"{what}, 1 core", "data streamed at the copy rate", 0, [alone], [streamed]),
+        *(rated(f"{what}, 2 ranks", name, None, taken["2 ranks"], taken[name]) for name in models),
+        rated(f"{what}, 1 core", "data streamed at the copy rate", None, [alone], [streamed]),
     ]
     if theirs := peers.scikit_learn_rate(one):
         made.append(rated(f"{what}, 1 core", "scikit-learn", 1.5, [alone], [theirs]))

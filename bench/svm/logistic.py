@@ -35,11 +35,13 @@ def rows(quick: bool) -> list[Row]:
     sgd = {"scikit-learn SGDClassifier": peers.scikit_learn(far)}
     return [
         *_compared({"sgd": near, "lbfgs after 1 epoch of sgd": posed(1e-3, "--warm-start", 1)}, solvers, 2.0, rounds),
-        *_compared({"sgd": far, "adam": adam}, sgd, 0.0, rounds),
+        *_compared({"sgd": far, "adam": adam}, sgd, None, rounds),
     ]
 
 
-def _compared(ours: dict[str, Task], theirs: dict[str, peers.Peer | None], goal: float, rounds: int) -> list[Row]:
+def _compared(
+    ours: dict[str, Task], theirs: dict[str, peers.Peer | None], goal: float | None, rounds: int
+) -> list[Row]:  # fmt: skip
     """The rows of programs and peers that take turns. `goal`: of the first program."""
     contenders: dict[str, Callable[[int], float]] = {
         **{name: lambda seed, one=one: one.seconds(RANKS, seed) for name, one in ours.items()},
@@ -52,7 +54,7 @@ def _compared(ours: dict[str, Task], theirs: dict[str, peers.Peer | None], goal:
     made = []
     for place, (mine, one) in enumerate(ours.items()):
         what = f"logistic regression on {one.name} to {one.target:.4f}, {mine}, {RANKS} ranks"
-        least = 0.0 if place else goal
+        least = None if place else goal
         for name, peer in theirs.items():
             if peer:
                 made.append(timed(what, name, least, taken[mine], taken[name], f"its best: {peer.setting}"))

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import pytest
-from programs import ROOT
+from measured import kept, quickly
 
 pytest.importorskip("numba")
 
 import malt
-from bench import bars
 from bench.angel import __main__ as program
 from bench.angel import page, rows, training
 from bench.angel.comparison import OPTIMIZERS, PLACES
 from malt.models.linear import NUMBERS
 
 pytestmark = pytest.mark.serial
-PAGE = ROOT / "docs/angel.md"
 RANKS = 4
 
 
@@ -50,9 +44,8 @@ def test_both_make_the_same_iterations(taken):
     assert star == pytest.approx(parts, rel=1e-9) and star[-1] < star[0]
 
 
-def test_the_page_is_that_of_its_figures():
-    found = json.loads(PAGE.with_suffix(".json").read_text(encoding="utf-8"))
-    assert PAGE.read_text(encoding="utf-8") == page.text(found)
+def test_the_figures_of_the_page_are_those_of_a_whole_run():
+    found = kept("angel")
     made = {(one["optimizer"], one["place"], one["ranks"]): one for one in found["rows"]}
     assert len(made) == len(OPTIMIZERS) * len(PLACES) * len(program.WHOLE.ranks)
     for optimizer in OPTIMIZERS:
@@ -63,11 +56,6 @@ def test_the_page_is_that_of_its_figures():
 
 
 @pytest.mark.thorough
-def test_a_quick_run_writes_a_page_and_its_pictures(tmp_path):
-    path = tmp_path / "angel.md"
-    words = [sys.executable, "-m", "bench.angel", "--quick", "--write", str(path)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
-    found = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    assert path.read_text(encoding="utf-8") == page.text(found) and page.text(found) in done.stdout
-    for name in program.CHARTS:
-        assert (tmp_path / f"pictures/{name}.svg").read_text() == bars.CHARTS[name].draw(tmp_path)
+def test_a_quick_run_prints_its_tables(tmp_path):
+    found, _ = quickly("bench.angel", tmp_path, page.tables)
+    assert page.figures(found)["rounds"] == program.QUICK.rounds

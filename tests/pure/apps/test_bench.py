@@ -7,15 +7,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from measured import kept
 
 from bench import __main__ as program
-from bench import document, jobs, picture, rows, timing
+from bench import document, jobs, page, rows, timing
 from bench.pages import network, primitives, torch
 from bench.rows import Row, rated, timed
 from bench.svm import planted
 from bench.svm.task import PROBLEM, Task
 from bench.svm.threads import Threads, descend
 from bench.timing import alternate, ratio
+from malt.launch.mpi_library import bound_library
 from malt.models import linear
 
 pytestmark = pytest.mark.serial
@@ -49,33 +51,33 @@ def test_the_time_to_a_target_is_that_of_the_first_epoch_that_reaches_it():
 
 def test_a_row_that_was_not_measured_says_why():
     table = rows.table([Row("what", "whom", None, 2.0, note="not installed")])
-    assert table.splitlines()[-1] == "| what | whom | - | - | - | 2 x | not measured: not installed |"
+    assert table[-1] == ["what", "whom", "-", "-", "-", "2 x", "not measured: not installed"]
+
+
+def test_a_row_without_a_goal_has_none():
+    assert rows.table([Row("what", "whom", 0.5, None)])[-1] == ["what", "whom", "-", "-", "0.50 x", "-", ""]
+    kept_rows = [row for some in rows.read(kept("benchmarks")).values() for row in some]
+    assert {row.outcome for row in kept_rows if row.goal is None} == {""} and all(row.goal != 0 for row in kept_rows)
 
 
 def test_readers_see_no_goals_and_both_ways_in_one_line():
     made = [Row("a", "whom", 0.5, 2.0, 2.0, 1.0), Row("a, with numba", "whom", 2.0, 2.0, 0.5, 1.0),
             Row("b", "whom", None, 2.0, note="not installed"), Row("c", "60 us", 3.0, 1.0, 2.0, 6.0)]  # fmt: skip
-    assert rows.page_table(made).splitlines() == [
-        "| what | compared with | theirs | MALT | ratio | MALT with numba | ratio with numba | notes |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-        "| a | whom | 1 s | 2 s | 0.50 x | 500 ms | 2.00 x | |",
-        "| b | whom | - | - | - | - | - | not measured: not installed |",
-        "| c | - | - | 2 s | - | - | - | |",
+    assert rows.page_table(made) == [
+        ["what", "compared with", "theirs", "MALT", "ratio", "MALT with numba", "ratio with numba", "notes"],
+        ["a", "whom", "1 s", "2 s", "0.50 x", "500 ms", "2.00 x", ""],
+        ["b", "whom", "-", "-", "-", "-", "-", "not measured: not installed"],
+        ["c", "-", "-", "2 s", "-", "-", "-", ""],
     ]
 
 
 def test_a_headline_never_has_the_better_number_alone():
-    [headline] = [one for one in picture.HEADLINES if one.name == "exchange of 100,000 floats, bsp"]
+    [headline] = [one for one in page.HEADLINES if one.name == "exchange of 100,000 floats, bsp"]
     name, whom = headline.name, headline.against
     made = [Row(name, whom, 0.65, 1.0), Row(f"{name}, with numba", whom, 1.42, 1.0)]
-    assert picture.headlines(made).endswith(f"| {headline.what} | {headline.peer} | 0.65 x | 1.42 x |")
-    assert [text in picture.picture(made) for text in (">0.65 x<", ">1.4 x<")] == [True, True]
-
-
-def test_the_page_is_that_of_the_results_that_are_kept():
-    page = program.page(program.ROOT / "bench/results.json")
-    assert page == (program.ROOT / "docs/benchmarks.md").read_text()
-    assert not {"{", "?"} & {*page.partition("\n## ")[0]}, "all figures of its sentences are there"
+    found = page.headlines(made)
+    assert page.table(found)[-1] == [headline.what, headline.peer, "0.65 x", "1.42 x"]
+    assert all(text in page.picture(found) for text in (">0.65 x<", ">1.4 x<"))
 
 
 def test_numbers_have_a_unit_that_reads_well():
@@ -84,13 +86,11 @@ def test_numbers_have_a_unit_that_reads_well():
     assert rows.shown(17_920_000, "1/s") == "1.792e+07 1/s"
 
 
-def test_only_changes_beyond_noise_are_listed(tmp_path):
+def test_only_changes_beyond_noise_are_listed():
     def stored(*ratios):
         made = [Row(f"row {k}", "whom", one, 1.0, spread=0.1) for k, one in enumerate(ratios)]
-        file = tmp_path / f"{len(list(tmp_path.iterdir()))}.json"
         part = {"measured": "2026-01-01", "rows": rows.to_json(made)}
-        file.write_text(json.dumps({"format": 2, "results": {"openmpi": {"parts": {"messages": part}}}}))
-        return rows.read(file)["openmpi"]
+        return rows.first({"results": {"openmpi": {"parts": {"messages": part}}}})
 
     changed = rows.compare(stored(1.0, 2.0, None), stored(1.05, 2.5, 1.0))
     assert changed == ["row 1 against whom: 2.00 x -> 2.50 x (noise 10%)"]
@@ -99,16 +99,19 @@ def test_only_changes_beyond_noise_are_listed(tmp_path):
 def test_parts_that_were_not_measured_again_are_kept(tmp_path, monkeypatch, capsys):
     def ran(name, ratio, *more):
         monkeypatch.setitem(program.PARTS, name, lambda quick: [Row(name, "whom", ratio, 1.0)])
-        file, page = tmp_path / "results.json", tmp_path / "page.md"
-        monkeypatch.setattr("sys.argv", ["bench", "--only", name, "--json", str(file), "--page", str(page), *more])
+        file = tmp_path / "results.json"
+        monkeypatch.setattr("sys.argv", ["bench", "--only", name, "--json", str(file), *more])
         program.main()
-        lines = [line for line in page.read_text().splitlines() if "| whom |" in line]
-        return [line.split(" | ")[0][2:] + line.split(" | ")[4].rstrip(" |") for line in lines]
+        found = json.loads(file.read_text())
+        (result,) = found["results"].values()
+        family = bound_library().family
+        assert [one for one in page.tables(found) if "/" in one] == [f"{family}/{part}" for part in result["parts"]]
+        return [(row.name, row.ratio) for row in rows.first(found)]
 
-    assert ran("start", 1.0) == ["start1.00 x"]
-    assert ran("messages", 2.0) == ["messages2.00 x", "start1.00 x"]  # in the order of all parts
-    assert ran("start", 3.0) == ["messages2.00 x", "start3.00 x"]
-    assert ran("scale", 1.0, "--quick") == ["scale1.00 x"]  # a quick run is not mixed with another
+    assert ran("start", 1.0) == [("start", 1.0)]
+    assert ran("messages", 2.0) == [("messages", 2.0), ("start", 1.0)]  # in the order of all parts
+    assert ran("start", 3.0) == [("messages", 2.0), ("start", 3.0)]
+    assert ran("scale", 1.0, "--quick") == [("scale", 1.0)]  # a quick run is not mixed with another
 
 
 @pytest.fixture
@@ -167,22 +170,20 @@ def test_rounds_are_completed_in_parts_and_become_tables():
     for _ in range(3):
         torch.complete(rounds, 2, torch.OVER_LINK, measured)
     assert [who for who in ran if who] == [(who, seed) for seed in range(2) for who in torch.OVER_LINK]
-    page = torch.page([dict.fromkeys(torch.CONTENDERS, rounds[0]["DDP, gloo"])], [*rounds, {"DDP, gloo": []}])
-    assert "medians of 2 rounds" in page
-    assert "No round is whole yet." in torch.page([{"DDP, gloo": []}], [])
-    assert "| DDP, gloo | 0.9900 | 10.0 | 1.00 | 100.00 | 1 | 50.00 | 100.00 |" in page
-    assert "| changes, every 78 batches | 0.9900 | 4.0 | 0.40 | 100.00 | 1 | 2.0 | 4.0 |" in page
+    found = torch.figures([dict.fromkeys(torch.CONTENDERS, rounds[0]["DDP, gloo"])], [*rounds, {"DDP, gloo": []}])
+    assert found["figures"] == {"rounds": 1, "link_rounds": 2}
+    assert torch.figures([{"DDP, gloo": []}], [])["tables"]["host"] == "No round is whole yet."
+    host, over_link = found["tables"].values()
+    assert host[1] == ["DDP, gloo", "0.9900", "10.0", "1.00", "100.00", "1", "50.00", "100.00"]
+    assert over_link[3] == ["changes, every 78 batches", "0.9900", "4.0", "0.40", "100.00", "1", "2.0", "4.0"]
 
 
-def test_the_picture_has_a_bar_for_each_row_of_the_page():
-    """It is that of the results that are kept; a row that was renamed would lose its bar."""
-    drawn = program.drawn(program.ROOT / "bench/results.json")
-    assert drawn == (program.ROOT / "docs/pictures/peers.svg").read_text()
-    shown = picture.found(next(iter(rows.read(program.ROOT / "bench/results.json").values())))
-    assert [one.headline for one in shown] == list(picture.HEADLINES)
-    bars = sum(ratio is not None for one in shown for ratio in (one.plain, one.compiled))
-    assert drawn.count("<rect") == 1 + bars and picture.picture([]).count("<rect") == 1, "one of the legend"
-    assert drawn.count("<line") == picture.picture([]).count("<line") == 2, "MALT, and in the legend"
+def test_the_picture_has_a_bar_for_each_headline():
+    """A row that was renamed would lose its bar."""
+    shown = page.headlines(rows.first(kept("benchmarks")))
+    assert [one.headline for one in shown] == list(page.HEADLINES)
+    ratios = sum(ratio is not None for one in shown for ratio in (one.plain, one.compiled))
+    assert page.picture(shown).count("<rect") == ratios + 1, "with the legend"
 
 
 @pytest.mark.parametrize("name", primitives.PICTURES)
@@ -196,15 +197,15 @@ def test_a_page_has_the_median_seconds_to_the_accuracy():
 
     first, second = list(network.CONTENDERS)[:2]
     reached = [run((1.0, 0.9), (2.0, last), (3.0, 0.981)) for last in (0.98, 0.97, 0.99)]
-    lines = network.table({first: reached, second: [run((1.0, 0.9))]}).splitlines()
-    assert [line.split(" | ")[:4] for line in lines[2:]] == [
-        [f"| {first}", "2.00", "2.00, 3.00", "0.9810"],
-        [f"| {second}", "not reached", "not reached, not reached", "0.9000"],
+    _, *rows = network.table({first: reached, second: [run((1.0, 0.9))]})
+    assert [row[:4] for row in rows] == [
+        [first, "2.00", "2.00, 3.00", "0.9810"],
+        [second, "not reached", "not reached, not reached", "0.9000"],
     ]
 
 
-def test_a_page_without_a_folder_is_refused_before_anything_is_measured(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["bench.x", "--write", str(tmp_path / "none/page.md")])
+def test_a_file_without_a_folder_is_refused_before_anything_is_measured(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["bench.x", "--json", str(tmp_path / "none/page.json")])
     with pytest.raises(SystemExit):
-        document.command("bench.x", "", lambda _: pytest.fail("it measures"), str, [])
+        document.measure("bench.x", "", lambda _: pytest.fail("it measures"))
     assert f"there is no folder {tmp_path / 'none'}" in capsys.readouterr().err

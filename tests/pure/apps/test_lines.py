@@ -47,10 +47,6 @@ def test_a_program_is_short_and_uses_what_is_public(file):
     assert names <= {*malt.__all__, "torch"}
 
 
-def test_the_page_is_up_to_date():
-    assert (ROOT / "docs/examples.md").read_text() == lines.page(), "run python -m bench.pages.lines --write"
-
-
 @pytest.mark.parametrize("example, name", SHOWN.items())
 def test_the_pages_show_the_files(example, name):
     assert EXAMPLES[example] in (ROOT / f"examples/{name}.py").read_text()

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import subprocess
-import sys
 
 import pytest
-from programs import ROOT
+from measured import kept, quickly
 
-from bench import bars
 from bench.mllib import __main__ as program
 from bench.mllib import gantt, page, task, ways
 from bench.mllib.counting import RANKS, count, search
@@ -19,7 +15,6 @@ from bench.mllib.ways import Setting
 from malt.models import linear
 
 pytestmark = pytest.mark.serial
-PAGE = ROOT / "docs/mllib.md"
 LOG_DEGREE = {8: (56, 24), 16: (240, 64)}
 """By the number of ranks: messages of an exchange along "all", and along a graph of log-degree."""
 
@@ -91,25 +86,14 @@ def test_lanes_begin_with_the_steps_that_are_drawn():
     assert "2 steps, 4,500 ms" in drawn
 
 
-def test_the_page_is_that_of_its_figures():
-    found = json.loads(PAGE.with_suffix(".json").read_text(encoding="utf-8"))
-    assert PAGE.read_text(encoding="utf-8") == page.text(found)
-    assert (ROOT / "docs/pictures/mllib-gantt.svg").read_text(encoding="utf-8") == page.gantt(found)
-    steps = {one["way"]: one["steps"] for one in found["counts"]}
-    assert 10 * steps[ways.MLLIB_STAR.name] <= steps[ways.MLLIB.name]
+def test_the_figures_of_the_page_are_those_of_a_whole_run():
+    found = kept("mllib")
     assert len(found["counts"]) == len(ways.WAYS) and found["about"]["ranks"] == RANKS
-    means = [mean for pairs in found["sums"].values() for _, mean in pairs]
-    assert "diverges" not in means
-    assert {total for total, _ in found["sums"]["a9a"]} == {"diverges"}
 
 
 @pytest.mark.thorough
-def test_a_quick_run_writes_a_page_and_its_pictures(tmp_path):
-    file = tmp_path / "mllib.md"
-    words = [sys.executable, "-m", "bench.mllib", "--quick", "--write", str(file)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
-    found = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
-    assert file.read_text(encoding="utf-8") == page.text(found) and page.text(found) in done.stdout
+def test_a_quick_run_prints_its_tables(tmp_path):
+    found, _ = quickly("bench.mllib", tmp_path, page.tables)
     assert [one["features"] for one in found["sizes"]] == list(program.QUICK.sizes)
     assert all(len(lanes[3]) == gantt.RANKS for lanes in found["gantt"])
-    assert (tmp_path / "pictures/mllib.svg").read_text() == bars.CHARTS["mllib"].draw(tmp_path)
+    assert page.pictures(found)["mllib-gantt"].count('class="compute"') == gantt.RANKS * len(found["gantt"]) + 1

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
-import subprocess
-import sys
 
 import pytest
-from programs import ROOT
+from measured import kept, quickly
 
-from bench import bars
 from bench.modes import page, svm
 from bench.modes.training import SLOW, Pace, count
 from bench.modes.way import AVERAGES, GRAPHS, RANKS, SYNCS, WAYS, Way
 
 pytestmark = pytest.mark.serial
-PAGE = ROOT / "docs/modes.md"
 ROW_S, MOST = 1e-6, 12
 
 
@@ -70,28 +65,21 @@ def test_a_count_is_the_same_again(endless):
     assert trained(endless, "halton", "asp") == trained(endless, "halton", "asp")
 
 
-def test_the_page_is_that_of_its_figures():
-    found = json.loads(PAGE.with_suffix(".json").read_text(encoding="utf-8"))
-    assert PAGE.read_text(encoding="utf-8") == page.text(found)
-    assert (ROOT / "docs/pictures/modes-gantt.svg").read_text(encoding="utf-8") == page.gantt(found)
+def test_the_figures_of_the_page_are_those_of_a_whole_run():
+    found = kept("modes")
     for name in ("apps.svm", "apps.mlp"):
         rows = page.Rows(found, name)
-        assert [one["way"] for one in found["counts"][name]["slow"]] == [way.name for way in WAYS]
+        assert list(rows.slow) == [way.name for way in WAYS]
         for graph in GRAPHS:
-            asp, bsp = (rows.row("slow", sync, graph) for sync in ("asp", "bsp"))
+            asp, bsp = (rows.slow[f"{sync}, {graph}"] for sync in ("asp", "bsp"))
             assert asp["waited_s"] == 0 < bsp["waited_s"] / bsp["seconds"]
             assert not isinstance(bsp["steps"], int) or asp["seconds"] < bsp["seconds"]
-        assert rows.step("bsp", "halton") < rows.step("bsp", "star") / 2
+        assert rows.step("bsp, halton") < rows.step("bsp, star") / 2
     assert {one["sync"] for one in found["real"]["jobs"]} == set(SYNCS)
 
 
 @pytest.mark.thorough
-def test_a_quick_run_writes_a_page_and_its_pictures(tmp_path):
+def test_a_quick_run_prints_its_tables(tmp_path):
     pytest.importorskip("sklearn")
-    file = tmp_path / "modes.md"
-    words = [sys.executable, "-m", "bench.modes", "--quick", "--write", str(file)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
-    found = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
-    assert file.read_text(encoding="utf-8") == page.text(found) and page.text(found) in done.stdout
-    assert "nan" not in page.text(found) and "... apps.mlp, slow, bsp, star: " in done.stderr
-    assert (tmp_path / "pictures/modes-svm.svg").read_text() == bars.CHARTS["modes-svm"].draw(tmp_path)
+    found, said = quickly("bench.modes", tmp_path, page.tables)
+    assert "... apps.mlp, slow, bsp, star: " in said and page.pictures(found)["modes-gantt"].startswith("<svg")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
-import sys
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from failing_jobs import under_one_mpi
-from programs import ROOT
+from measured import kept, quickly
 
 from bench import curves
 from bench.paper import __main__ as program
@@ -19,7 +16,6 @@ from bench.paper import failure, hosts, page, rcv1, speedup, traffic, workloads
 from bench.svm import planted
 
 pytestmark = pytest.mark.serial
-PAGE = ROOT / "docs/malt.md"
 MESSAGES = {"all": 56, "halton": 24, "ring": 8, "star": 14}
 """Of an exchange of 8 ranks."""
 EVERY = 200
@@ -146,10 +142,9 @@ def test_lines_are_drawn_by_their_names():
     assert lines == ["line first", "line second"] and {"Time", "MALT, a < b", "MALT, c"} <= set(svg.itertext())
 
 
-def test_the_page_is_that_of_its_figures():
-    found = json.loads(PAGE.with_suffix(".json").read_text(encoding="utf-8"))
-    assert PAGE.read_text(encoding="utf-8") == page.text(found)
-    assert found["lines"] == program.changed()["lines"], "python -m bench.paper --only lines --write docs/malt.md"
+def test_the_figures_of_the_page_are_those_of_a_whole_run():
+    found = kept("malt")
+    assert found["lines"] == program.changed()["lines"], "python -m bench.paper --only lines --json docs/malt.json"
     names = [one["name"] for one in found["shapes"]]
     assert names == [one["name"] for one in found["speedup"]] == [one["name"] for one in found["traffic"]]
     for one in found["traffic"]:
@@ -163,7 +158,7 @@ def test_the_page_is_that_of_its_figures():
 
 
 def test_the_page_names_what_keeps_all_back_among_many_hosts():
-    found = json.loads(PAGE.with_suffix(".json").read_text(encoding="utf-8"))["rcv1"]
+    found = kept("malt")["rcv1"]
     many = hosts.RANKS.index(rcv1.RANKS)
     for end in rcv1.to_the_ends(found):
         whole, few = (end["graphs"][graph] for graph in hosts.GRAPHS)
@@ -176,16 +171,11 @@ def test_the_page_names_what_keeps_all_back_among_many_hosts():
 
 @pytest.mark.thorough
 @under_one_mpi
-def test_a_quick_run_writes_a_page_and_its_pictures(tmp_path):
-    file = tmp_path / "malt.md"
-    words = [sys.executable, "-m", "bench.paper", "--quick", "--write", str(file)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
-    assert file.read_text(encoding="utf-8") == page.text(found) and page.text(found) in done.stdout
-    assert all((tmp_path / f"pictures/{name}.svg").exists() for name in program.CHARTS)
+def test_a_quick_run_prints_its_tables(tmp_path):
+    found, _ = quickly("bench.paper", tmp_path, page.tables)
     failed = found["failure"]
     assert failed["lost"]["rank"] == failed["back"]["rank"] == failure.RANKS - 1
     assert failed["back"]["back_at_s"] > failed["back"]["at_s"]
     ends = [failed[name][-1][1] for name in failure.RUNS]
     assert ends == pytest.approx([ends[0]] * 3, rel=0.05) and max(ends) < failed["killed"][0][1]
+    assert page.figures(found)["failing"] == failure.RANKS

@@ -11,10 +11,10 @@ from programs import ROOT
 
 import malt
 from bench.bars import tables
-from bench.pages import papers
 
 PAGE = ROOT / "docs/papers.md"
-TEXT = PAGE.read_text(encoding="utf-8")
+WHOLE = PAGE.read_text(encoding="utf-8")
+TEXT = re.sub(r"<!--.*?-->", "", WHOLE)
 COLUMNS = ["theirs", "here", "see", "theirs, measured", "ours"]
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("| ")]
 COMMANDS = sorted(
@@ -33,26 +33,12 @@ def test_each_paper_has_a_table_of_rows_that_say_where_to_look():
         assert "`" in see or "](" in see, theirs
 
 
-def test_the_page_is_that_of_the_other_pages():
-    assert papers.page() == TEXT, "python -m bench.pages.papers --write"
-
-
 def test_what_was_measured_is_looked_up():
     """No figure with a unit is typed into the last column: it could say other than the page that it is of."""
-    text = re.sub(r"\{\w+\[.*?\](:[.\w]*)?\}", "", papers.TEMPLATE.read_text(encoding="utf-8"))
+    text = re.sub(r"<!-- figure: .*?<!-- end -->", "", WHOLE)
     ours = [row[-1] for table in tables(text) for row in table[1:]]
     assert len(ours) == len(ROWS) - ROWS.count(COLUMNS)
     assert not [cell for cell in ours if re.search(r"\d (s|ms|us|MB|x|times)\b", cell)]
-
-
-def test_a_cell_is_found_by_its_names_or_what_they_begin_with():
-    rows = papers.Named([("a", 1), ("10 ranks", 2), ("1", 3), ("1 rank", 4)])
-    assert [rows[name] for name in ("a", "10", 1, "1 r")] == [1, 2, 3, 4]
-    with pytest.raises(KeyError, match="'b' is none of: a; 10 ranks"):
-        rows["b"]
-    assert f"{papers.Cell('1,348.8')}, {papers.Cell('1,348.8'):.0f}" == "1,348.8, 1349"
-    with pytest.raises(ValueError, match="'not reached' is no number"):
-        f"{papers.Cell('not reached'):.1f}"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

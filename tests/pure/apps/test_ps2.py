@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import numpy as np
 import pytest
-from programs import ROOT
+from measured import kept, quickly
 
 import malt
-from bench import bars
 from bench.ps2 import __main__ as program
 from bench.ps2 import page, steps
 from bench.ps2.ways import MOVED_BY_ADAM, RANK_0, WAYS, WORKERS, ZIP, Vectors, Worker
 
 pytestmark = pytest.mark.serial
-PAGE = ROOT / "docs/ps2.md"
 LENGTH = 1000
 
 
@@ -64,9 +58,8 @@ def test_all_ways_make_the_same_step_and_find_the_same_dot():
         np.testing.assert_allclose(their_dots, dots)
 
 
-def test_the_page_is_that_of_its_figures():
-    found = json.loads(PAGE.with_suffix(".json").read_text(encoding="utf-8"))
-    assert PAGE.read_text(encoding="utf-8") == page.text(found)
+def test_the_figures_of_the_page_are_those_of_a_whole_run():
+    found = kept("ps2")
     sizes = {(one["length"], one["ranks"]) for one in found["records"]}
     assert sizes == {(length, ranks) for length in program.WHOLE.lengths for ranks in program.WHOLE.ranks}
     for one in found["records"]:
@@ -76,10 +69,6 @@ def test_the_page_is_that_of_its_figures():
 
 
 @pytest.mark.thorough
-def test_a_quick_run_writes_a_page_and_its_pictures(tmp_path):
-    file = tmp_path / "ps2.md"
-    words = [sys.executable, "-m", "bench.ps2", "--quick", "--write", str(file)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
-    found = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
-    assert file.read_text(encoding="utf-8") == page.text(found) and page.text(found) in done.stdout
-    assert (tmp_path / "pictures/ps2.svg").read_text() == bars.CHARTS["ps2"].draw(tmp_path)
+def test_a_quick_run_prints_its_tables(tmp_path):
+    found, _ = quickly("bench.ps2", tmp_path, page.tables)
+    assert page.figures(found)["rounds"] == program.QUICK.rounds
