@@ -163,7 +163,7 @@ def _checked(archive: zipfile.ZipFile, what: str, text_name: str, name_of: Calla
     Raises one of npz.DAMAGES. `what`: for them.
     """
     text = str(npz.read_array(archive, text_name))
-    kinds = values.layout(text)
+    kinds = values.layout(text, values.OF_LIBRARIES)
     found = Packed(text, [npz.read_array(archive, name_of(number)) for number in range(len(kinds))])
     if [(array.dtype.str, list(array.shape)) for array in found.arrays] != [(dtype, shape) for dtype, shape in kinds]:
         raise ValueError(f"the arrays of {what} are not as described")

@@ -12,7 +12,7 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
@@ -34,6 +34,11 @@ _HASHED_NBYTES: Final = 1 << 24
 """What is hashed at once, from one heartbeat to the next."""
 _KINDS: Final = {"Dataset": "malt.data.dataset", "Ratings": "malt.data.ratings"}
 """malt's own kinds of data, and their modules: where one is not imported, there is no such value."""
+OF_LIBRARIES: Final = ("frame", "object")
+"""Kinds of values that are made by other libraries: they travel within a job, and lie in no file."""
+_WHOLE: Final = ("csr", *OF_LIBRARIES, "objects", "same", "transposed")
+_LEAVES: Final = ("number", "complex", "slice", "same")
+"""Kinds of values without arrays of their own."""
 Take = Callable[[str, list[int]], Array]
 
 
@@ -64,18 +69,18 @@ def pack(value: Any) -> Packed:
     """`value`, ready to be sent.
 
     None, a truth value, a number, a string, an array of numbers, text or dates, a sparse matrix in CSR form, a
-    malt.Dataset or malt.Ratings, a slice; a list, a tuple, a Counter, or a dict with strings and integers as keys of
-    these.
+    malt.Dataset or malt.Ratings, a slice; a data frame or series of pandas or polars; an estimator of scikit-learn or
+    malt.sklearn; a list, a tuple, a Counter, or a dict with strings and numbers as keys of these.
     TypeError: it is something else.
     """
-    arrays: list[Array] = []
+    arrays = _Arrays()
     return Packed(json.dumps(_described(value, arrays)), arrays)
 
 
 def unpack(packed: Packed) -> Any:
     """The value. Its arrays are those of `packed`."""
     arrays = iter(packed.arrays)
-    return _made(json.loads(packed.text), lambda dtype, shape: next(arrays))
+    return _Maker(lambda dtype, shape: next(arrays)).made(json.loads(packed.text))
 
 
 def joined(values: Sequence[Packed]) -> Bytes:
@@ -109,34 +114,57 @@ def parted(message: Bytes, *, writable: bool = False) -> list[Any]:
 
     while place < message.nbytes:
         [text_nbytes] = taken(_LENGTH_NBYTES).view(np.int64).tolist()
-        values.append(_made(json.loads(taken(text_nbytes).tobytes()), view))
+        values.append(_Maker(view).made(json.loads(taken(text_nbytes).tobytes())))
     return values
 
 
-def layout(text: str) -> list[tuple[str, list[int]]]:
-    """The dtypes and shapes of the arrays in a text, in their order."""
+def layout(text: str, refused: Collection[str] = ()) -> list[tuple[str, list[int]]]:
+    """The dtypes and shapes of the arrays in a text, in their order. ValueError: it has values of a `refused` kind."""
     found: list[tuple[str, list[int]]] = []
-
-    def note(dtype: str, shape: list[int]) -> Array:
-        """Note an array's dtype and shape; return one that stands for it. Local."""
-        found.append((dtype, shape))
-        return np.zeros(())
-
-    _made(json.loads(text), note)
+    _note(json.loads(text), found, refused)
     return found
 
 
-def _described(value: Any, arrays: list[Array]) -> Any:
+def _note(described: Any, found: list[tuple[str, list[int]]], refused: Collection[str]) -> None:
+    """Append the dtypes and shapes of the arrays of a description."""
+    if isinstance(described, list):
+        for one in described:
+            _note(one, found, refused)
+    if not isinstance(described, dict):
+        return
+    [(kind, inner)] = described.items()
+    if kind in refused:
+        raise ValueError(f"a value of kind {kind!r}")
+    if kind == "array":
+        found.append((inner[0], inner[1]))
+    elif kind == "csr":
+        found.extend((dtype, shape) for dtype, shape in inner[1:])
+    elif kind == "dict" or kind in _KINDS:
+        _note(list(inner.values()), found, refused)
+    elif kind == "items":
+        _note([one for _, one in inner], found, refused)
+    elif kind not in _LEAVES:
+        _note(inner, found, refused)
+
+
+class _Arrays(list[Array]):
+    """The arrays of a value that is described."""
+
+    places: dict[int, int] | None = None
+    """The places of those of an estimator, by id: attributes that share an array do so there, too. None: of no one."""
+
+
+def _described(value: Any, arrays: _Arrays) -> Any:
     """What JSON can express of `value`; its arrays are appended to `arrays`."""
-    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
-        return {"array": _noted(np.asarray(value, order="C"), arrays)}
+    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.dtype.names is None:
+        return _described_array(value, arrays)
     if isinstance(value, np.generic) and value.dtype.kind in NUMBERS and value.dtype.itemsize <= 8:
         return {"number": [value.dtype.str, value.item()]}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, list):
         return [_described(one, arrays) for one in value]
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and not (arrays.places is not None and hasattr(value, "_fields")):
         return {"tuple": [_described(one, arrays) for one in value]}
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
@@ -144,8 +172,8 @@ def _described(value: Any, arrays: list[Array]) -> Any:
         return {"counter": [_described(one, arrays) for one in value.items()]}
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {"dict": {key: _described(one, arrays) for key, one in value.items()}}
-    if isinstance(value, dict) and all(isinstance(key, (str, int)) for key in value):
-        return {"items": [[key, _described(one, arrays)] for key, one in value.items()]}
+    if isinstance(value, dict) and all(isinstance(key, (str, int, float, np.integer)) for key in value):
+        return {"items": [[_described(key, arrays), _described(one, arrays)] for key, one in value.items()]}
     if getattr(value, "format", None) == "csr":
         return {"csr": [value.shape, *(_noted(one, arrays) for one in (value.data, value.indices, value.indptr))]}
     if isinstance(value, slice):
@@ -153,7 +181,36 @@ def _described(value: Any, arrays: list[Array]) -> Any:
     if kind := kind_of(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return {kind: {name: _described(one, arrays) for name, one in fields.items()}}
-    raise TypeError(f"a value of type {type(value).__name__} cannot be exchanged")
+    return _described_whole(value, arrays)
+
+
+def _described_whole(value: Any, arrays: _Arrays) -> Any:
+    """A frame or an estimator. TypeError: it is neither."""
+    from malt.files import frames, objects
+
+    if (found := frames.parts(value)) is not None:
+        return {"frame": _described(found, arrays)}
+    outer = arrays.places
+    if (found := objects.parts(value, outer is not None)) is None:
+        raise TypeError(f"a value of type {type(value).__name__} cannot be exchanged")
+    arrays.places = {} if outer is None else outer
+    try:
+        return {"object": _described(found, arrays)}
+    finally:
+        arrays.places = outer
+
+
+def _described_array(array: Array, arrays: _Arrays) -> Any:
+    if array.dtype == object:  # of text, say
+        return {"objects": [array.shape, [_described(one, arrays) for one in array.reshape(-1)]]}
+    if arrays.places is None:
+        return {"array": _noted(np.asarray(array, order="C"), arrays)}
+    if id(array) in arrays.places:
+        return {"same": arrays.places[id(array)]}
+    if array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous:  # products round by the layout
+        return {"transposed": _described_array(array.T, arrays)}
+    arrays.places[id(array)] = len(arrays)
+    return {"array": _noted(np.asarray(array, order="C"), arrays)}
 
 
 def kind_of(value: Any) -> str:
@@ -164,41 +221,69 @@ def kind_of(value: Any) -> str:
     return ""
 
 
-def _noted(array: Array, arrays: list[Array]) -> list[Any]:
+def _noted(array: Array, arrays: _Arrays) -> list[Any]:
     if array.dtype.kind not in _PLAIN or not array.dtype.itemsize:
         raise TypeError(f"an array of {array.dtype} cannot be exchanged")
     arrays.append(array)
     return [array.dtype.str, array.shape]
 
 
-def _made(described: Any, take: Take) -> Any:
-    """The value of a description. take(dtype, shape) returns its arrays, in their order."""
-    if isinstance(described, list):
-        return [_made(one, take) for one in described]
-    if not isinstance(described, dict):
-        return described
-    [(kind, inner)] = described.items()
-    if kind == "array":
-        return take(*inner)
-    if kind == "number":
-        return np.dtype(inner[0]).type(inner[1])
-    if kind == "tuple":
-        return tuple(_made(one, take) for one in inner)
-    if kind == "items":
-        return {key: _made(one, take) for key, one in inner}
-    if kind == "complex":
-        return complex(*inner)
-    if kind == "counter":
-        return Counter(dict(_made(one, take) for one in inner))
-    if kind == "csr":
-        from scipy.sparse import csr_array
+class _Maker:
+    """Makes a value of its description. take(dtype, shape) returns its arrays, in their order."""
 
-        shape, *arrays = inner
-        return csr_array(tuple(take(*one) for one in arrays), shape=tuple(shape))
-    if kind == "slice":
-        return slice(*inner)
-    made = {name: _made(one, take) for name, one in inner.items()}
-    return getattr(import_module(_KINDS[kind]), kind)(**made) if kind in _KINDS else made
+    def __init__(self, take: Take) -> None:
+        self._take = take
+        self._arrays: list[Array] = []
+
+    def made(self, described: Any) -> Any:
+        """The value of a description."""
+        if isinstance(described, list):
+            return [self.made(one) for one in described]
+        if not isinstance(described, dict):
+            return described
+        [(kind, inner)] = described.items()
+        if kind == "array":
+            return self._next(*inner)
+        if kind == "number":
+            return np.dtype(inner[0]).type(inner[1])
+        if kind == "tuple":
+            return tuple(self.made(inner))
+        if kind == "items":
+            return {self.made(key): self.made(one) for key, one in inner}
+        if kind == "complex":
+            return complex(*inner)
+        if kind == "counter":
+            return Counter(dict(self.made(inner)))
+        if kind == "slice":
+            return slice(*inner)
+        if kind in _WHOLE:
+            return self._whole(kind, inner)
+        made = {name: self.made(one) for name, one in inner.items()}
+        return getattr(import_module(_KINDS[kind]), kind)(**made) if kind in _KINDS else made
+
+    def _whole(self, kind: str, inner: Any) -> Any:
+        """A value of one of the kinds in _WHOLE."""
+        if kind == "csr":
+            from scipy.sparse import csr_array
+
+            shape, *arrays = inner
+            return csr_array(tuple(self._next(*one) for one in arrays), shape=tuple(shape))
+        if kind == "same":
+            return self._arrays[inner]
+        if kind == "transposed":
+            return self.made(inner).T
+        if kind == "objects":
+            array = np.empty(math.prod(inner[0]), object)
+            for place, one in enumerate(inner[1]):
+                array[place] = self.made(one)
+            return array.reshape(inner[0])
+        from malt.files import frames, objects
+
+        return (frames if kind == "frame" else objects).made(self.made(inner))
+
+    def _next(self, dtype: str, shape: list[int]) -> Array:
+        self._arrays.append(self._take(dtype, shape))
+        return self._arrays[-1]
 
 
 def _padded(nbytes: int) -> int:

@@ -52,8 +52,10 @@ def main(folder: str) -> None:
         raise RuntimeError(f"{name} ended by sys.exit({error.code!r})") from error
     try:
         packed = values.pack(result)
-    except TypeError as error:
-        raise TypeError(f"malt.run: the result of {name}: {error}") from None
+    except (TypeError, RecursionError):
+        from malt.files.refusals import refusal
+
+        raise TypeError(f"malt.run: {refusal(result, f'the result of {name}')}") from None
     values.joined([packed]).tofile(os.path.join(folder, RESULT.format(program.reporting.rank())))
 
 

@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from dstorm.membership import children
+from malt.files.refusals import refusal
 from malt.files.values import Packed, joined, pack, parted
 from malt.runner import function as runner
 from malt.session import session
 from malt.session.functions import Sent, sent
 from malt.session.opening import started
+from malt.session.returned import check_returned
 from vol import arguments
 
 _LAUNCHER: Final = """
@@ -60,8 +62,9 @@ def run(
     it, also in a notebook cell. They read no standard input. Ctrl-C ends them, and raises KeyboardInterrupt.
 
     `args` and results are None, truth values, numbers, strings, arrays, sparse matrices in CSR form, malt.Dataset,
-    malt.Ratings; lists, tuples, and dicts with strings as keys of these. Nothing is pickled. Arrays are copies, which
-    can be written to.
+    malt.Ratings; data frames and series of pandas and polars, as an array or a few per column; estimators of
+    scikit-learn and malt.sklearn, as the arrays and numbers that they hold; lists, tuples, and dicts with strings as
+    keys of these. Nothing is pickled. Arrays are copies, which can be written to.
 
     Ranks import `function` from its module. If it is defined in the program itself, ranks run the program's file first,
     except for the block under `if __name__ == "__main__":`, where the call must be. In a notebook or an interactive
@@ -71,9 +74,11 @@ def run(
     `survive`: True or "best-effort", as for `malt run --survive`. The result of a failed rank is None, and so is that
     of a rank that ends with sys.exit(0). `label`: start each line of output with its rank.
 
-    TypeError: `function` cannot be found by ranks, or uses what cannot be sent; an argument cannot be. NameError: it
-    uses a name that is not defined. ValueError: `n` is not an integer of at least 1. RuntimeError: the call is made in
-    a rank; a rank has failed, and the message has its traceback; the job cannot be started.
+    TypeError, before a rank is started: `function` cannot be found by ranks, or uses what cannot be sent; an argument
+    cannot be sent; its text shows that a result cannot be: an object that it makes of a class, and returns. The message
+    names what it is, and what to send in its place. NameError: it uses a name that is not defined. ValueError: `n` is
+    not an integer of at least 1. RuntimeError: the call is made in a rank; a rank has failed, and the message has its
+    traceback; the job cannot be started.
     """
     _check_is_no_rank()
     ranks = arguments.whole("n", n, 1)
@@ -81,6 +86,7 @@ def run(
         raise ValueError(f'survive must be True, False or "best-effort", got {survive!r}')
     options = ["-n", str(ranks), *([f"--survive={'1' if survive is True else survive}"] if survive else [])]
     found, packed = sent(function), _packed(args)
+    check_returned(function)
     with tempfile.TemporaryDirectory(prefix="malt-") as name:
         folder = Path(name)
         _write(folder, found, packed)
@@ -103,8 +109,8 @@ def _packed(args: Sequence[Any]) -> Packed:
         raise TypeError(f"args must be a tuple or list of arguments, got {args!r}")
     try:
         return pack(list(args))
-    except TypeError as error:
-        raise TypeError(f"malt.run: args: {error}") from None
+    except (TypeError, RecursionError):
+        raise TypeError(f"malt.run: {refusal(list(args), 'args')}") from None
 
 
 def _write(folder: Path, found: Sent, packed: Packed) -> None:

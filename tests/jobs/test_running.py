@@ -59,6 +59,20 @@ def test_results_by_rank(capfd, tmp_path, monkeypatch):
     assert sorted(output.out.splitlines()) == ["from 0 0", "from 1 0", "from 2 0"] and output.err == ""
 
 
+def test_data_frames_and_estimators():
+    """An estimator comes back fitted, the same on all ranks, and a scaler that was fitted here is used there."""
+    pandas = pytest.importorskip("pandas")
+    preprocessing = pytest.importorskip("sklearn.preprocessing")
+    rows = pandas.DataFrame({"a": np.arange(40.0), "b": np.arange(40.0) % 7, "name": ["x", "y"] * 20})
+    scaler = preprocessing.StandardScaler().fit(rows[["a", "b"]])
+    results = malt.run(called.classifies, 2, (rows, scaler))
+    for classifier, predicted in results:
+        assert list(classifier.feature_names_in_) == ["a", "b"] and list(classifier.classes_) == ["x", "y"]
+        pandas.testing.assert_index_equal(predicted.index, rows.index)
+        assert predicted["guess"].tolist() == classifier.predict(called.scaled_frame(scaler, rows)).tolist()
+        np.testing.assert_array_equal(classifier.coef_, results[0][0].coef_)
+
+
 def test_the_error_of_a_rank_is_raised(capfd):
     with pytest.raises(RuntimeError) as raised:
         malt.run(called.fails, 3, [1])
@@ -72,7 +86,7 @@ def test_the_error_of_a_rank_is_raised(capfd):
 @pytest.mark.parametrize("function, args, message", [
     (called.exits, [3], r"RuntimeError: exits ended by sys\.exit\(3\)"),
     (called.fails_alone, [], "the job ended with status 137"),
-    (called.makes_a_set, [], "the result of makes_a_set: a value of type set cannot be exchanged"),
+    (called.makes_a_set, [], r"the result of makes_a_set\[1\] is of type set, which cannot be sent: list\(\) makes a"),
     (called.calls_again, [], "malt.run starts ranks, and cannot be called in one"),
 ])  # fmt: skip
 def test_other_failures(function, args, message):
@@ -91,7 +105,9 @@ def test_the_others_go_on(capfd):
 @pytest.mark.parametrize("arguments, error, message", [
     ((called.scaled, 0), ValueError, "n must be an integer of at least 1"),
     ((called.scaled, 1, 3), TypeError, "args must be a tuple or list"),
-    ((called.scaled, 1, (object(),)), TypeError, "args: a value of type object cannot be exchanged"),
+    ((called.scaled, 1, (object(),)), TypeError, r"args\[0\] is of type object, which cannot be sent: make it"),
+    ((called.scaled, 1, (1, {"x": {2}})), TypeError, r"args\[1\]\['x'\] is of type set, which cannot be sent: list"),
+    ((called.finds_neighbours, 1, (1, 2)), TypeError, "finds_neighbours returns model, a KNeighborsClassifier, which"),
 ])  # fmt: skip
 def test_wrong_arguments(arguments, error, message):
     with pytest.raises(error, match=message):

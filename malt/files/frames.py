@@ -1,0 +1,209 @@
+"""Data frames and series of pandas and polars as arrays, one or a few per column, and what is around them.
+
+`parts` takes one apart into values that malt/files/values.py knows; `made` puts it together again. Neither library is
+imported before there is a frame of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_NUMBERS: Final = "biufcmM"
+"""Kinds of dtypes of columns that are arrays: truth values, numbers, dates and durations."""
+_NONE: Final = -1
+"""The length of a text that is None."""
+_MISSING: Final = -2
+"""That of another missing text."""
+_PLAIN: Final = (
+    "Boolean", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float32", "Float64",
+)  # fmt: skip
+"""Dtypes of polars whose columns are arrays as they are."""
+_TIMES: Final = {"Date": (), "Time": (), "Datetime": ("time_unit", "time_zone"), "Duration": ("time_unit",)}
+"""Dtypes of polars that are integers underneath, and the arguments that make them."""
+Parts = dict[str, Any]
+
+
+def parts(value: Any) -> Parts | None:
+    """What a frame or series consists of: arrays, texts and numbers. Local. None: it is neither.
+
+    TypeError: a column or the index cannot be sent. The message names it, and the remedy.
+    """
+    for library, take in (("pandas", _of_pandas), ("polars", _of_polars)):
+        module = sys.modules.get(library)
+        if module is not None and type(value) in (getattr(module, "DataFrame", 0), getattr(module, "Series", 0)):
+            return {"library": library, "series": type(value) is module.Series, **take(value)}
+    return None
+
+
+def made(found: Parts) -> Any:
+    """The frame or series of these parts, with memory of its own. Local."""
+    library = import_module(found["library"])
+    return (_pandas_made if found["library"] == "pandas" else _polars_made)(library, found)
+
+
+# -- pandas ---------------------------------------------------------------------------------------------------
+
+
+def _of_pandas(value: Any) -> Parts:
+    index = _labels("the index", value.index)
+    if value.ndim == 1:
+        return {"name": _name("the series", value.name), "index": index,
+                "columns": [_column(f"column {value.name!r}", value)]}  # fmt: skip
+    columns = [_column(f"column {name!r}", value.iloc[:, place]) for place, name in enumerate(value.columns)]
+    return {"names": _labels("the columns", value.columns), "index": index, "columns": columns}
+
+
+def _labels(what: str, index: Any) -> Parts:
+    """The labels of rows or of columns."""
+    pandas: Any = sys.modules["pandas"]
+    if isinstance(index, pandas.MultiIndex):
+        raise TypeError(f"{what} has several levels: reset_index(), or join the names of its levels")
+    name = _name(what, index.name)
+    if isinstance(index, pandas.RangeIndex):
+        return {"range": [index.start, index.stop, index.step], "name": name}
+    return {"labels": _column(what, index), "name": name}
+
+
+def _name(what: str, name: Any) -> Any:
+    if not (name is None or isinstance(name, (str, int))):
+        raise TypeError(f"{what} has the name {name!r}: rename it to text or a number")
+    return name
+
+
+def _column(what: str, column: Any) -> Parts:
+    """A column or an index as arrays."""
+    pandas: Any = sys.modules["pandas"]
+    dtype, array = column.dtype, column.array
+    if isinstance(dtype, np.dtype) and dtype.kind in _NUMBERS:
+        return {"array": np.ascontiguousarray(column.to_numpy())}
+    if isinstance(dtype, pandas.CategoricalDtype):
+        categories = _labels(f"the categories of {what}", dtype.categories)
+        return {"codes": np.ascontiguousarray(array.codes), "categories": categories, "ordered": bool(dtype.ordered)}
+    if isinstance(dtype, pandas.DatetimeTZDtype):
+        return {"array": np.ascontiguousarray(array.tz_convert("UTC").tz_localize(None).to_numpy()),
+                "zone": str(dtype.tz)}  # fmt: skip
+    if isinstance(dtype, pandas.StringDtype):
+        return {**_texts([None if is_missing else text for text, is_missing in zip(array, array.isna(), strict=True)]),
+                "storage": dtype.storage, "is_nan": dtype.na_value is not pandas.NA}  # fmt: skip
+    if is_mixed := isinstance(dtype, np.dtype) and dtype.hasobject:
+        if all(one is None or one is np.nan or isinstance(one, str) for one in array):
+            return {**_texts(array), "objects": True}
+        if all(one is None or isinstance(one, (str, bool, int, float)) for one in array):
+            return {"array": column.to_numpy()}
+    if hasattr(dtype, "numpy_dtype") and not hasattr(dtype, "pyarrow_dtype"):  # Int64, boolean and their kind
+        values = array.to_numpy(dtype=dtype.numpy_dtype, na_value=dtype.numpy_dtype.type(0))
+        return {"array": np.ascontiguousarray(values), "mask": array.isna(), "dtype": str(dtype)}
+    held = " and holds other than numbers and text" if is_mixed else ""
+    raise TypeError(f"{what} has dtype {dtype}{held}: astype() makes numbers, text, dates or categories of it")
+
+
+def _pandas_made(pandas: Any, found: Parts) -> Any:
+    index = _index(pandas, found["index"])
+    columns = [_array(pandas, one) for one in found["columns"]]
+    if found["series"]:
+        return pandas.Series(columns[0], index=index, name=found["name"], copy=False)
+    frame = pandas.DataFrame(dict(enumerate(columns)), index=index, copy=False)
+    frame.columns = _index(pandas, found["names"])
+    return frame
+
+
+def _index(pandas: Any, found: Parts) -> Any:
+    if "range" in found:
+        return pandas.RangeIndex(*found["range"], name=found["name"])
+    return pandas.Index(_array(pandas, found["labels"]), name=found["name"])
+
+
+def _array(pandas: Any, found: Parts) -> Any:
+    """The array of a column."""
+    if "codes" in found:
+        dtype = pandas.CategoricalDtype(_index(pandas, found["categories"]), found["ordered"])
+        return pandas.Categorical.from_codes(found["codes"], dtype=dtype)
+    if "zone" in found:
+        return pandas.DatetimeIndex(found["array"], copy=True).tz_localize("UTC").tz_convert(found["zone"]).array
+    if "storage" in found:
+        more = {"na_value": np.nan} if found["is_nan"] else {}
+        return pandas.array(_read(found, None), dtype=pandas.StringDtype(found["storage"], **more))
+    if "objects" in found:
+        texts = np.empty(len(found["lengths"]), object)
+        texts[:] = _read(found, np.nan)
+        return texts
+    if "mask" in found:
+        array = pandas.array(found["array"], dtype=found["dtype"])
+        array[np.array(found["mask"])] = pandas.NA
+        return array
+    return found["array"]
+
+
+# -- polars ---------------------------------------------------------------------------------------------------
+
+
+def _of_polars(value: Any) -> Parts:
+    columns = [value] if hasattr(value, "to_frame") else value.get_columns()
+    return {"columns": [{"name": one.name, **_polars_column(one)} for one in columns]}
+
+
+def _polars_column(column: Any) -> Parts:
+    """A column as arrays."""
+    kind = str(column.dtype.base_type())
+    if kind in ("String", "Categorical", "Enum"):
+        more = {"categories": column.dtype.categories.to_list()} if kind == "Enum" else {}
+        return {**_texts(column.cast(_polars().String).to_list()), "kind": kind, **more}
+    if kind not in _PLAIN and kind not in _TIMES:
+        raise TypeError(f"column {column.name!r} has dtype {column.dtype}: cast() makes numbers, text or dates of it")
+    numbers = column.to_physical()
+    mask = {"mask": numbers.is_null().to_numpy()} if numbers.null_count() else {}
+    filled = numbers.fill_null(False if kind == "Boolean" else 0)
+    more = {name: getattr(column.dtype, name) for name in _TIMES.get(kind, ())}
+    return {"array": np.ascontiguousarray(filled.to_numpy()), "kind": kind, "more": more, **mask}
+
+
+def _polars() -> Any:
+    return sys.modules["polars"]
+
+
+def _polars_made(polars: Any, found: Parts) -> Any:
+    columns = [_polars_series(polars, one) for one in found["columns"]]
+    return columns[0] if found["series"] else polars.DataFrame(columns)
+
+
+def _polars_series(polars: Any, found: Parts) -> Any:
+    name, kind = found["name"], found["kind"]
+    dtype = getattr(polars, kind)
+    if "lengths" in found:
+        texts = polars.Series(name, _read(found, None), dtype=polars.String)
+        return texts.cast(dtype(found["categories"]) if "categories" in found else dtype)
+    series = polars.Series(name, np.array(found["array"]))
+    if "mask" in found:
+        series = series.set(polars.Series(np.array(found["mask"])), None)
+    return series.cast(dtype(**found["more"])) if kind in _TIMES else series
+
+
+# -- texts ----------------------------------------------------------------------------------------------------
+
+
+def _texts(texts: Iterable[Any]) -> Parts:
+    """Texts as one array of bytes, and their lengths."""
+    encoded = [(_NONE if one is None else _MISSING) if not isinstance(one, str) else
+               one.encode("utf-8", "surrogatepass") for one in texts]  # fmt: skip
+    lengths = np.array([one if isinstance(one, int) else len(one) for one in encoded], np.int64)
+    return {"bytes": np.frombuffer(b"".join(one for one in encoded if isinstance(one, bytes)), np.uint8),
+            "lengths": lengths}  # fmt: skip
+
+
+def _read(found: Parts, missing: Any) -> list[Any]:
+    """The texts of `_texts`, with None and `missing` where they are not there."""
+    lengths: NDArray[np.int64] = found["lengths"]
+    whole, texts, start = found["bytes"].tobytes(), [], 0
+    for length in lengths.tolist():
+        if length < 0:
+            texts.append(None if length == _NONE else missing)
+            continue
+        texts.append(whole[start : start + length].decode("utf-8", "surrogatepass"))
+        start += length
+    return texts

@@ -1,0 +1,105 @@
+"""Data frames as values: what comes is what was sent, of pandas and of polars, and what cannot be sent is named."""
+
+from __future__ import annotations
+
+import datetime
+import json
+
+import numpy as np
+import pytest
+
+from malt.files.values import joined, layout, pack, parted
+
+pandas = pytest.importorskip("pandas")
+polars = pytest.importorskip("polars")
+testing = pytest.importorskip("polars.testing")
+
+pytestmark = pytest.mark.serial
+DAYS = ["2020-01-01", None, "2021-06-01"]
+
+
+def there(value):
+    """What a rank gets of a value."""
+    packed = pack(value)
+    text = json.loads(packed.text)
+    assert text == json.loads(json.dumps(text))
+    assert [(array.dtype.str, list(array.shape)) for array in packed.arrays] == [
+        (dtype, list(shape)) for dtype, shape in layout(packed.text)
+    ]
+    [found] = parted(joined([packed]), writable=True)
+    return found
+
+
+def of_pandas():
+    return pandas.DataFrame({
+        "number": [1, 2, 3], "real": [0.5, np.nan, 3], "text": ["x", None, "ü"], 5: [True, False, True],
+        "object": np.array(["x", None, np.nan], object), "mixed": np.array(["x", 1, 2.5], object),
+        "category": pandas.Categorical(["u", None, "u"], categories=["v", "u"], ordered=True),
+        "day": pandas.to_datetime(DAYS), "there": pandas.to_datetime(DAYS).tz_localize("Europe/Berlin"),
+        "while": pandas.to_timedelta([1, None, 2], unit="s"), "whole": pandas.array([1, None, 3], dtype="Int64"),
+        "truth": pandas.array([True, None, False], dtype="boolean"),
+        "string": pandas.array(["a", None, "b"], dtype="string"), "small": np.array([1, 2, 3], np.int8),
+    }, index=pandas.Index(["r", "s", "t"], name="rows"))  # fmt: skip
+
+
+def test_a_frame_of_pandas():
+    frame = of_pandas()
+    found = there(frame)
+    pandas.testing.assert_frame_equal(found, frame)
+    found.loc["r", "number"] = 7  # a copy, which can be written to
+    assert frame["number"].tolist() == [1, 2, 3] and found["number"].tolist() == [7, 2, 3]
+
+
+@pytest.mark.parametrize("value", [
+    *(of_pandas()[name] for name in of_pandas()), pandas.Series([1, 2]), pandas.Series([], dtype=float, name=3),
+    of_pandas()["day"].reset_index(drop=True),
+], ids=lambda one: str(one.name))  # fmt: skip
+def test_a_series_of_pandas(value):
+    pandas.testing.assert_series_equal(there(value), value)
+
+
+@pytest.mark.parametrize("frame", [
+    pandas.DataFrame(), pandas.DataFrame({"a": []}), pandas.DataFrame({"a": [1]}, index=[7]), of_pandas()[::2],
+    pandas.DataFrame(np.arange(6).reshape(3, 2)), pandas.DataFrame({"a": [1, 2]}, index=pandas.to_datetime(DAYS[::2])),
+])  # fmt: skip
+def test_other_frames_of_pandas(frame):
+    pandas.testing.assert_frame_equal(there(frame), frame, check_freq=False)
+
+
+def of_polars():
+    times = [datetime.datetime(2020, 1, 1, 12), None, datetime.datetime(1960, 1, 2)]
+    frame = polars.DataFrame({
+        "number": [1, None, 3], "real": [0.5, float("nan"), None], "text": ["x", None, "ü"],
+        "truth": [True, None, False], "time": times, "day": [one and one.date() for one in times], "full": [1, 2, 3],
+        "while": [datetime.timedelta(1), None, datetime.timedelta(-2)], "hour": [one and one.time() for one in times],
+    })  # fmt: skip
+    column = polars.col
+    return frame.with_columns(
+        column("text").cast(polars.Categorical).alias("category"), column("number").cast(polars.Int8).alias("small"),
+        column("text").cast(polars.Enum(["x", "ü", "w"])).alias("enum"),
+        column("time").dt.replace_time_zone("Europe/Berlin").alias("there"),
+    )
+
+
+def test_frames_and_series_of_polars():
+    frame = of_polars()
+    found = there(frame)
+    testing.assert_frame_equal(found, frame)
+    assert found.schema == frame.schema
+    testing.assert_frame_equal(there(polars.DataFrame()), polars.DataFrame())
+    for series in frame:
+        testing.assert_series_equal(there(series), series)
+
+
+@pytest.mark.parametrize("frame, message", [
+    (pandas.DataFrame({"a": [[1], [2]]}), "column 'a' has dtype object and holds other than numbers and text: astype"),
+    (pandas.DataFrame({"a": pandas.period_range("2020", periods=2, freq="D")}), r"column 'a' has dtype period\[D\]"),
+    (pandas.DataFrame([[1]], columns=pandas.MultiIndex.from_tuples([("a", "b")])), "the columns has several levels"),
+    (pandas.DataFrame({"a": [1]}, index=pandas.MultiIndex.from_tuples([("a", "b")])), "the index has several levels"),
+    (pandas.Series([1], name=("a", "b")), r"the series has the name \('a', 'b'\): rename it"),
+    (polars.DataFrame({"a": [[1], [2]]}), r"column 'a' has dtype List\(Int64\): cast\(\) makes"),
+    (polars.LazyFrame({"a": [1]}), "a value of type LazyFrame cannot be exchanged"),
+])  # fmt: skip
+def test_what_cannot_be_sent_is_named(frame, message):
+    with pytest.raises(TypeError, match=message):
+        pack(frame)
