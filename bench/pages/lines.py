@@ -38,6 +38,8 @@ EXAMPLES = {
     "mf": Example("Matrix factorization", "a sparse vector, which sends the rows that changed", "RMSE", 0.3247, 0.3250),
     "mlp": Example("A neural network", "`malt.Replica` around a dict of layers", "accuracy", 0.996, 0.997),
     "cnn": Example("A PyTorch network", "`malt.torch.Optimizer` around a PyTorch optimizer", "accuracy", 0.999, 0.995),
+    "trainer": Example("A Trainer of transformers", "`malt.torch.hf.Callback`", "loss", 1.2465, 1.2538),
+    "lightning": Example("A Trainer of Lightning", "`malt.torch.lightning.Callback`", "loss", 0.8386, 0.8342),
 }  # fmt: skip
 SHARDED = {
     "logistic_adam": "Logistic regression by Adam on sharded vectors",
@@ -54,8 +56,8 @@ root of the checkout:
     python examples/svm_serial.py
     malt run -n 4 examples/svm_parallel.py
 
-The matrix factorization needs numba, the PyTorch network the extra torch. With `sync="bsp"` every run has the same
-result, bit for bit. Without it, no rank waits for another.
+The matrix factorization needs numba, the PyTorch network the extra torch, and a Trainer the extra hf or lightning. With
+`sync="bsp"` every run has the same result, bit for bit. Without it, no rank waits for another.
 
 {table}
 
