@@ -129,10 +129,11 @@ $(TORCH_READY): $(READY)
 	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check torch==2.13.0
 	@touch $(TORCH_READY)
 
-# For the tests of malt.torch.hf and malt.torch.lightning, which are else skipped: 20 seconds, 250 MB beside PyTorch.
+# For the tests of malt.torch.hf, malt.torch.lightning and malt.jax, which are else skipped: half a minute, 800 MB beside
+# PyTorch, of which jaxlib has 350.
 $(FRAMES_READY): $(TORCH_READY)
-	@echo "adding transformers and Lightning, for their tests, once"
-	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --editable ".[hf,lightning]" torch==2.13.0
+	@echo "adding transformers, Lightning and JAX, for their tests, once"
+	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --editable ".[hf,lightning,jax]" torch==2.13.0
 	@touch $(FRAMES_READY)
 
 $(DOCS_READY): $(READY)

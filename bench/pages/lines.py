@@ -40,6 +40,7 @@ EXAMPLES = {
     "cnn": Example("A PyTorch network", "`malt.torch.Optimizer` around a PyTorch optimizer", "accuracy", 0.999, 0.995),
     "trainer": Example("A Trainer of transformers", "`malt.torch.hf.Callback`", "loss", 1.2465, 1.2538),
     "lightning": Example("A Trainer of Lightning", "`malt.torch.lightning.Callback`", "loss", 0.8386, 0.8342),
+    "jax": Example("A network in JAX", "`malt.jax.Replica`", "loss", 0.6653, 0.6664),
 }  # fmt: skip
 SHARDED = {
     "logistic_adam": "Logistic regression by Adam on sharded vectors",
@@ -56,8 +57,8 @@ root of the checkout:
     python examples/svm_serial.py
     malt run -n 4 examples/svm_parallel.py
 
-The matrix factorization needs numba, the PyTorch network the extra torch, and a Trainer the extra hf or lightning. With
-`sync="bsp"` every run has the same result, bit for bit. Without it, no rank waits for another.
+The matrix factorization needs numba, the PyTorch network the extra torch, a Trainer hf or lightning, and JAX the
+extra jax. With `sync="bsp"` every run has the same result, bit for bit. Without it, no rank waits for another.
 
 {table}
 

@@ -243,6 +243,10 @@ class Replica(Resumes):
         """Watch no longer whether arrays change: they are known to be those that are trained. Local."""
         self._unchanged.trust()
 
+    def is_due(self, n: int = 1) -> bool:
+        """Whether step(n) would exchange now. Local."""
+        return self._count + n >= self._due_at
+
     @property
     def is_apart(self) -> bool:
         """Whether this rank has counted a step since all ranks had one model. Local."""
