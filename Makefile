@@ -15,6 +15,7 @@ VENV := .venv-$(MPI)
 READY := $(VENV)/ready
 BENCH_READY := $(VENV)/bench-ready
 TORCH_READY := $(VENV)/torch-ready
+FRAMES_READY := $(VENV)/frames-ready
 DOCS_READY := $(VENV)/docs-ready
 PLAIN := .venv-plain-$(MPI)
 MALT := $(VENV)/bin/python -m malt
@@ -22,7 +23,7 @@ MALT := $(VENV)/bin/python -m malt
 define HELP
 make run       train a linear SVM on the embedded data, on 4 ranks
 make test      the tests that a change must pass, in five minutes
-make test-all  all tests, with PyTorch; make test-7: those of the transport on seven ranks
+make test-all  all tests, with PyTorch and the frameworks beside it; make test-7: those of the transport on seven ranks
 make test-mpi  of the tests of make test those that load MPI, and all tests across hosts
 make test-plain  tests/mpi, apps.svm and apps.mf with nothing but mpi4py, NumPy, scipy, pytest and an MPI
 make check     ruff and mypy --strict
@@ -67,7 +68,7 @@ test: $(READY)
 	@$(PYTEST) $(ARGS)
 	@$(MALT) run -n 4 -m pytest -q tests/mpi $(ARGS)
 
-test-all: $(TORCH_READY)
+test-all: $(TORCH_READY) $(FRAMES_READY)
 	@$(PYTEST) --all $(ARGS)
 	@$(MALT) run -n 4 -m pytest -q --all tests/mpi $(ARGS)
 	@$(MALT) run -n 4 -m pytest -q --compiled tests/mpi $(ARGS)
@@ -128,6 +129,13 @@ $(TORCH_READY): $(READY)
 	@echo "adding PyTorch, for its tests, once"
 	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check torch==2.13.0
 	@touch $(TORCH_READY)
+
+# For the tests of malt.torch.hf, malt.torch.lightning and malt.jax, which are else skipped: half a minute, 800 MB beside
+# PyTorch, of which jaxlib has 350.
+$(FRAMES_READY): $(TORCH_READY)
+	@echo "adding transformers, Lightning and JAX, for their tests, once"
+	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --editable ".[hf,lightning,jax]" torch==2.13.0
+	@touch $(FRAMES_READY)
 
 $(DOCS_READY): $(READY)
 	@echo "adding what makes the pages of the documentation, once"

@@ -28,6 +28,7 @@ from vol import AVG, MEAN, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, Gathered, 
 
 if TYPE_CHECKING:
     from malt import files, kernels, models, optim
+    from malt import jax as jax  # not in __all__, as torch
     from malt import torch as torch  # not in __all__: from malt import * works without it
     from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
     from malt.launch.machine.memory import free_memory
@@ -120,7 +121,7 @@ _LATER = {
 }
 """Names that are imported at their first use, and the modules that define them."""
 
-_PACKAGES = ("data", "files", "kernels", "models", "optim", "sklearn", "torch")
+_PACKAGES = ("data", "files", "jax", "kernels", "models", "optim", "sklearn", "torch")
 """The public subpackages, which are imported at their first use. Those of an extra are not in `__all__`."""
 
 

@@ -111,7 +111,7 @@ def _lines(path: str) -> Iterator[bytes]:
 
 
 def _is_comment(words: Sequence[str]) -> bool:
-    """Whether a line is a comment, and not the edge of a node whose name begins as one."""
+    """Return whether a line is a comment, and not the edge of a node whose name begins as one."""
     return words[0][0] in _COMMENTS and (len(words) != 2 or len(words[0]) == 1)
 
 

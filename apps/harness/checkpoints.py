@@ -66,7 +66,7 @@ class Checkpoints:
 
     @property
     def is_on(self) -> bool:
-        """Whether a checkpoint file was asked for."""
+        """True if a checkpoint file was asked for."""
         return self._file is not None
 
     @property
@@ -76,7 +76,7 @@ class Checkpoints:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to train: all epochs are done, or a tolerance had ended a run of at least as many."""
+        """True if nothing is left to train: all epochs are done, or a tolerance had ended a run of at least as many."""
         if not self.state:
             return False
         ended = "epochs" in self.state and self._tolerance >= float(self.state["tolerance"])
@@ -150,7 +150,7 @@ class Checkpoints:
         return {"epoch": epoch, "examples": done.examples, "seconds": done.seconds}
 
     def due_together(self) -> bool:
-        """Whether a save is due, the same on all ranks. Collective if there is a file."""
+        """Return whether a save is due, the same on all ranks. Collective if there is a file."""
         return self._file is not None and self._file.due_together()
 
     def __str__(self) -> str:
@@ -159,12 +159,12 @@ class Checkpoints:
 
 
 def _is_sharded() -> bool:
-    """Whether the session has sharded vectors, so that a save is collective. Local, the same on all ranks."""
+    """Return whether the session has sharded vectors, so that a save is collective. Local, the same on all ranks."""
     return bool(malt.init().sharded)
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether a value is finite, or this rank's part of a sharded vector."""
+    """Return whether a value is finite, or this rank's part of a sharded vector."""
     return bool(np.isfinite(getattr(value, "local", value)).all())
 
 
@@ -189,7 +189,7 @@ def check_checkpoint(options: Namespace) -> None:
 
 
 def is_restarted() -> bool:
-    """Whether `malt run --restarts` has restarted this job. Local, the same on all ranks."""
+    """Return whether `malt run --restarts` has restarted this job. Local, the same on all ranks."""
     return os.environ.get("MALT_RESTART", "0") not in ("", "0")
 
 

@@ -24,7 +24,7 @@ def queues_nbytes(options: Namespace, message_nbytes: int, depth: int = _DEPTH) 
 
 
 def snapshots(epochs: int, tolerance: float = 0.0) -> int:
-    """How many models this rank keeps to measure them at the end. Local.
+    """Return how many models this rank keeps to measure them at the end. Local.
 
     It is an estimate if there is a tolerance, as training may then end early.
     """

@@ -47,7 +47,7 @@ def _check_writable(path: str) -> None:
 
 
 def _is_same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
-    """Whether two paths lead to one file, whether or not it exists yet. Local."""
+    """Return whether two paths lead to one file, whether or not it exists yet. Local."""
     with contextlib.suppress(OSError):
         return os.path.samefile(one, other)
     return os.path.realpath(one) == os.path.realpath(other)

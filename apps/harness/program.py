@@ -111,7 +111,7 @@ class Trainer(ABC):
         raise NotImplementedError
 
     def has_converged(self) -> bool:
-        """Whether training ends before --epochs; the same on all ranks. Called after each epoch. Collective."""
+        """Return whether training ends before --epochs; the same on all ranks. Called after each epoch. Collective."""
         return False
 
     @abstractmethod
@@ -236,7 +236,7 @@ class Replicas(Trainer):
         raise NotImplementedError
 
     def is_in_step(self, epoch: int) -> bool:
-        """Whether all ranks have made as many exchanges by the end of `epoch`, the same on all ranks.
+        """Return whether all ranks have made as many exchanges by the end of `epoch`, the same on all ranks.
 
         A checkpoint then has a part by rank, from which the training goes on bit by bit.
         """
@@ -293,7 +293,7 @@ class Problem(ABC):
         return None
 
     def shares(self) -> Shares:
-        """Which rows each rank has: by default as malt.shard deals them."""
+        """Return which rows each rank has: by default as malt.shard deals them."""
         return Shares(self.rows)
 
     @abstractmethod

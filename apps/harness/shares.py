@@ -105,7 +105,7 @@ class Shares:
         return malt.epochs(end, first)
 
     def _missing(self, most: int) -> int:
-        """How many epochs are to be trained again. Collective."""
+        """Return how many epochs are to be trained again. Collective."""
         if not malt.init().survive:
             return 0
         malt.barrier()  # a stopped rank is marked failed here at the latest
@@ -133,7 +133,7 @@ class Shares:
         return tuple(rank for rank in dealt.ranks if rank not in dealt.heirs)
 
     def are_dealt_anew(self) -> bool:
-        """Whether rows may be dealt otherwise than at the last call, though the same ranks are alive. Local."""
+        """Return whether rows may be dealt otherwise than at the last call, though the same ranks are alive. Local."""
         before, self._last = self._last, malt.init().dealt
         return malt.init().crew is not None and self._last != before
 

@@ -138,7 +138,7 @@ class Training:
         """
 
         def ended(examples: int) -> bool:
-            """Whether the training ends with the epoch that has ended."""
+            """Return whether the training ends with the epoch that has ended."""
             is_over = self._end_epoch(self._epoch + 1, examples)
             self._clock.start()
             return is_over or self._epoch >= self._options.epochs

@@ -63,7 +63,7 @@ def read(path: Any, zero_based: bool | None = None) -> tuple[Corpus, bool]:
 
 
 def _is_uci(path: Any) -> bool:
-    """Whether the first lines hold a number each."""
+    """Return whether the first lines hold a number each."""
     head = list(islice(_lines(path), _HEADER))
     return len(head) == _HEADER and all(re.fullmatch(r"\s*[0-9]+\s*", line) for line in head)
 

@@ -77,6 +77,6 @@ class Trainer(harness.Trainer):
         )  # fmt: skip
 
     def is_worse_than_zeros(self, report: Report) -> bool:
-        """Whether the final model has a larger objective than one of zeros."""
+        """Return whether the final model has a larger objective than one of zeros."""
         zeros = {"model": np.zeros_like(self.model()["model"])}
         return bool(report.final["objective"] > self.objective(zeros))

@@ -33,6 +33,9 @@ EXAMPLES = {
     "mf": Example("Matrix factorization", "RMSE", 0.3247, 0.3250),
     "mlp": Example("A neural network", "accuracy", 0.996, 0.997),
     "cnn": Example("A PyTorch network", "accuracy", 0.999, 0.995),
+    "trainer": Example("A Trainer of transformers", "loss", 1.2465, 1.2538),
+    "lightning": Example("A Trainer of Lightning", "loss", 0.8386, 0.8342),
+    "jax": Example("A network in JAX", "loss", 0.6653, 0.6664),
 }  # fmt: skip
 SHARDED = "logistic_adam", "logistic_lbfgs", "multiply_sum"
 """Programs without a serial twin."""

@@ -191,7 +191,7 @@ def _faults(values: Sequence[str], ranks: int, survive: str | None) -> faults.Fa
 
 
 def _can_draw() -> bool:
-    """Whether a view can be drawn on this terminal. Says so if rich is what is missing."""
+    """Return whether a view can be drawn on this terminal. Says so if rich is what is missing."""
     if not any(map(is_screen, (1, 2))):
         return False
     if find_spec("rich") is None:
@@ -201,7 +201,7 @@ def _can_draw() -> bool:
 
 
 def _destination(path: str) -> str:
-    """Where --metrics writes, for ranks with any working directory."""
+    """Return where --metrics writes, for ranks with any working directory."""
     if not path.endswith(SUFFIX) and not any(map(find_spec, WRITERS)):
         raise LaunchError(f"--metrics {path}: event files need tensorboard or tensorboardX (pip install tensorboardX); "
                           f"a file that ends in {SUFFIX} needs neither")  # fmt: skip

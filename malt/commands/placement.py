@@ -40,7 +40,7 @@ def placement(chosen: argparse.Namespace, environ: Mapping[str, str]) -> tuple[i
 
 
 def is_of_this_machine(found: Allocation) -> bool:
-    """Whether there is no other host. Local."""
+    """Return whether there is no other host. Local."""
     return len(found.hosts) == 1 and is_here(found.hosts[0].name)
 
 

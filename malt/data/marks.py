@@ -82,11 +82,11 @@ class Marks:
 
     @staticmethod
     def are_known(text: bytes) -> bool:
-        """Whether every byte is a digit or a mark."""
+        """Return whether every byte is a digit or a mark."""
         return not text.translate(None, _KNOWN)
 
     def follow(self, allowed: Flags) -> bool:
-        """Whether each mark may follow the one before it. `allowed`: the rules, as `table` returns them."""
+        """Return whether each mark may follow the one before it. `allowed`: the rules, as `table` returns them."""
         return bool(allowed[self.left, self.right, (self.lengths > 0).view(np.uint8)].all())
 
     def digits(self, chosen: Positions) -> NDArray[np.int64]:

@@ -45,7 +45,7 @@ def missing_among(ids: Ids) -> str:
 
 
 def _are_ratings(ids: Ids) -> bool:
-    """Whether all are numbers, and some of them no whole ones."""
+    """Return whether all are numbers, and some of them no whole ones."""
     if ids.dtype.kind == "i" or not all(map(_NUMBER.fullmatch, ids.tolist())):
         return False
     numbers = ids.astype(np.float64)

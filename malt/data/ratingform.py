@@ -69,17 +69,17 @@ class Form:
         return _SEPARATORS[self.separator].split(text)
 
     def is_rating(self, line: bytes) -> bool:
-        """Whether a line has the words of a rating. Local."""
+        """Return whether a line has the words of a rating. Local."""
         words = self.words(line)
         return self.has_length(words) and all(words) and _is_number(words[(self.columns or IN_ORDER)[2]])
 
     def has_length(self, words: list[bytes]) -> bool:
-        """Whether a line may have so many words. Local."""
+        """Return whether a line may have so many words. Local."""
         return len(words) == self.titles if self.titles else len(words) in (3, 4)
 
 
 def is_comment(line: bytes) -> bool:
-    """Whether a line seems to be a comment, as Matrix Market and KONECT write them. Pure."""
+    """Return whether a line seems to be a comment, as Matrix Market and KONECT write them. Pure."""
     return line.lstrip().startswith((b"#", b"%"))
 
 
@@ -102,7 +102,7 @@ def form_of(text: bytes) -> Form | None:
 
 
 def _is_number(word: bytes) -> bool:
-    """Whether `word` is a number; NaN and infinity count."""
+    """Return whether `word` is a number; NaN and infinity count."""
     try:
         finite(word, "")
     except ValueError as error:

@@ -190,7 +190,7 @@ def _times(marks: Marks, first: NDArray[np.intp], ends: NDArray[np.intp]) -> NDA
 
 
 def _may_be_decimals(marks: Marks, times: NDArray[np.intp], form: Form) -> bool:
-    """Whether `_read_lines` may take a word after a rating for its decimals."""
+    """Return whether `_read_lines` may take a word after a rating for its decimals."""
     return times.size > 0 and form.titles < 4 and (form.titles > 0 or int(marks.lengths[times].min()) <= _SHORT_TIME)
 
 

@@ -189,7 +189,7 @@ def _read_description(path: str, kind: str, source: Any) -> tuple[Contents, list
 
 
 def _is_damaged(buffer: NDArray[np.uint8], checksums: Sequence[int], part: int, parts: int) -> bool:
-    """Whether a block of share `part` of `parts` has changed. Reads up to VERIFY_NBYTES."""
+    """Return whether a block of share `part` of `parts` has changed. Reads up to VERIFY_NBYTES."""
     numbers = _numbers(buffer)
     if len(numbers) != len(checksums):
         return True

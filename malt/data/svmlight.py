@@ -170,7 +170,7 @@ def _checked(
 
 
 def _ascend(indices: NDArray[np.int64], indptr: NDArray[np.int64]) -> bool:
-    """Whether the indices of every row ascend strictly."""
+    """Return whether the indices of every row ascend strictly."""
     starts_row = np.zeros(indices.size + 1, dtype=bool)
     starts_row[indptr] = True
     descents = np.flatnonzero(indices[1:] <= indices[:-1]) + 1

@@ -28,7 +28,7 @@ _LONE_RETURN: Final = re.compile(rb"\r(?!\r*\n)")
 
 
 def is_compressed(path: str) -> bool:
-    """Whether the file is compressed, by its name: .gz, .bz2 or .xz. Local."""
+    """Return whether the file is compressed, by its name: .gz, .bz2 or .xz. Local."""
     return os.path.splitext(path)[1].lower() in _MODULES
 
 

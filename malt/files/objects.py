@@ -41,13 +41,13 @@ def parts(value: Any, is_within: bool = False) -> Parts | None:
 
 
 def is_estimator(kind: type) -> bool:
-    """Whether a class is one of estimators of scikit-learn. Local; imports nothing."""
+    """Return whether a class is one of estimators of scikit-learn. Local; imports nothing."""
     base = sys.modules.get("sklearn.base")
     return base is not None and issubclass(kind, base.BaseEstimator)
 
 
 def is_sendable(kind: type) -> bool:
-    """Whether objects of this class are sent, if their attributes can be. Local."""
+    """Return whether objects of this class are sent, if their attributes can be. Local."""
     return kind.__module__.startswith(_PACKAGES) and _found([kind.__module__, kind.__qualname__]) is kind
 
 

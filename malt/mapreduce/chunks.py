@@ -33,7 +33,7 @@ class Chunks(Protocol):
     """A dataset in chunks. slice(i) returns the same each time."""
 
     def chunks(self) -> int:
-        """How many chunks there are."""
+        """Return how many chunks there are."""
 
     def slice(self, i: int) -> Any:
         """Chunk number i, from 0."""
@@ -173,7 +173,7 @@ def _read_only(array: Array) -> Array:
 
 
 def _is_frozen(array: Any) -> bool:
-    """Whether nothing can write to the memory of `array` through it, or through what it is a view of."""
+    """Return whether nothing can write to the memory of `array` through it, or through what it is a view of."""
     while isinstance(array, np.ndarray):
         if array.flags.writeable:
             return False

@@ -32,7 +32,7 @@ def claim(cache: Cache, own: Own | None) -> dict[str, Any]:
 
 
 def located(transport: Transport, cache: Cache, own: Own | None, claims: Mapping[int, Mapping[str, Any]]) -> Location:
-    """Where the chunks are. Collective. `claims`: by live rank; the same on all.
+    """Return where the chunks are. Collective. `claims`: by live rank; the same on all.
 
     The content hashes are sent where a rank has another hash of them. Then cache.digests are those of the dataset.
 

@@ -33,7 +33,7 @@ class Trial(NamedTuple):
 
     @property
     def is_finite(self) -> bool:
-        """Whether value and slope are."""
+        """True if value and slope are."""
         return math.isfinite(self.value) and math.isfinite(self.slope)
 
 

@@ -54,7 +54,7 @@ class Limits(NamedTuple):
         return Result(value, norm, 0, 1, "" if is_finite else NOT_FINITE)
 
     def reason(self, result: Result, first_norm: float) -> str:
-        """Why it ends with `result`; "": it goes on."""
+        """Return why it ends with `result`; "": it goes on."""
         if result.reason or result.gradient_norm <= self.tolerance * first_norm:
             return result.reason or "converged"
         return f"{self.max_iterations} iterations were made" if result.iterations >= self.max_iterations else ""

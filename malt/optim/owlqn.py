@@ -121,7 +121,7 @@ def _number(l1: Any) -> float:
 
 
 def _pseudo_gradient(w: Any, gradient: Any, penalty: Any) -> Any:
-    """Where w is 0, the part of the gradient that the penalty does not outweigh."""
+    """Return the part of the gradient that the penalty does not outweigh, where w is 0."""
     at_zero = np.sign(gradient) * np.maximum(np.abs(gradient) - penalty, 0)
     return np.where(w == 0, at_zero, gradient + penalty * np.sign(w)).astype(w.dtype)
 

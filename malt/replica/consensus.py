@@ -104,7 +104,7 @@ def call_of(what: str) -> str:
 def partners(
     world: World, what: str, ends: bool, check: Callable[[], Mapping[str, Any]]
 ) -> tuple[bool, dict[int, Mapping[str, Any]]]:  # fmt: skip
-    """Whether the ranks finish, and the descriptions, by rank, of those that a mean is of. Collective.
+    """Return whether the ranks finish, and the descriptions, by rank, of those that a mean is of. Collective.
 
     These are the ranks that agree; where none does, all, which finish. A rank that finishes while others agree is left
     out: it takes part in their collective calls, and calls this function again. `what`: the object. `ends`: whether

@@ -99,7 +99,7 @@ def checked(
 
 
 def is_by_host(graph: Any, hosts: Sequence[str]) -> bool:
-    """Whether ranks are on several hosts, and `graph` has fewer edges between these than inside them."""
+    """Return whether ranks are on several hosts, and `graph` has fewer edges between these than inside them."""
     name = graph.name if isinstance(graph, Graph) else graph
     return isinstance(name, str) and name in BY_HOST and len(set(hosts)) > 1
 

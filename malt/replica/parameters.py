@@ -134,7 +134,7 @@ class Parameters:
         return [checksum(found[name]) for name in self.names]
 
     def _is_as_found(self, got: Any) -> bool:
-        """Whether `got` holds the same objects as the last lookup found."""
+        """Return whether `got` holds the same objects as the last lookup found."""
         if self._keys is None:
             return got is self._found[0]
         if type(got) is not self._type or len(got) != len(self._found):

@@ -243,9 +243,13 @@ class Replica(Resumes):
         """Watch no longer whether arrays change: they are known to be those that are trained. Local."""
         self._unchanged.trust()
 
+    def is_due(self, n: int = 1) -> bool:
+        """Return whether step(n) would exchange now. Local."""
+        return self._count + n >= self._due_at
+
     @property
     def is_apart(self) -> bool:
-        """Whether this rank has counted a step since all ranks had one model. Local."""
+        """True if this rank has counted a step since all ranks had one model. Local."""
         return self._count > (self._model.agreed_at or 0)
 
     def _closed_error(self, call: str, why: str) -> ClosedError:

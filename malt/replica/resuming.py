@@ -64,7 +64,7 @@ class Resumes(FinishOnExit):
 
     @property
     def is_in_step(self) -> bool:
-        """Whether ranks exchange together, as under "bsp". Local."""
+        """True if ranks exchange together, as under "bsp". Local."""
         return self._plan.consistency.lockstep
 
     def kept(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Resumes(FinishOnExit):
             raise ClosedError(f"{self.name}.load_state_dict: this replica has left, by finish, close or malt.finalize")
 
         def check() -> tuple[bool, dict[str, Any]]:
-            """Whether the state fits, and what must be the same on all ranks. Local. ValueError: it does not."""
+            """Return whether the state fits, and what must be the same on all ranks. Local. ValueError: it does not."""
             self._groups.look_up()
             self._groups.check(state)
             return True, {"name": self.name, "exchanges": int(state["turns"]) if self.is_in_step else None}

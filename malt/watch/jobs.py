@@ -93,7 +93,7 @@ def _since(started: int) -> float:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether `path` is a folder of this user, closed to all others."""
+    """Return whether `path` is a folder of this user, closed to all others."""
     with contextlib.suppress(OSError):
         found = path.lstat()
         return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077

@@ -62,7 +62,7 @@ def ask(folder: Path, ranks: Iterable[int]) -> None:
 
 
 def present(folder: Path, ranks: int) -> int:
-    """How many ranks a job of at most `ranks` has, or has had, where they come and go. Local."""
+    """Return how many ranks a job of at most `ranks` has, or has had, where they come and go. Local."""
     found = roster.read(folder)
     if found is None:
         return ranks
@@ -116,7 +116,7 @@ def _state(reports: History, rank: int, own: Process | None, is_over: bool, is_n
 
 
 def _failure(reports: History, rank: int) -> tuple[str, float | None]:
-    """Why a rank has failed, and how long ago: as it has reported that, or as the launcher has seen it."""
+    """Return why a rank has failed, and how long ago: as it has reported that, or as the launcher has seen it."""
     failed, left, trace = (reports.get(kind, rank) for kind in (Kind.FAILED, Kind.LEFT, Kind.TRACEBACK))
     how = left or reports.get(Kind.ENDED, rank)
     status = int(how.text) if how and how.text.isdecimal() else None

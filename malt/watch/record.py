@@ -79,7 +79,7 @@ def parsed(text: str) -> Record | None:
 
 
 def _is_sound(record: Record) -> bool:
-    """Whether the values are of their types: else another program, or version, has written them."""
+    """Return whether the values are of their types: else another program, or version, has written them."""
     if not (isinstance(record.call, str) and isinstance(record.numbers, dict)):
         return False
     numbers = [getattr(record, name) for name in _NUMBERS]

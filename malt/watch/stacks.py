@@ -47,7 +47,7 @@ def printed(found: dict[int, str]) -> str:
 
 
 def _refusal(process: Process | None) -> str:
-    """Why a process cannot write its stacks, or "" where it can. An unhandled signal would end it."""
+    """Return why a process cannot write its stacks, or "" where it can. An unhandled signal would end it."""
     if process is None:
         return "it has not started, or is on another host"
     if has_ended(process):

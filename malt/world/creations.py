@@ -37,10 +37,10 @@ class Newcomer(Protocol):
         """Whether the others have made the Replica that this rank is about to make. One-sided: it may be admitted."""
 
     def match_replica(self, world: World, described: dict[str, Any]) -> bool:
-        """Whether the others have made the same Replica."""
+        """Return whether the others have made the same Replica."""
 
     def has_more(self, world: World) -> bool:
-        """Whether the others have vectors that it has not made yet."""
+        """Return whether the others have vectors that it has not made yet."""
 
     def replace(self, world: World, made: OpenVector, entry: dict[str, Any]) -> None:
         """Keep the vector `made` where the others keep theirs."""

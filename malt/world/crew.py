@@ -82,7 +82,7 @@ class Crew:
         return found
 
     def has_retired(self, rank: int, incarnation: int) -> bool:
-        """Whether `rank`, which has ended, has left as the job shrank. Local."""
+        """Return whether `rank`, which has ended, has left as the job shrank. Local."""
         found = self.refresh()
         return found is not None and found.has_retired(rank, incarnation)
 

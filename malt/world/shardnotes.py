@@ -88,7 +88,7 @@ class ShardNotes:
 
     @property
     def are_due(self) -> bool:
-        """Whether `compare` will exchange notes. The same on all ranks."""
+        """True if `compare` will exchange notes. The same on all ranks."""
         return self._barriers < MOST
 
     def compare(self, transport: Transport) -> None:

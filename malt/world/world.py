@@ -37,11 +37,11 @@ class OpenVector(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether this rank has closed it."""
+        """True if this rank has closed it."""
 
     @property
     def can_free(self) -> bool:
-        """Whether this rank has closed it, and keeps no view of memory that `free` frees."""
+        """True if this rank has closed it, and keeps no view of memory that `free` frees."""
 
     def leave(self) -> None:
         """Close it on this rank, whatever the others do. One-sided."""
@@ -71,7 +71,7 @@ class OpenReplica(Paced, Protocol):
 
     @property
     def is_apart(self) -> bool:
-        """Whether it has counted a step since all ranks had one model."""
+        """True if it has counted a step since all ranks had one model."""
 
 
 class World:
@@ -137,7 +137,7 @@ class World:
 
     @property
     def is_elastic(self) -> bool:
-        """Whether the number of ranks may change (malt run --elastic)."""
+        """True if the number of ranks may change (malt run --elastic)."""
         return self.crew is not None and self.crew.is_elastic
 
     @property
@@ -163,7 +163,7 @@ class World:
 
     @property
     def survive(self) -> bool:
-        """Whether ranks may fail while the others continue. False with a single rank."""
+        """True if ranks may fail while the others continue. False with a single rank."""
         return self.ending.goes_on
 
     @property
@@ -173,13 +173,13 @@ class World:
 
     @property
     def is_lowest(self) -> bool:
-        """Whether this is the lowest live rank, as far as it knows: the one that writes files and reports. Local."""
+        """True if this is the lowest live rank, as far as it knows: the one that writes files and reports. Local."""
         lowest = self.transport.view.lowest
         return self.rank == lowest and not self.is_outside
 
     @property
     def may_be_lowest(self) -> bool:
-        """Whether this rank is the lowest live rank, or may become it. Local."""
+        """True if this rank is the lowest live rank, or may become it. Local."""
         return self.transport.view.may_be_lowest(self.rank)
 
     def statistics(self) -> Statistics:
@@ -216,13 +216,13 @@ class World:
 
     @property
     def has_come_back(self) -> bool:
-        """Whether this process has taken the place of one that had failed, and was admitted. Local."""
+        """True if this process has taken the place of one that had failed, and was admitted. Local."""
         incarnation = self.transport.view.incarnation(self.rank)
         return incarnation > 0 and not self.is_outside
 
     @property
     def is_outside(self) -> bool:
-        """Whether this rank has come back, and is not admitted yet. Local."""
+        """True if this rank has come back, and is not admitted yet. Local."""
         return self.transport.returns is not None and self.transport.returns.is_outside
 
     @property

@@ -16,6 +16,8 @@ from bench.pages import lines
 CLOSE = 0.03
 SHORTENED = {"serial": 0.1553, "parallel": 0.1558}
 """The losses of the logistic regression on few rows: on all of them it is to train for long."""
+OWN_TESTS = {"trainer", "lightning"}
+"""Those that tests/jobs/test_frameworks.py runs, as they log, too."""
 pytestmark = pytest.mark.serial
 
 
@@ -29,11 +31,12 @@ def printed(command, environment):
 
 
 @pytest.mark.thorough(but="parallel-svm")
-@pytest.mark.parametrize("name", lines.EXAMPLES)
+@pytest.mark.parametrize("name", [name for name in lines.EXAMPLES if name not in OWN_TESTS])
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
 def test_a_program_ends_with_what_the_page_says(name, kind, job_environment, tmp_path):
-    if name == "cnn" and importlib.util.find_spec("torch") is None:
-        pytest.skip("needs the extra torch")
+    extra = {"cnn": "torch", "jax": "jax"}.get(name, "numpy")
+    if importlib.util.find_spec(extra) is None:
+        pytest.skip(f"needs the extra {extra}")
     job = [] if kind == "serial" else ["-m", "malt", "run", "-n", "2"]
     file, example = ROOT / f"examples/{name}_{kind}.py", lines.EXAMPLES[name]
     expected = getattr(example, kind)

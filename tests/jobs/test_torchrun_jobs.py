@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-from documents import EXAMPLES
 from programs import ROOT
 
 from bench.pages import lines
@@ -206,38 +205,4 @@ if malt.lowest():
 @pytest.mark.thorough
 def test_a_rank_that_is_stopped_is_waited_for(torchrun):
     done = torchrun(STOPPED)
-    assert (done.returncode, done.stdout) == (0, "2.0\n"), done.stderr
-
-
-ACCELERATE = """
-import os
-class Accelerator:
-    def __init__(self, cpu):
-        names = "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "WORLD_SIZE"
-        counts = [int(os.environ[name]) for name in names if name in os.environ]
-        if int(os.environ.get("LOCAL_RANK", -1)) != -1 or max(counts, default=1) > 1:
-            raise SystemExit("starts gloo")
-"""
-"""When Accelerate 1.15 starts a process group of torch.distributed on the CPU."""
-HIDDEN = EXAMPLES["accelerate"] + """
-is_back = any(f"{name}_SIZE" in os.environ for name in ("WORLD", "OMPI_COMM_WORLD", "PMI"))
-is_back = malt.allreduce(float(is_back), "sum")
-if malt.lowest():
-    print(is_back)
-"""
-
-
-@pytest.mark.thorough(but="torchrun")
-@pytest.mark.parametrize("launcher", ["torchrun", "malt run"])
-def test_accelerate_starts_no_process_group_where_the_guide_hides_the_variables(
-    launcher, torchrun, job_environment, tmp_path
-):
-    (tmp_path / "accelerate.py").write_text(ACCELERATE)
-    if launcher == "torchrun":
-        done = torchrun(HIDDEN)
-        assert "starts gloo" in torchrun(HIDDEN.replace("os.environ.pop(name, None)", "pass")).stderr
-    else:
-        (tmp_path / "program.py").write_text(HIDDEN)
-        command = [sys.executable, "-m", "malt", "run", "-n", "2", str(tmp_path / "program.py")]
-        done = subprocess.run(command, cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stdout) == (0, "2.0\n"), done.stderr

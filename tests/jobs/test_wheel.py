@@ -15,7 +15,7 @@ from malt.launch.mpi_library import bound_library
 
 pytestmark = [pytest.mark.serial, pytest.mark.thorough]
 
-EXTRAS = ("sklearn", "torch", "numba", "IPython", "greenlet", "matplotlib")
+EXTRAS = ("sklearn", "torch", "transformers", "lightning", "jax", "numba", "IPython", "greenlet", "matplotlib")
 
 ALONE = f"""
 import sys

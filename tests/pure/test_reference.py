@@ -11,14 +11,14 @@ import pytest
 import malt
 
 API = Path(__file__).parents[2] / "docs/api"
-PACKAGES = ["malt", "malt.data", "malt.files", "malt.optim", "malt.sklearn", "malt.torch"]
+PACKAGES = ["malt", "malt.data", "malt.files", "malt.jax", "malt.optim", "malt.sklearn", "malt.torch"]
 ELSEWHERE = {"malt.files", "malt.optim", "malt.kernels", "malt.models"}
 """Packages, whose names stand on pages of their own; malt.kernels and malt.models are for those who write programs."""
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_public_name_is_on_a_page(package):
-    if package in ("malt.sklearn", "malt.torch"):
+    if package in ("malt.jax", "malt.sklearn", "malt.torch"):
         pytest.importorskip(package.removeprefix("malt."))
     named = {name for page in API.glob("*.md") for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)}
     names = [name for name in importlib.import_module(package).__all__ if package == "malt" or name not in malt.__all__]

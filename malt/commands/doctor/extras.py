@@ -8,6 +8,9 @@ from typing import Final
 PURPOSES: Final = {
     "scikit-learn": "malt.sklearn, apps.embed, and the digits of apps.mlp and apps.autoencoder",
     "torch": "malt.torch",
+    "transformers": "malt.torch.hf",
+    "lightning": "malt.torch.lightning",
+    "jax": "malt.jax",
     "greenlet": "malt.simulate of several ranks and malt plan",
     "rich": "malt run --view",
     "matplotlib": "malt graph --plot",
@@ -18,6 +21,9 @@ PURPOSES: Final = {
 _EXTRAS: Final = {
     "scikit-learn": "sklearn",
     "torch": "torch",
+    "transformers": "hf",
+    "lightning": "lightning",
+    "jax": "jax",
     "greenlet": "simulate",
     "rich": "view",
     "matplotlib": "plot",

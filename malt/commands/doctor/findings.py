@@ -65,7 +65,7 @@ def judge(facts: Facts) -> list[Finding]:
 
 
 def can_run(findings: Sequence[Finding]) -> bool:
-    """Whether a job can run."""
+    """Return whether a job can run."""
     return all(finding.level != FAIL for finding in findings)
 
 

@@ -70,7 +70,7 @@ def measured(program: str, arguments: Sequence[str], is_module: bool) -> Measure
 
 
 def is_on_harness(program: str) -> bool:
-    """Whether a module is a program on apps.harness: beside it stands program.py with `Program` and `run`."""
+    """Return whether a module is a program on apps.harness: beside it stands program.py with `Program` and `run`."""
     sys.path[:0] = [os.getcwd()] if os.getcwd() not in sys.path else []
     try:
         spec = find_spec(f"{program}.program")

@@ -131,7 +131,7 @@ def hosts_of(ranks: int, slots: int) -> list[str]:
 
 
 def across(graph: str, ranks: int, slots: int = 1) -> float:
-    """How many messages a rank sends to other hosts in an exchange: the mean of the first host."""
+    """Return how many messages a rank sends to other hosts in an exchange: the mean of the first host."""
     here = min(slots, ranks)
     if graph == "all":
         return ranks - here

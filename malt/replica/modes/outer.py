@@ -60,7 +60,7 @@ def warmup(step: Any) -> int:
 
 
 def counts_steps(step: Any) -> bool:
-    """Whether a step counts its calls, as adam does, and so must be called for one array alone."""
+    """Return whether a step counts its calls, as adam does, and so must be called for one array alone."""
     code = getattr(step, "__code__", None)
     return code is not None and "steps" in code.co_freevars
 

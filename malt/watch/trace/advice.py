@@ -60,7 +60,7 @@ def _waits(found: Summary) -> list[str]:
 
 
 def _why(found: Summary, peer: int) -> str:
-    """Why others wait for `peer`, and what would help."""
+    """Return why others wait for `peer`, and what would help."""
     if peer not in found.ranks:
         return ""
     computes = found.spent[:, ACTIVITIES.index("compute")]

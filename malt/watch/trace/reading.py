@@ -154,7 +154,7 @@ def _job(folder: Path) -> dict[str, Any]:
 
 
 def _is_as_written(name: str, value: Any) -> bool:
-    """Whether a value of job.json is of the kind that is written there."""
+    """Return whether a value of job.json is of the kind that is written there."""
     if name in _TEXTS:
         return isinstance(value, str)
     if name in _NUMBERS:
@@ -165,7 +165,7 @@ def _is_as_written(name: str, value: Any) -> bool:
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether `value` is a number, of those that a float can hold."""
+    """Return whether `value` is a number, of those that a float can hold."""
     with contextlib.suppress(OverflowError):
         return isinstance(value, (int, float)) and math.isfinite(value)
     return False

@@ -111,7 +111,7 @@ def summarize(trace: Trace, bins: int = 120) -> Summary:
 
 
 def _split(rank: RankTrace, launched: float) -> Split:
-    """Where old events are missing, training and waiting are of the time after them."""
+    """Return where old events are missing, training and waiting are of the time after them."""
     if rank.trains is None:
         return split(rank.until - launched, None, 0.0)
     since = max(rank.trains, rank.since)

@@ -696,3 +696,16 @@ def test_without_torch_the_extra_is_named():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "malt.torch needs PyTorch: pip install '.[torch]' in the checkout\n"
+
+
+@with_torch
+@pytest.mark.parametrize(("module", "package", "needs"), [
+    ("hf", "transformers", "transformers and Accelerate"), ("lightning", "lightning", "Lightning"),
+])  # fmt: skip
+def test_frameworks_are_not_imported_unless_used_and_their_extras_are_named(module, package, needs):
+    program = (
+        f"import sys, malt, malt.torch\nassert '{package}' not in sys.modules\nsys.modules['{package}'] = None\n"
+        f"try:\n    malt.torch.{module}\nexcept ModuleNotFoundError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == f"malt.torch.{module} needs {needs}: pip install '.[{module}]' in the checkout\n"

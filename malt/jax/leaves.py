@@ -1,0 +1,84 @@
+"""The leaves of a pytree by name: those that ranks exchange, as NumPy arrays, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+
+class Leaves:
+    """Which leaves of a pytree are exchanged, and what each is like. Local.
+
+    TypeError: a leaf is traced.
+    """
+
+    def __init__(self, params: Any) -> None:
+        found = _named(params)
+        self._kinds = {name: _kind(one) for name, one in found.items()}
+        self._tree = jax.tree_util.tree_structure(params)
+        self._exchanged = [name for name, one in found.items() if _is_array(one) and _is_number(one)]
+
+    def check(self, params: Any) -> None:
+        """Check that `params` is like the pytree at the start. TypeError: it is traced. ValueError: it is not."""
+        found = _named(params)
+        if jax.tree_util.tree_structure(params) != self._tree and found.keys() != self._kinds.keys():
+            raise ValueError(f"params has other leaves than at the start: {_difference(self._kinds, found)}")
+        for name, one in found.items():
+            if (kind := _kind(one)) != self._kinds[name]:
+                raise ValueError(f"params{name} is {kind}, and was {self._kinds[name]} at the start")
+
+    def arrays(self, params: Any) -> dict[str, Any]:
+        """The floats and integers by name: views, which are read-only, and copies of floats of fewer than 32 bits."""
+        found = _named(params)
+        return {name: _as_numbers(found[name]) for name in self._exchanged}
+
+    def differ(self, one: Any, other: Any) -> bool:
+        """Whether floats or integers of two such pytrees have other bits."""
+        theirs = self.arrays(other)
+        return any(array.tobytes() != theirs[name].tobytes() for name, array in self.arrays(one).items())
+
+    def replaced(self, params: Any, arrays: Mapping[str, Any]) -> Any:
+        """`params` with `arrays`, which are JAX's from then on, in the place of leaves, on the devices of these."""
+
+        def new(name: str, leaf: Any) -> Any:
+            if name not in arrays:
+                return leaf
+            array = np.asarray(arrays[name]).astype(leaf.dtype, copy=False)
+            return jax.device_put(array, leaf.sharding) if isinstance(leaf, jax.Array) else array
+
+        paths, tree = jax.tree_util.tree_flatten_with_path(params)
+        return jax.tree_util.tree_unflatten(tree, [new(jax.tree_util.keystr(path), leaf) for path, leaf in paths])
+
+
+def _named(params: Any) -> dict[str, Any]:
+    """The leaves by their paths. TypeError: one is traced."""
+    found = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]}
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in found.values()):
+        raise TypeError("malt.jax.Replica exchanges with other processes: call it outside jax.jit, grad and vmap")
+    return found
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray))
+
+
+def _is_number(leaf: Any) -> bool:
+    return any(jax.dtypes.issubdtype(leaf.dtype, kind) for kind in (np.floating, np.integer))
+
+
+def _kind(leaf: Any) -> str:
+    return f"{leaf.dtype} {list(leaf.shape)}" if _is_array(leaf) else type(leaf).__name__
+
+
+def _as_numbers(leaf: Any) -> Any:
+    array = np.asarray(leaf)
+    is_whole = array.dtype.kind in "iu" or array.dtype in (np.float32, np.float64)
+    return array if is_whole else array.astype(np.float32)
+
+
+def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    missing, new = sorted(before.keys() - now.keys()), sorted(now.keys() - before.keys())
+    return f"{missing[0]} is missing" if missing else f"{new[0]} is new"
