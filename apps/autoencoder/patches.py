@@ -1,4 +1,4 @@
-"""Patches of pictures, a row each: those of MNIST, or the digits of scikit-learn. *Local.*
+"""Patches of pictures, a row each: those of MNIST, or the embedded digits. *Local.*
 
 As in Stanford's CS294A (A. Ng, Sparse autoencoder): each patch without its mean, cut at three standard deviations of
 all, from 0.1 to 0.9.
@@ -29,15 +29,12 @@ def paths(data: str | None) -> list[str]:
 
 
 def pictures(data: str | None) -> Array:
-    """The pictures of an idx file, of the training file in a folder, or else of
-    scikit-learn: (pictures, rows, columns).
+    """The pictures of an idx file, of the training file in a folder, or the embedded digits: (pictures, rows, columns).
 
-    ValueError: a file is not valid, or there is none; scikit-learn is not installed. OSError: a file cannot be read.
+    ValueError: a file is not valid, or there is none. OSError: a file cannot be read.
     """
-    if data is None:
-        return _digits()
-    path = data
-    if os.path.isdir(data):
+    path = os.path.join(idx.DIGITS, "images-idx3-ubyte.gz") if data is None else data
+    if data is not None and os.path.isdir(data):
         found = [path for path in paths(data)[1:] if os.path.exists(path)]
         if not found:
             raise ValueError(f"{data}: there is no file {_IMAGES[0]} or {_IMAGES[1]} in it")
@@ -45,18 +42,6 @@ def pictures(data: str | None) -> Array:
     images = idx.read(path, 3)
     if not images.size:
         raise ValueError(f"{path}: holds no pictures")
-    return images
-
-
-def _digits() -> Array:
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise ValueError(
-            "without DATA it learns the digits of scikit-learn, which is not installed: pip install scikit-learn, or "
-            "name a file or a folder"
-        ) from None
-    images: Array = load_digits().images
     return images
 
 

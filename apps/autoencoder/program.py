@@ -156,7 +156,7 @@ class Program(harness.Program):
     def add_options(self, parser: Parser) -> None:
         add, number = parser.add_argument, harness.real_number(0)
         add("data", nargs="?", metavar="DATA",
-            help="pictures: an idx file, also .gz, or a folder with MNIST's (default: sklearn's digits)")  # fmt: skip
+            help="pictures: an idx file, also .gz, or a folder with MNIST's (default: embedded digits)")  # fmt: skip
         add("--patches", type=harness.whole_number(1), default=10000, metavar="N",
             help=f"random patches of {patches.SIDE} x {patches.SIDE} pixels (default: %(default)s)")  # fmt: skip
         add("--hidden", type=harness.whole_number(1), default=25, metavar="N",

@@ -17,7 +17,7 @@ from malt.kernels import Kernels
 Pairs = NDArray[np.int32]
 Floats = NDArray[np.float32]
 Counts = NDArray[np.int32]
-kernel = Kernels(fast=True)
+kernel = Kernels(fast=True, slower=100)
 
 
 @kernel()
@@ -106,7 +106,25 @@ def exchange_end(pairs: Pairs, first: int, most: int, centers: Counts, others: C
     return end
 
 
-@kernel()
+def _products(own: Floats, near: Floats, pairs: Pairs, found: Floats) -> None:
+    np.einsum("ij,ikj->ik", own[pairs[:, 0]], near[pairs[:, 1:]], out=found)
+
+
+def _learn(own: Floats, near: Floats, pairs: Pairs, found: Floats, step: float) -> float:
+    margins = np.where(np.arange(found.shape[1]) == 0, found, -found).astype(np.float64)
+    slopes = np.exp(-np.logaddexp(0.0, margins))
+    rates = (step * np.where(np.arange(found.shape[1]) == 0, slopes, -slopes)).astype(np.float32)
+    for row, (first, *others) in enumerate(pairs.tolist()):
+        center, change = own[first], np.zeros(own.shape[1], np.float32)
+        for rate, node in zip(rates[row], others, strict=True):
+            other = near[node]
+            change += rate * other
+            other += rate * center
+        center += change
+    return float(np.logaddexp(0.0, -margins).sum())
+
+
+@kernel(interpreted=_products)
 def products(own: Floats, near: Floats, pairs: Pairs, found: Floats) -> None:
     """Fill `found` with this rank's parts of the products: of the center's vector, and those of the other nodes."""
     for row in range(len(pairs)):
@@ -119,7 +137,7 @@ def products(own: Floats, near: Floats, pairs: Pairs, found: Floats) -> None:
             found[row, column] = total
 
 
-@kernel()
+@kernel(interpreted=_learn)
 def learn(own: Floats, near: Floats, pairs: Pairs, found: Floats, step: float) -> float:
     """Take a step for each pair, given the whole products. Returns the sum of -log s(x) - sum of log s(-x')."""
     loss = 0.0

@@ -21,7 +21,7 @@ _BLOCK: Final = 32
 """Weights that are skipped at once in a search."""
 _TINY: Final = 1e-200
 _ROUNDS: Final = 30
-kernel = Kernels(fast=True)
+kernel = Kernels(fast=True, slower=70)
 
 
 @kernel()

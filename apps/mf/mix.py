@@ -10,9 +10,8 @@ import numpy as np
 
 from apps import harness
 from apps.harness import Parser, memory
-from apps.mf.averaging import USUAL, Averaging, capacity
 from apps.mf.ratings import DealtRatings
-from malt.models.factors import Learner, Rotation, Settings
+from malt.models.factors import USUAL, Averaging, Learner, Rotation, Settings, capacity
 
 _AVERAGE: Final[dict[str, Any]] = {"exchange_every": None, "graph": "all", "degree": None, "sync": "asp"}
 """The options of --mix average, and their defaults."""
@@ -45,7 +44,7 @@ def learner(ratings: DealtRatings, generator: np.random.Generator, state: Mappin
     settings = Settings(options.l2, options.step, options.epochs, meets=options.checkpoint is not None)
     if options.mix == "rotate":
         return Rotation(ratings, settings, generator, state)
-    return Averaging(ratings, settings, generator, state)
+    return Averaging(ratings, settings, generator, state, harness.sharing_of(options))
 
 
 def nbytes(ratings: DealtRatings) -> int:
@@ -53,4 +52,4 @@ def nbytes(ratings: DealtRatings) -> int:
     options = ratings.options
     if options.mix == "rotate":
         return ratings.row_nbytes * len(ratings.item_counts)
-    return memory.queues_nbytes(options, ratings.row_nbytes * capacity(ratings))
+    return memory.queues_nbytes(options, ratings.row_nbytes * capacity(ratings, harness.sharing_of(options)))

@@ -22,7 +22,7 @@ def add_options(parser: Parser) -> None:
     steps = ", ".join(f"{name}: {kind.step:g}" for name, kind in OPTIMIZERS.items())
     add("train", nargs="?", metavar="DATA",
         help="a folder of idx files with the names of MNIST's, plain or .gz; or svmlight text of two classes, also .gz "
-        ".bz2 .xz (default: scikit-learn's digits)")  # fmt: skip
+        ".bz2 .xz (default: the embedded digits)")  # fmt: skip
     add("--test", metavar="TEST", help="rows on which to measure, if DATA is svmlight text")
     add("--problem", choices=PROBLEMS, help="rows generated from the seed instead of DATA: clicks on advertisements")
     add("--hidden", type=layer_sizes, metavar="N[,N...]",

@@ -1,4 +1,4 @@
-"""Reads pictures with labels: from a folder of idx files, or the digits of scikit-learn. *Local.*"""
+"""Reads pictures with labels: from a folder of idx files, or the embedded digits. *Local.*"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from malt.models.networks import Network
 NAMES: Final = ("train", "t10k")
 _IMAGES, _LABELS, _ENDINGS = "images-idx3-ubyte", "labels-idx1-ubyte", ("", ".gz")
 TEST_SHARE: Final = 0.2
-"""The share of test pictures in the digits of scikit-learn, which come in one set."""
+"""The share of test pictures in the embedded digits, which come in one set."""
 
 
 MOSTLY_ZEROS: Final = 0.7
@@ -54,8 +54,8 @@ class Pictures:
 def load(folder: str | None, seed: int) -> tuple[Pictures, Pictures]:
     """The training pictures and the test pictures: those of the folder, or the digits, divided at random by the seed.
 
-    ValueError: a file is not valid, files do not fit together, or scikit-learn is not installed. OSError: a file cannot
-    be read. The messages name the file.
+    ValueError: a file is not valid, or files do not fit together. OSError: a file cannot be read. The messages name the
+    file.
     """
     if folder is None:
         return _digits(seed)
@@ -93,15 +93,8 @@ def _file(folder: str, name: str) -> str:
 
 
 def _digits(seed: int) -> tuple[Pictures, Pictures]:
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise ValueError(
-            "without a folder of idx files it trains on the digits of scikit-learn, which is not installed: "
-            "pip install scikit-learn, or name a folder"
-        ) from None
-    pixels, labels = load_digits(return_X_y=True)
-    everything = Pictures(pixels.astype(np.uint8), labels.astype(np.intp), 16)
+    pixels, labels = idx.read(_file(idx.DIGITS, _IMAGES), 3), idx.read(_file(idx.DIGITS, _LABELS), 1)
+    everything = Pictures(pixels.reshape(len(pixels), -1), labels.astype(np.intp), 16)
     order = np.random.default_rng(seed).permutation(len(everything))
     n_test = round(TEST_SHARE * len(everything))
     return everything.chosen(order[n_test:]), everything.chosen(order[:n_test])

@@ -11,11 +11,14 @@ import gzip
 import os
 import zlib
 from io import BufferedIOBase
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+DIGITS: Final = str(Path(__file__).parent / "data" / "digits")
+"""The folder of the embedded pictures: 1,797 handwritten digits of 8 x 8 pixels, from 0 to 16."""
 UNSIGNED_BYTES: Final = 0x0800
 """The first number of a file of unsigned bytes, without the number of dimensions."""
 MAX_DEFLATION: Final = 1032

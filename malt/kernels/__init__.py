@@ -1,7 +1,7 @@
 """How kernels are compiled, or interpreted. Nothing imports this by itself.
 
-They are compiled by numba: pip install '.[apps]' in the checkout. Without numba, those that say how much slower they
-then are interpreted, and the others raise ImportError.
+They are compiled by numba: pip install '.[apps]' in the checkout. Without numba, kernels that say how much slower they
+are then are interpreted, as all of malt.models and apps/ do. The others raise ImportError.
 
 The models that have kernels are `malt.models`. Their names of before are kept: `malt.kernels.linear` is
 `malt.models.linear`, and so are `factors`, `networks` and `trees`.

@@ -3,6 +3,7 @@
 Users are dealt to ranks. The rows of items are blocks, each of which one rank holds at a time.
 """
 
+from malt.models.factors.averaging import USUAL, Averaging, capacity
 from malt.models.factors.compiled import kernels, predict, squares, train
 from malt.models.factors.dealt import DealtRatings
 from malt.models.factors.learner import Learner, Pairs, Settings
@@ -12,6 +13,8 @@ from malt.models.factors.rotation import Rotation
 
 __all__ = [
     "MAX_RANK",
+    "USUAL",
+    "Averaging",
     "DealtRatings",
     "Learner",
     "Model",
@@ -20,6 +23,7 @@ __all__ = [
     "Rotation",
     "Rows",
     "Settings",
+    "capacity",
     "kernels",
     "numbered",
     "predict",

@@ -1,6 +1,6 @@
 """Networks of dense layers: their gradients, and optimizers of a layer. NumPy is all they need.
 
-`malt.models.networks.sparse`, `touched`: the same of sparse rows. They need numba.
+`malt.models.networks.sparse`, `touched`: the same of sparse rows, compiled.
 
 network = Network(weights)
 optimizers = [OPTIMIZERS["adam"].make(layer) for layer in weights]

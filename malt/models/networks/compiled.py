@@ -13,12 +13,13 @@ import numpy as np
 from malt.kernels.compiler import types
 from malt.kernels.compiling import Kernels
 from malt.models.linear import Examples
+from malt.models.networks import interpreted
 
 _F4, _F4_2, _READ_F4_2 = types.Array(types.f4, 1, "C"), *(types.Array(types.f4, 2, "C", read) for read in (False, True))
 _READ_F4, _READ_I4, _READ_I8 = (types.Array(kind, 1, "C", True) for kind in (types.f4, types.i4, types.i8))
 _ROWS: Final[Any] = types.NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F4), Examples)
 _FOUR: Final[Any] = types.UniTuple(types.f4, 4)
-kernel, exact = Kernels(fast=True), Kernels()
+kernel, exact = Kernels(fast=True, slower=30), Kernels(slower=30)
 
 
 def compile_kernels() -> None:
@@ -27,7 +28,7 @@ def compile_kernels() -> None:
     exact.compile()
 
 
-@kernel(_ROWS, _READ_I4, _READ_F4_2, _F4_2)
+@kernel(_ROWS, _READ_I4, _READ_F4_2, _F4_2, interpreted=interpreted.forward)
 def forward(data: Any, order: Any, weights: Any, z: Any) -> None:
     """z[i] <- z[i] + x W, where x is row order[i]. `z`: (rows, neurons).
 
@@ -48,7 +49,7 @@ def forward(data: Any, order: Any, weights: Any, z: Any) -> None:
                 z[i, h] += value * row[h] + other * below[h]
 
 
-@kernel(_ROWS, _READ_I4, _READ_F4_2, _F4_2)
+@kernel(_ROWS, _READ_I4, _READ_F4_2, _F4_2, interpreted=interpreted.backward)
 def backward(data: Any, order: Any, deltas: Any, gradient: Any) -> None:
     """gradient <- gradient + the sum of x deltas[i], where x is row order[i]. `gradient`: (features + 1, neurons)."""
     neurons = deltas.shape[1]
@@ -59,7 +60,7 @@ def backward(data: Any, order: Any, deltas: Any, gradient: Any) -> None:
                 row[h] += value * deltas[i, h]
 
 
-@kernel(_READ_F4_2, _READ_I8, _READ_I8, _F4_2)
+@kernel(_READ_F4_2, _READ_I8, _READ_I8, _F4_2, interpreted=interpreted.place)
 def place(some: Any, rows: Any, others: Any, gradient: Any) -> None:
     """gradient[rows] <- some, gradient[others] <- 0. Each row of the gradient is in one of the two."""
     for k in range(rows.size):
@@ -70,7 +71,7 @@ def place(some: Any, rows: Any, others: Any, gradient: Any) -> None:
         gradient[others[k]] = 0
 
 
-@kernel(_F4_2, _READ_F4_2)
+@kernel(_F4_2, _READ_F4_2, interpreted=interpreted.descend)
 def descend(below: Any, inputs: Any) -> None:
     """below <- 0 where the neuron was not active. `inputs`: as `below`, with a last column of ones."""
     for i in range(below.shape[0]):
@@ -79,7 +80,7 @@ def descend(below: Any, inputs: Any) -> None:
                 below[i, h] = 0
 
 
-@kernel(_F4_2)
+@kernel(_F4_2, interpreted=interpreted.lower)
 def lower(logits: Any) -> None:
     """z <- z - the largest of its row."""
     for i in range(logits.shape[0]):
@@ -90,7 +91,7 @@ def lower(logits: Any) -> None:
             logits[i, k] -= largest
 
 
-@kernel(_F4_2, _READ_I8)
+@kernel(_F4_2, _READ_I8, interpreted=interpreted.errors)
 def errors(powers: Any, labels: Any) -> None:
     """p <- (p / the sum of its row - 1 at the row's label) / rows.
 
@@ -107,7 +108,7 @@ def errors(powers: Any, labels: Any) -> None:
         powers[i, labels[i]] -= share
 
 
-@exact(_F4, _F4, _F4, types.f4, types.f4)
+@exact(_F4, _F4, _F4, types.f4, types.f4, interpreted=interpreted.momentum)
 def momentum(weights: Any, velocity: Any, gradient: Any, rate: Any, step: Any) -> None:
     """v <- rate v - step g, w <- w + v, rounded as NumPy rounds."""
     for i in range(weights.size):
@@ -115,7 +116,7 @@ def momentum(weights: Any, velocity: Any, gradient: Any, rate: Any, step: Any) -
         weights[i] += velocity[i]
 
 
-@exact(_F4, _F4, _F4, _F4, _FOUR)
+@exact(_F4, _F4, _F4, _F4, _FOUR, interpreted=interpreted.adam)
 def adam(weights: Any, mean: Any, square: Any, gradient: Any, factors: Any) -> None:
     """m <- m + a (g - m), s <- s + b (g^2 - s), w <- w - step m / (sqrt(s) + eps), rounded as NumPy rounds.
 

@@ -1,6 +1,6 @@
 """A network that multiplies the columns of few zeros as a dense matrix, and skips the zeros of the others. *Local.*
 
-BLAS takes a column in the time in which the compiled kernels take one of which a fifth is not 0. It needs numba.
+BLAS takes a column in the time in which the compiled kernels take one of which a fifth is not 0.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A network whose first layer reads sparse rows, and optimizers in one pass. They need numba. *Local.*"""
+"""A network whose first layer reads sparse rows, and optimizers in one pass: compiled. *Local.*"""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from malt.kernels import Kernels, types
 from malt.models.linear import Examples
+from malt.models.networks import interpreted
 
 EPSILON: Final = np.float32(1e-10)
 
@@ -21,7 +22,7 @@ _F4_2, _READ_F4_2 = (types.Array(types.f4, 2, "C", readonly) for readonly in (Fa
 _I4, _U1 = (types.Array(kind, 1, "C") for kind in (types.i4, types.u1))
 _READ_F4, _READ_I4, _READ_I8 = (types.Array(kind, 1, "C", True) for kind in (types.f4, types.i4, types.i8))
 _ROWS: Final[Any] = types.NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F4), Examples)
-kernel = Kernels(fast=True)
+kernel = Kernels(fast=True, slower=100)
 compile_kernels = kernel.compile
 
 
@@ -56,7 +57,7 @@ def backward(data: Any, order: Any, deltas: Any, places: Any, rows: Any, gradien
     return count + 1
 
 
-@kernel(_F4_2, _F4_2, _F4_2, _READ_I4, _READ_F4_2, types.f4, types.f4)
+@kernel(_F4_2, _F4_2, _F4_2, _READ_I4, _READ_F4_2, types.f4, types.f4, interpreted=interpreted.adagrad)
 def adagrad(weights: Any, squares: Any, changes: Any, rows: Any, gradient: Any, step: Any, l2: Any) -> None:
     """n <- n + g^2, w <- w - step g / (sqrt(n) + EPSILON) in the given rows, with g = gradient + l2 w but for the bias.
 
@@ -74,7 +75,7 @@ def adagrad(weights: Any, squares: Any, changes: Any, rows: Any, gradient: Any, 
             d[h] += change
 
 
-@kernel()
+@kernel(interpreted=interpreted.move)
 def _move(changes: Any, weights: Any, row: Any) -> None:
     """w <- w + d, d <- 0 in a row."""
     for h in range(weights.shape[1]):

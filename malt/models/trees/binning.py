@@ -21,7 +21,7 @@ MOST_BINS: Final = 255
 
 _READ_F4, _READ_I4, _READ_I8 = (array_of(kind, readonly=True) for kind in (types.f4, types.i4, types.i8))
 
-kernel = Kernels()
+kernel = Kernels(slower=300)
 
 
 class Binning(NamedTuple):

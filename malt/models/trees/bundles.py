@@ -26,7 +26,7 @@ _BITS: Final = 64
 
 _U1_2, _READ_I8 = array_of(types.u1, 2), array_of(types.i8, readonly=True)
 
-kernel = Kernels()
+kernel = Kernels(slower=300)
 
 
 class Layout(NamedTuple):

@@ -15,6 +15,7 @@ import numpy as np
 from malt.kernels import Kernels
 from malt.kernels.compiler import cgutils, intrinsic, types
 from malt.kernels.prefetching import prefetched
+from malt.models.trees import interpreted
 from malt.models.trees.losses import array_of
 
 _BLOCK_ROWS: Final = 512
@@ -25,7 +26,7 @@ _AHEAD: Final = 48
 _I8, _I4, _I8_2, _I8_3 = array_of(types.i8), array_of(types.i4), array_of(types.i8, 2), array_of(types.i8, 3)
 _READ_I8 = array_of(types.i8, readonly=True)
 
-kernel = Kernels()
+kernel = Kernels(slower=30)
 
 
 def _added_pair(_context: Any, sums: Any, place: Any, pairs: Any, row: Any) -> Any:
@@ -78,7 +79,7 @@ def add_histograms(
         scratch[:] = 0
 
 
-@kernel()
+@kernel(interpreted=interpreted.add_rows)
 def _add_rows(
     bins: Any, order: Any, first: Any, last: Any, words: Any, one: Any, starts: Any, sums: Any
 ) -> None:  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 
 from malt.kernels import Kernels
 from malt.kernels.compiler import types
+from malt.models.trees import interpreted
 
 LOGISTIC, SQUARED, SOFTMAX = 0, 1, 2
 LOSSES: Final = {"logistic": LOGISTIC, "squared": SQUARED, "softmax": SOFTMAX}
@@ -35,10 +36,23 @@ class Scale(NamedTuple):
 SCALE: Final[Any] = types.NamedTuple((types.f8, types.f8, types.i8), Scale)
 """The type of a Scale."""
 
-kernel = Kernels()
+kernel = Kernels(slower=30)
 
 
-@kernel(types.i8, _F8, _READ_F4)
+def _largest_gradient(loss: Any, scores: Any, y: Any) -> float:
+    return interpreted.largest_gradient(scores, y) if loss == SQUARED else 1.0
+
+
+def _gradients(loss: Any, scores: Any, y: Any, scale: Any, words: Any) -> None:
+    chances = None if loss == SQUARED else 1.0 / (1.0 + np.exp(-scores)) if loss == LOGISTIC else scores
+    interpreted.gradients(chances, scores, y, scale, words)
+
+
+def _total_loss(loss: Any, scores: Any, y: Any) -> float:
+    return float((np.square(scores - y) if loss == SQUARED else np.logaddexp(0.0, -y * scores)).sum())
+
+
+@kernel(types.i8, _F8, _READ_F4, interpreted=_largest_gradient)
 def largest_gradient(loss: Any, scores: Any, y: Any) -> float:
     """The largest |gradient|: 1 where it is a difference of probabilities."""
     if loss != SQUARED:
@@ -49,7 +63,7 @@ def largest_gradient(loss: Any, scores: Any, y: Any) -> float:
     return largest
 
 
-@kernel(types.i8, _F8, _READ_F4, SCALE, array_of(types.i4, 2))
+@kernel(types.i8, _F8, _READ_F4, SCALE, array_of(types.i4, 2), interpreted=_gradients)
 def gradients(loss: Any, scores: Any, y: Any, scale: Any, words: Any) -> None:
     """The words of each row.
 
@@ -66,7 +80,7 @@ def gradients(loss: Any, scores: Any, y: Any, scale: Any, words: Any) -> None:
             words[i, 1] = np.int32(scale.hessian)
 
 
-@kernel(array_of(types.f8, 2))
+@kernel(array_of(types.f8, 2), interpreted=interpreted.softmax)
 def softmax(scores: Any) -> Any:
     """exp(scores[k, i]) / sum over k of exp(scores[k, i]): the probability of class k in row i."""
     chances = np.empty_like(scores)
@@ -82,7 +96,7 @@ def softmax(scores: Any) -> Any:
     return chances
 
 
-@kernel(types.i8, _F8, _READ_F4)
+@kernel(types.i8, _F8, _READ_F4, interpreted=_total_loss)
 def total_loss(loss: Any, scores: Any, y: Any) -> float:
     """The sum of log(1 + exp(-y score)), or of (score - y)^2."""
     total = 0.0

@@ -8,6 +8,7 @@ import numpy as np
 
 from malt.kernels import Kernels
 from malt.kernels.compiler import from_dtype, types
+from malt.models.trees import interpreted
 from malt.models.trees.bundles import LAYOUT
 from malt.models.trees.losses import SCALE, array_of
 
@@ -21,15 +22,16 @@ _F8, _I8_2, _I8_3, _I4, _U1_2, _B1 = (
 )  # fmt: skip
 _READ_I4, _READ_I8 = (array_of(kind, readonly=True) for kind in (types.i4, types.i8))
 
-SPLIT: Final = np.dtype([(name, "f8" if name == "gain" else "i8") for name in (
+_FIELDS: Final = [(name, "f8" if name == "gain" else "i8") for name in (
     "gain", "feature", "bin", "goes_left", "g", "word"
-)])  # fmt: skip
+)]  # fmt: skip
+SPLIT: Final = np.dtype((np.record, _FIELDS))
 """A split of a node, and the sums of words of its left child, which has the bins up to `bin`. `goes_left`: whether
 missing values go left; 2: there are none."""
 
-_SPLIT: Final[Any] = from_dtype(SPLIT)
+_SPLIT: Final[Any] = from_dtype(np.dtype(_FIELDS))
 
-kernel = Kernels()
+kernel = Kernels(slower=300)
 
 
 @kernel()
@@ -155,7 +157,7 @@ def _find_ways(layout: Any, has_missing: Any, feature: Any, bin_: Any, missing_l
             goes_left[shift + b - (0 <= common < b)] = missing_left if b == width else b <= bin_
 
 
-@kernel()
+@kernel(interpreted=interpreted.partition)
 def _partition(bins: Any, order: Any, first: Any, last: Any, goes_left: Any, spare: Any) -> Any:
     """Move rows that go left before the others, each in their order. Return where the others begin."""
     left, right = np.uint64(first), np.uint64(0)

@@ -1,4 +1,4 @@
-"""Tests of apps.mlp.pictures: folders of idx files, and the digits of scikit-learn."""
+"""Tests of apps.mlp.pictures: folders of idx files, and the embedded digits."""
 
 from __future__ import annotations
 
@@ -64,7 +64,6 @@ def test_a_missing_folder_is_refused(tmp_path):
 
 
 def test_digits_are_divided_by_the_seed():
-    pytest.importorskip("sklearn")
     train, test = pictures.load(None, seed=0)
     assert (len(train), len(test)) == (1438, 359) and train.pixels.max() == train.white == 16
     rows = {row.tobytes() for row in train.pixels}
@@ -74,7 +73,9 @@ def test_digits_are_divided_by_the_seed():
     assert np.array_equal(pictures.load(None, seed=0)[0].pixels, train.pixels)
 
 
-def test_without_scikit_learn_the_error_names_the_remedy(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
-    with pytest.raises(ValueError, match="pip install scikit-learn, or name a folder"):
-        pictures.load(None, seed=0)
+def test_digits_are_those_of_scikit_learn():
+    pixels, labels = pytest.importorskip("sklearn.datasets").load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(labels))
+    test, train = np.split(order, [359])
+    for some, rows in zip(pictures.load(None, seed=0), (train, test), strict=True):
+        assert np.array_equal(some.pixels, pixels[rows]) and np.array_equal(some.labels, labels[rows])

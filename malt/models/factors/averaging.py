@@ -1,4 +1,4 @@
-"""--mix average: each rank trains a replica of all items' rows, and takes the mean of its own rows and those of others.
+"""Averaging: each rank trains a replica of all items' rows, and takes the mean of its own rows and those of others.
 
 The items' rows are a sparse vector, which is scattered and gathered when an exchange is due. At the end ranks take
 their mean.
@@ -6,38 +6,42 @@ their mean.
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-import malt
-from apps import harness
-from apps.mf.ratings import DealtRatings
-from malt.models.factors import Learner, Numbers, Rows, Settings
+from malt.models.common import Sharing, by_rank
+from malt.models.factors.dealt import DealtRatings
+from malt.models.factors.learner import Learner, Settings
+from malt.models.factors.problem import Numbers, Rows
+from malt.replica.exchanges import Exchanges
+from malt.session.collectives import allreduce, barrier
+from malt.session.session import alive, rank, size
+from malt.session.vectors import vector
+from vol import AVG
 
 USUAL: Final = 50_000
 """The ratings of a rank between two exchanges where ranks exchange together, and at the start."""
 
 
 class Averaging(Learner):
-    """A learner that exchanges rows of items every --exchange-every ratings. ValueError: --graph or --sync is wrong."""
+    """A learner that exchanges rows of items after so many ratings. ValueError: `sharing` is wrong."""
 
     def __init__(
-        self, ratings: DealtRatings, settings: Settings, generator: np.random.Generator, state: Mapping[str, Any]
+        self, ratings: DealtRatings, settings: Settings, generator: np.random.Generator, state: Mapping[str, Any],
+        sharing: Sharing,
     ) -> None:  # fmt: skip
-        options: Namespace = ratings.options
-        self._pace = pace_of(ratings, vectors := [])
+        self._pace = pace_of(ratings, sharing, vectors := [])
         self.places = np.arange(len(ratings.item_counts), dtype=np.int32)
-        self.how = f"rows of items exchanged {harness.often(options, 'ratings')}"
+        often = f"every {sharing.every:,} ratings" if isinstance(sharing.every, int) else "as often as pays"
+        self.how = f"rows of items exchanged {often}"
         self.sizes, self.travelling = [len(self.places)], self.places[:0]
         super().__init__(ratings, settings, generator, state)
-        self.items = malt.vector(
-            self.first_items(), kind="sparse", track=False, graph=harness.graph_of(options), sync=options.sync,
-            check_finite=True,
-            capacity=capacity(ratings),
+        self.items = vector(
+            self.first_items(), kind="sparse", track=False, graph=sharing.graph, sync=sharing.sync, check_finite=True,
+            capacity=capacity(ratings, sharing),
         )  # fmt: skip
         vectors.append(self.items)
         self._sent = 0
@@ -50,18 +54,18 @@ class Averaging(Learner):
         return new
 
     def present(self) -> tuple[int, ...]:
-        """As `Learner.present`. With a checkpoint ranks must know of the same failures, and it is collective."""
-        return tuple(harness.by_rank(None)) if self._settings.meets else malt.alive()
+        """The ranks that take part. Where all meet after each epoch they know of the same failures: collective."""
+        return tuple(by_rank(None)) if self._settings.meets else alive()
 
     def _exchanges_of_an_epoch(self) -> int:
-        """The number of exchanges in an epoch, one about every --exchange-every ratings.
+        """The number of exchanges in an epoch.
 
         There are enough of them for the rows of a message to fit in its slot. With checkpoints ranks synchronize after
         each epoch, and all make the same number of exchanges. Otherwise a rank could wait in an exchange for one that
         already waits for the checkpoint.
         """
         ratings = self.ratings.ratings_of_ranks()
-        most = ratings.max() if self._settings.meets else ratings[malt.rank()]
+        most = ratings.max() if self._settings.meets else ratings[rank()]
         return int(-(-most // self._pace.every))
 
     def order(self) -> list[Numbers]:
@@ -92,38 +96,38 @@ class Averaging(Learner):
         A rank does not send rows that it does not train on: these would dilute the rows of others.
         """
         self._touched &= self._is_shared
-        if malt.size() > 1:
+        if size() > 1:
             self.items.scatter(rows=self._touched)
-            self.items.gather(malt.AVG)
+            self.items.gather(AVG)
             sent, self._sent = self._sent, self.items.statistics().sent
             self.rows_sent += int(np.count_nonzero(self._touched)) * (self._sent - sent)
         self._touched[:] = False
 
     def end(self) -> None:
         self.items.close()
-        malt.barrier()
+        barrier()
 
     def newest(self) -> NDArray[np.bool_]:
-        """As `Learner.newest`: of the rows that this rank alone trains."""
-        mask: NDArray[np.bool_] = self.ratings.lone_ranks() == malt.rank()
+        """Those that this rank alone trains."""
+        mask: NDArray[np.bool_] = self.ratings.lone_ranks() == rank()
         return mask
 
     def _common_items(self) -> Rows:
-        """As `Learner._common_items`. The row of an item is the mean over ranks, weighted by their ratings of it."""
+        """The row of an item is the mean over ranks, weighted by their ratings of it."""
         mine = np.bincount(self.data[0].items, minlength=len(self.ratings.item_counts))
         share = (mine / self.ratings.item_counts).astype(np.float32)[:, np.newaxis]
         sums = np.concatenate((self.items.array * share, share), axis=1)
-        malt.allreduce(sums)
+        allreduce(sums)
         items: Rows = np.divide(sums[:, :-1], sums[:, -1:], out=self.items.array.copy(), where=sums[:, -1:] > 0)
         return items
 
 
-def pace_of(ratings: DealtRatings, vectors: Sequence[Any] = ()) -> malt.Exchanges:
+def pace_of(ratings: DealtRatings, sharing: Sharing, vectors: Sequence[Any] = ()) -> Exchanges:
     """How often a rank exchanges. Local."""
-    epoch = -(-len(ratings.train.ratings) // malt.size())
-    return malt.Exchanges(ratings.options.exchange_every, epoch=epoch, first=USUAL, vectors=vectors)
+    epoch = -(-len(ratings.train.ratings) // size())
+    return Exchanges(sharing.every, epoch=epoch, first=USUAL, vectors=vectors)
 
 
-def capacity(ratings: DealtRatings) -> int:
+def capacity(ratings: DealtRatings, sharing: Sharing) -> int:
     """The most rows of items in a message: those of the ratings between two exchanges, and of one user more. Local."""
-    return int(min(len(ratings.item_counts), pace_of(ratings).most + int(ratings.user_counts.max())))
+    return int(min(len(ratings.item_counts), pace_of(ratings, sharing).most + int(ratings.user_counts.max())))
