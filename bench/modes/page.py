@@ -100,3 +100,17 @@ class Rows:
         """How many times as long one way takes as the other; NaN where one does not reach the objective."""
         one, other = (getattr(self, pace)[way] for way in (slower, faster))
         return float(one["seconds"] / other["seconds"]) if _is_reached(one) and _is_reached(other) else math.nan
+
+    def gain(self, graph: str) -> float:
+        """How many times as fast asp is as bsp beside a slow rank."""
+        return self.times("slow", f"bsp, {graph}", f"asp, {graph}")
+
+    def of_bsp(self, way: str) -> float:
+        """The time of a way as a part of that of bsp on the same graph, beside a slow rank."""
+        return self.times("slow", way, f"bsp, {way.split(', ')[1]}")
+
+    @property
+    def share(self) -> float:
+        """The share of its time that a rank waits under bsp on the graph all, beside a slow one."""
+        row = self.slow["bsp, all"]
+        return float(row["waited_s"] / row["seconds"])
