@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
-from bench.document import Measured, Table, Tables
+from bench.document import Measured, Table, Tables, reached
 from bench.mllib.gantt import Lanes, picture
 from bench.modes.training import Count
 from bench.modes.way import AVERAGES, Way
@@ -73,14 +73,10 @@ def jobs(found: Measured) -> Table:
     rows = [["ranks", "", *heads]]
     for one in found["jobs"]:
         times = [math.inf if seconds is None else seconds for seconds in one["seconds"]]
-        extent = f"{_seconds(min(times))}, {_seconds(max(times))}"
+        extent = ", ".join(reached(one, ".3f") for one in (min(times), max(times)))
         rest = [f"{one['epochs']:g}", f"{one['sent'] / 1e6:,.1f}", f"{one['overwritten']:.0%}"]
-        rows.append([str(one["ranks"]), one["sync"], _seconds(median(times)), extent, *rest])
+        rows.append([str(one["ranks"]), one["sync"], reached(median(times), ".3f"), extent, *rest])
     return rows
-
-
-def _seconds(value: float) -> str:
-    return "not reached" if math.isinf(value) else f"{value:.3f}"
 
 
 class Rows:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import document, jobs
-from bench.document import Measured, Table
+from bench.document import Measured, Table, reached
 
 TARGET = 0.98
 Epochs = list[dict[str, float]]
@@ -96,14 +96,10 @@ def table(runs: Mapping[str, list[Epochs]]) -> Table:
         times = [seconds(epochs) for epochs in found]
         ends = statistics.median(epochs[-1]["test_accuracy"] for epochs in found)
         rows.append([
-            name, _time(statistics.median(times)), f"{_time(min(times))}, {_time(max(times))}", f"{ends:.4f}",
+            name, reached(statistics.median(times)), f"{reached(min(times))}, {reached(max(times))}", f"{ends:.4f}",
             str(own["batch"]), f"{own['step']:g}", f"{own['warm_up']:g}", str(own["epochs"]),
         ])  # fmt: skip
     return rows
-
-
-def _time(value: float) -> str:
-    return "not reached" if value == float("inf") else f"{value:.2f}"
 
 
 def measured(options: Namespace) -> Measured:

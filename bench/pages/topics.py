@@ -25,7 +25,7 @@ from apps.lda.corpus import Corpus, planted
 from apps.lda.measuring import HeldOut
 from apps.lda.program import run
 from bench import document, jobs
-from bench.document import Measured
+from bench.document import Measured, reached
 from bench.rest import Others
 from bench.timing import turns
 
@@ -193,9 +193,7 @@ def measured(options: Namespace) -> Measured:
 
 def seconds_to(target: float, runs: list[tuple[Curve, float]]) -> str:
     """The median of the seconds that runs take to this perplexity."""
-    reached = [next((at for at, one in curve if one <= target), math.inf) for curve, _ in runs]
-    seconds = statistics.median(reached)
-    return f"{seconds:.2f}" if math.isfinite(seconds) else "not reached"
+    return reached(statistics.median(next((at for at, one in curve if one <= target), math.inf) for curve, _ in runs))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import document, jobs, timing
-from bench.document import Measured, Table, say
+from bench.document import Measured, Table, reached, say
 from bench.pages import link
 
 RANKS, EPOCHS, TARGETS = 2, 10, (0.97, 0.98)
@@ -110,10 +110,7 @@ def _table(rounds: Rounds, whom: Collection[str], cost: str) -> Table | str:
 def _reached(runs: list[Epochs], target: float, cost: str) -> str:
     """The median of what runs cost until they reach this accuracy: megabytes or seconds."""
     costs = [next((one[cost] for one in epochs if one["accuracy"] >= target), float("inf")) for epochs in runs]
-    found = statistics.median(costs)
-    if found == float("inf"):
-        return "not reached"
-    return f"{found / 1e6:.2f}" if cost == "sent" else f"{found:.1f}"
+    return reached(statistics.median(costs) / (1e6 if cost == "sent" else 1), ".2f" if cost == "sent" else ".1f")
 
 
 def measured(options: Namespace) -> Measured:
