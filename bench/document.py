@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -62,6 +63,11 @@ def as_markdown(table: Table | str) -> str:
         return table
     lines = [table[0], ["---"] * len(table[0]), *table[1:]]
     return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
+
+
+def reached(value: float, form: str = ".2f") -> str:
+    """A number, or that there is none: infinity is what was not reached. Pure."""
+    return format(value, form) if math.isfinite(value) else "not reached"
 
 
 def say(what: str) -> None:

@@ -36,7 +36,8 @@ _LAST = "papers"
 _TABLE = re.compile(r"(<!-- (?:table|listing): (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 _FIGURE = re.compile(r"(<!-- figure: (.+?)(?::([^\]\"'\s]*))? -->).*?(<!-- end -->)")
 _HOLDS = re.compile(r"<!-- holds: (.+?) -->", re.DOTALL)
-_FIRST_IN_LINE = re.compile(r"^ {0,3}<!-- figure: .*", re.MULTILINE)
+_ILL_PLACED = re.compile(r"^(?: {0,3}| {4}.*)<!-- figure: .*", re.MULTILINE)
+"""A figure that is first in its line, which would end the paragraph, or in code, where its mark would be seen."""
 _BUILT_IN = {"__builtins__": {}, **{one.__name__: one for one in (abs, all, any, len, max, min, sum)}}
 T = TypeVar("T")
 
@@ -105,7 +106,7 @@ def stored(page: str, docs: Path = DOCS) -> tuple[Tables, dict[str, Any]]:
 
 def filled(text: str, tables: Tables, figures: Mapping[str, Any]) -> str:
     """The text of a page with its tables and figures. Pure. Unfilled: what is missing, and what does not hold."""
-    wrong = [f"a figure is first in its line, which ends the paragraph: {one}" for one in _FIRST_IN_LINE.findall(text)]
+    wrong = [f"a figure is first in its line, or in code: {one}" for one in _ILL_PLACED.findall(text)]
 
     def value(expression: str) -> Any:
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import numpy as np
 from mpi4py import MPI
 
 import malt
+from bench import jobs
 from bench.rows import Row, timed, to_json
 from bench.timing import alternate, copy_rate
 
@@ -211,12 +211,8 @@ PARTS = (puts, exchanges, gathers, svm_exchange, memory)
 
 
 def main() -> None:
-    out, quick = Path(sys.argv[1]), "--quick" in sys.argv
-    comm = MPI.COMM_WORLD
     malt.init()
-    rows = [row for part in PARTS for row in part(comm, quick)]
-    if comm.rank == 0:
-        out.write_text(json.dumps(to_json(rows)), encoding="utf-8")
+    jobs.give(to_json([row for part in PARTS for row in part(MPI.COMM_WORLD, "--quick" in sys.argv)]))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from mpi4py import MPI
 
 Work = Callable[[], object]
+Name, Found = TypeVar("Name"), TypeVar("Found")
 
 
 def alternate(
@@ -33,6 +35,15 @@ def alternate(
                 work()
             taken[name].append((time.perf_counter() - start) / calls)
     return {name: times[2:] for name, times in taken.items()}
+
+
+def turns(contenders: Mapping[Name, Callable[[int], Found]], rounds: int) -> dict[Name, list[Found]]:
+    """What each contender finds: a result per round, in which all have their turn. They are called with its number."""
+    found: dict[Name, list[Found]] = {name: [] for name in contenders}
+    for number in range(rounds):
+        for name, work in contenders.items():
+            found[name].append(work(number))
+    return found
 
 
 def ratio(theirs: Sequence[float], ours: Sequence[float]) -> float:

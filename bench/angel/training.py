@@ -5,9 +5,7 @@ malt run -n 2 -m bench.angel.training OUT [arguments of apps.logistic]
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import tempfile
 from argparse import Namespace
 from collections.abc import Sequence
@@ -39,38 +37,32 @@ class Program(program.Program):
         return problem
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Run apps.logistic with all arguments but the first, and write to that file what it has taken. Collective."""
-    (out, *words), made = arguments, Program()
-    harness.run(made, words)
+def run(arguments: Sequence[str]) -> Taken:
+    """Run apps.logistic, and return what it has taken. Collective."""
+    made = Program()
+    harness.run(made, arguments)
     most, before = made.peak.most(), made.peak.before
     world = malt.init()
     own = dict(traffic.edges(world.sharded))
     for peer, edge in world.statistics().peers.items():
         own[peer] += edge.bytes_sent
     moved = traffic.moved(traffic.gathered(own))
-    taken = {"moved": moved, "most_mb": malt.allgather(most), "before_mb": malt.allgather(before)}
-    if malt.lowest():
-        Path(out).write_text(json.dumps(taken), encoding="utf-8")
+    return {"moved": moved, "most_mb": malt.allgather(most), "before_mb": malt.allgather(before)}
 
 
 def trained(ranks: int, *words: object) -> Taken:
     """What a job of its own has taken. CalledProcessError: it failed."""
     with tempfile.TemporaryDirectory() as folder:
-        file, report = Path(folder, "taken.json"), Path(folder, "report.json")
-        jobs.run(ranks, "-m", "bench.angel.training", file, *words, "--json", report, quietly=True)
-        return {**json.loads(file.read_text()), "report": json.loads(report.read_text())}
+        report = Path(folder, "report.json")
+        taken = jobs.result(ranks, "bench.angel.training", *words, "--json", report)
+        return {**taken, "report": json.loads(report.read_text(encoding="utf-8"))}
 
 
 def simulated(ranks: int, *words: object) -> Taken:
     """What simulated ranks have taken, each on a host of its own, where computing takes no time. Local."""
-    with tempfile.TemporaryDirectory() as folder:
-        file, report = Path(folder, "taken.json"), Path(folder, "report.json")
-        arguments = [str(word) for word in (file, *words, "--json", report)]
-        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-            malt.simulate(lambda _: run(arguments), ranks, network=malt.Network(LATENCY_S, BANDWIDTH))
-        return {**json.loads(file.read_text()), "report": json.loads(report.read_text())}
+    taken, report = jobs.simulated(run, ranks, words, malt.Network(LATENCY_S, BANDWIDTH))
+    return {**taken, "report": report}
 
 
 if __name__ == "__main__":
-    harness.main("bench.angel.training", run)
+    harness.main("bench.angel.training", lambda arguments: jobs.give(run(arguments[1:])))

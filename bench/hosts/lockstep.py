@@ -2,8 +2,9 @@
 
     malt run -n 4 --hosts a:2,b:2 -m bench.hosts.lockstep STEPS ENDING RANK
 
-Each rank prints lines of JSON: as it begins; before it fails; and at the end, with the live ranks and the longest
-pauses between two of its exchanges. Times are those of the clock that all processes of a machine share.
+ENDING: `well`, `early` (it raises before malt.init), `raises`, `killed`, or `deadline`: it does not come, while the
+others wait. Each rank prints lines of JSON: as it begins; before it fails; and at the end, with the live ranks and the
+longest pauses between two of its exchanges. Times are those of the clock that all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ DEADLINE_S, PATIENT_S = 4.0, 300.0
 """The deadline of a job in which a rank does not come, and of others."""
 KEPT = 3
 """Pauses that a rank prints."""
-ENDINGS = ("well", "early", "raises", "killed", "deadline")
-"""What becomes of the rank. early: it raises before malt.init. deadline: it does not come, while the others wait."""
 _NEVER_S = 600.0
 
 

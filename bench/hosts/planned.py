@@ -78,7 +78,7 @@ def _timed(connection: socket.socket) -> tuple[float, float]:
 def compute_s(found: Rows, plan: Plan) -> float:
     """Seconds of a part while all ranks train at once, and nobody exchanges. Collective."""
     learner = ways.learner(ways.WAYS[plan.ways[0]], found.mine, found.width, found.eta0)
-    each = parts(len(found.mine.labels), np.random.default_rng(malt.rank()))
+    each = parts(found, np.random.default_rng(malt.rank()))
     for part, _ in zip(each, range(PARTS // 4), strict=False):
         learner.learn(part)
     malt.barrier()

@@ -18,6 +18,7 @@ import malt
 from bench.hosts import ways
 from bench.hosts.ways import WAYS, Way
 from bench.hosts.wire import sent_by_host
+from bench.mllib import ways as ways_to_send
 from bench.svm import task
 from malt.models import linear
 from malt.models.linear import Examples, Order
@@ -74,7 +75,7 @@ class Run:
     def __init__(self, way: Way, rows: Rows, plan: Plan, seed: int) -> None:
         self._way, self._plan, self._rows = way, plan, rows
         self._learner = ways.learner(way, rows.mine, rows.width, rows.eta0)
-        self._parts = parts(len(rows.mine.labels), np.random.default_rng([seed, malt.rank()]))
+        self._parts = parts(rows, np.random.default_rng([seed, malt.rank()]))
         self._marks: list[Mark] = []
         keeps = KEPT if malt.rank() == 0 else 0
         self._models = np.empty((keeps, rows.width + 1), np.float32)
@@ -137,14 +138,9 @@ class Run:
         }
 
 
-def parts(count: int, generator: np.random.Generator) -> Iterator[Order]:
+def parts(rows: Rows, generator: np.random.Generator) -> Iterator[Order]:
     """The rows before each exchange, epoch after epoch. Endless."""
-    left: Order = np.empty(0, np.int32)
-    while True:
-        while len(left) < EVERY:
-            left = np.concatenate([left, linear.visiting_order(count, generator)])
-        part, left = left[:EVERY], left[EVERY:]
-        yield part
+    return ways_to_send.parts(EVERY, lambda: linear.visiting_order(len(rows.mine.labels), generator))
 
 
 def _last(marks: Sequence[Sequence[float]], seconds: float) -> Mark:

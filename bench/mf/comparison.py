@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from bench import jobs
@@ -11,6 +12,7 @@ from bench.mf import libmf, ratings
 from bench.mf.libmf import Libmf
 from bench.mf.ratings import RANK, Setting, Source
 from bench.rows import Row, rated, timed
+from bench.timing import turns
 
 STEPS, L2S, EPOCHS = (0.04, 0.08), (0.02, 0.05), (4, 8, 20)
 """The settings that apps.mf is tried with. The one that reaches the target first is timed."""
@@ -39,10 +41,7 @@ def against_libmf(quick: bool) -> list[Row]:
 
 def _scaling(source: Source, rounds: int) -> list[Row]:
     """Rows of 2 and 4 ranks against one: ratings per second, time to nearly the same error, final error."""
-    runs: dict[int, list[jobs.Report]] = {1: [], 2: [], 4: []}
-    for seed in range(rounds):
-        for ranks, made in runs.items():
-            made.append(source.report(ranks, DEFAULT, seed))
+    runs = turns({ranks: partial(source.report, ranks, DEFAULT) for ranks in (1, 2, 4)}, rounds)
     rates, errors, times = {}, {}, {}
     for ranks, made in runs.items():
         rates[ranks] = [report["final"]["examples_per_s"] for report in made]

@@ -5,13 +5,10 @@ malt run -n 2 -m bench.mllib.sizes OUT FEATURES ...
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -89,19 +86,9 @@ def measure(sizes: Sequence[int]) -> list[Seconds]:
 
 def rows(sizes: Sequence[int]) -> list[dict[str, float]]:
     """The rows of the table, from a job of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "seconds.json")
-        jobs.run(RANKS, "-m", "bench.mllib.sizes", file, *sizes)
-        found = json.loads(file.read_text(encoding="utf-8"))
+    found = jobs.result(RANKS, "bench.mllib.sizes", *sizes)
     return [{"features": size, **seconds} for size, seconds in zip(sizes, found, strict=True)]
 
 
-def main() -> None:
-    out, *sizes = sys.argv[1:]
-    found = measure([int(size) for size in sizes])
-    if malt.lowest():
-        Path(out).write_text(json.dumps(found), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    jobs.give(measure([int(size) for size in sys.argv[2:]]))

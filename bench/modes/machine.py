@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import malt
 from apps.linear import reading
 from bench import jobs
 from bench.svm import task
+from bench.timing import turns
 
 EMBEDDED_TARGET = 0.37
 """Of the embedded rows, 5 % above the optimum."""
@@ -32,12 +34,12 @@ class Real(NamedTuple):
 
 def runs(rows: task.Task, ranks: tuple[int, ...], rounds: int, syncs: tuple[str, ...]) -> Iterator[Real]:
     """What each of these modes has taken on so many ranks, in turns: a round is a run of each, with its own seed."""
-    found: dict[tuple[int, str], list[jobs.Report]] = {(size, sync): [] for size in ranks for sync in syncs}
-    for seed in range(rounds):
-        for (size, sync), made in found.items():
-            options = ("--graph", "all", "--sync", sync, "--epochs", rows.epochs, "--seed", seed)
-            made.append(rows.report(size, *options))
-    for (size, sync), made in found.items():
+
+    def run(size: int, sync: str, seed: int) -> jobs.Report:
+        return rows.report(size, "--graph", "all", "--sync", sync, "--epochs", rows.epochs, "--seed", seed)
+
+    contenders = {(size, sync): partial(run, size, sync) for size in ranks for sync in syncs}
+    for (size, sync), made in turns(contenders, rounds).items():
         yield _real(size, sync, rows.target, made)
 
 

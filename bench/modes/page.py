@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
-from bench.document import Measured, Table, Tables
+from bench.document import Measured, Table, Tables, reached
 from bench.mllib.gantt import Lanes, picture
 from bench.modes.training import Count
 from bench.modes.way import AVERAGES, Way
@@ -73,14 +73,10 @@ def jobs(found: Measured) -> Table:
     rows = [["ranks", "", *heads]]
     for one in found["jobs"]:
         times = [math.inf if seconds is None else seconds for seconds in one["seconds"]]
-        extent = f"{_seconds(min(times))}, {_seconds(max(times))}"
+        extent = ", ".join(reached(one, ".3f") for one in (min(times), max(times)))
         rest = [f"{one['epochs']:g}", f"{one['sent'] / 1e6:,.1f}", f"{one['overwritten']:.0%}"]
-        rows.append([str(one["ranks"]), one["sync"], _seconds(median(times)), extent, *rest])
+        rows.append([str(one["ranks"]), one["sync"], reached(median(times), ".3f"), extent, *rest])
     return rows
-
-
-def _seconds(value: float) -> str:
-    return "not reached" if math.isinf(value) else f"{value:.3f}"
 
 
 class Rows:
@@ -100,3 +96,17 @@ class Rows:
         """How many times as long one way takes as the other; NaN where one does not reach the objective."""
         one, other = (getattr(self, pace)[way] for way in (slower, faster))
         return float(one["seconds"] / other["seconds"]) if _is_reached(one) and _is_reached(other) else math.nan
+
+    def gain(self, graph: str) -> float:
+        """How many times as fast asp is as bsp beside a slow rank."""
+        return self.times("slow", f"bsp, {graph}", f"asp, {graph}")
+
+    def of_bsp(self, way: str) -> float:
+        """The time of a way as a part of that of bsp on the same graph, beside a slow rank."""
+        return self.times("slow", way, f"bsp, {way.split(', ')[1]}")
+
+    @property
+    def share(self) -> float:
+        """The share of its time that a rank waits under bsp on the graph all, beside a slow one."""
+        row = self.slow["bsp, all"]
+        return float(row["waited_s"] / row["seconds"])

@@ -10,7 +10,7 @@ import statistics
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from apps.linear.reading import EMBEDDED
 from bench import document, jobs
 from bench.document import Measured, Table
 from bench.rest import Others
+from bench.timing import turns
 
 DEPTH, BINS, RATE, THREADS, ROUNDS, FEATURES = 6, 255, 0.1, 2, 3, 28
 ROWS, TESTED = 1_000_000, 100_000
@@ -109,10 +110,7 @@ def table(rows: Set, rounds: int) -> Table:
         **{f"apps.gbdt, {ranks} rank{'s' * (ranks > 1)}": partial(ours, rows, ranks) for ranks in RANKS},
         **{name: partial(seconds, fit, rows.trees) for name, fit in fits.items()},
     }
-    taken: Mapping[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, train in contenders.items():
-            taken[name].append(train())
+    taken = turns({name: lambda _, train=train: train() for name, train in contenders.items()}, rounds)
     final = jobs.report(2, "apps.gbdt", *words(rows), "--test", rows.test)["final"]
     own = [f"{final['test_logloss']:.4f}", f"{final['test_auc']:.4f}"]
     histogram, boosted = (fit(rows.trees) for fit in fits.values())

@@ -5,7 +5,6 @@ python -m bench.pages.embedding [--quick] [--json docs/embedding.json]
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import tempfile
@@ -26,14 +25,13 @@ NODES, COMMUNITIES, DIM, LENGTH, WINDOW, NEGATIVES, WALKS = 10_000, 20, 64, 10, 
 """`WALKS`: those of all ranks between two exchanges."""
 RANKS, ROUNDS = (2, 4, 8), 3
 HUBS, SEEDS, PARTS = (1000, 3000), range(5), 5
-_JOB = "--job"
 WALK, EPOCHS, TOGETHER, STEP = (40, 5), 10, 50, 0.025
 """What apps.embed does by default: nodes of a walk, and its window; walks from each node, and those drawn at once."""
 kernel = Kernels(fast=True)
 
 
-def send_vectors(file: Path) -> None:
-    """Train for one epoch with vectors that are split by node. Write bytes and seconds a pair to `file`. Collective."""
+def send_vectors() -> None:
+    """Train for one epoch with vectors that are split by node. Give bytes and seconds a pair. Collective."""
     edges, _ = planted.graph(0, NODES, COMMUNITIES)
     links = graph.graph(np.arange(NODES), edges).links
     own = malt.sharded((NODES, DIM))
@@ -65,17 +63,13 @@ def send_vectors(file: Path) -> None:
     traffic = [one.statistics() for one in (own, near)]
     nbytes = sum(one.bytes_sent + one.bytes_read for one in traffic)
     total = sum(malt.allgather(nbytes)) / (NODES * most)
-    if malt.lowest():
-        file.write_text(json.dumps([total, seconds]))
+    jobs.give([total, seconds])
 
 
 def vectors(ranks: int) -> tuple[float, float]:
     """Bytes and seconds a pair of ranks that send vectors."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "found.json")
-        jobs.run(ranks, "-m", "bench.pages.embedding", _JOB, file, quietly=True)
-        nbytes, seconds = json.loads(file.read_text())
-        return nbytes, seconds
+    nbytes, seconds = jobs.result(ranks, "bench.pages.embedding")
+    return nbytes, seconds
 
 
 def scalars(ranks: int, edges: Path) -> tuple[float, float]:
@@ -152,7 +146,7 @@ def measured(options: Namespace) -> Measured:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [_JOB]:
-        send_vectors(Path(sys.argv[2]))
+    if sys.argv[1:] and not sys.argv[1].startswith("-"):
+        send_vectors()
     else:
         document.measure("bench.pages.embedding", str(__doc__), measured)

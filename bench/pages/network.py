@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import document, jobs
-from bench.document import Measured, Table
+from bench.document import Measured, Table, reached
 
 TARGET = 0.98
 Epochs = list[dict[str, float]]
@@ -60,21 +59,9 @@ def run(contender: Contender, seed: int, folder: str, more: Environment) -> Epoc
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch, "out")
         options = json.dumps({**settings, "way": contender.way, "seed": seed})
-        _together(contender.processes, ["-m", "bench.pages.dense", folder, str(out), options], more)
+        jobs.processes(contender.processes, ["-m", "bench.pages.dense", folder, str(out), options], more)
         found = json.loads(out.read_text())
         return found
-
-
-def _together(processes: int, words: list[str], more: Environment) -> None:
-    """Run so many Python processes. RuntimeError: one has failed."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = {**os.environ, **more, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes)}
-    started = [subprocess.Popen([sys.executable, *words], env={**common, "RANK": str(n)}) for n in range(processes)]
-    failed = [one.wait() for one in started]
-    if any(failed):
-        raise RuntimeError(f"{' '.join(words)} has failed")
 
 
 @contextmanager
@@ -109,14 +96,10 @@ def table(runs: Mapping[str, list[Epochs]]) -> Table:
         times = [seconds(epochs) for epochs in found]
         ends = statistics.median(epochs[-1]["test_accuracy"] for epochs in found)
         rows.append([
-            name, _time(statistics.median(times)), f"{_time(min(times))}, {_time(max(times))}", f"{ends:.4f}",
+            name, reached(statistics.median(times)), f"{reached(min(times))}, {reached(max(times))}", f"{ends:.4f}",
             str(own["batch"]), f"{own['step']:g}", f"{own['warm_up']:g}", str(own["epochs"]),
         ])  # fmt: skip
     return rows
-
-
-def _time(value: float) -> str:
-    return "not reached" if value == float("inf") else f"{value:.2f}"
 
 
 def measured(options: Namespace) -> Measured:

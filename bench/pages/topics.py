@@ -5,7 +5,6 @@ python -m bench.pages.topics [--quick] [--json docs/topics.json]
 
 from __future__ import annotations
 
-import json
 import math
 import resource
 import statistics
@@ -26,8 +25,9 @@ from apps.lda.corpus import Corpus, planted
 from apps.lda.measuring import HeldOut
 from apps.lda.program import run
 from bench import document, jobs
-from bench.document import Measured
+from bench.document import Measured, reached
 from bench.rest import Others
+from bench.timing import turns
 
 TOPICS, ALPHA, BETA, ITERATIONS, SWEEPS, ROUNDS, SEEDS = 50, 0.1, 0.01, 10, 300, 3, 8
 DOCUMENTS, WORDS, LENGTH, TESTED = 2000, 3000, 150, 200
@@ -37,7 +37,6 @@ LARGE = 12_000
 """Documents of the run that shows the speed of two ranks where a sweep takes longer than an exchange."""
 MANY, WIDE = 1000, 20_000
 """Topics and words of the run whose memory is measured."""
-_JOB = "--job"
 Curve = list[tuple[float, float]]
 """Seconds and perplexity, again and again."""
 
@@ -107,12 +106,10 @@ def ours(ranks: int, train: Path, test: Path, seed: int) -> tuple[Curve, float]:
     return curve, report["final"]["examples_per_s"]
 
 
-def memory_of_ranks(file: Path, arguments: list[str]) -> None:
-    """Run apps.lda and write the most memory that each rank had, in MB. Collective."""
+def memory_of_ranks(arguments: list[str]) -> None:
+    """Run apps.lda and give the most memory that each rank had, in MB. Collective."""
     run(arguments)
-    most = malt.allgather(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-    if malt.lowest():
-        file.write_text(json.dumps(most))
+    jobs.give(malt.allgather(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
 
 
 def memory(folder: Path) -> dict[str, Any]:
@@ -120,9 +117,7 @@ def memory(folder: Path) -> dict[str, Any]:
     corpus, _ = planted(5, documents=4000, words=WIDE, topics=100, length=125, tested=1)
     path, peaks = uci(corpus, folder / "wide"), []
     for ranks in (1, 2, 4):
-        words = [path, "--topics", MANY, "--epochs", 3]
-        jobs.run(ranks, "-m", "bench.pages.topics", _JOB, folder / "memory", *words, quietly=True)
-        peaks.append(json.loads((folder / "memory").read_text()))
+        peaks.append(jobs.result(ranks, "bench.pages.topics", path, "--topics", MANY, "--epochs", 3))
     return {"peaks": peaks, "wide_tokens": len(corpus.words)}
 
 
@@ -178,10 +173,7 @@ def measured(options: Namespace) -> Measured:
         folder, (train, test) = Path(name), planted(3, DOCUMENTS, WORDS, TOPICS, LENGTH, TESTED)
         files = uci(train, folder / "train"), uci(test, folder / "test")
         named = dict(contenders(train, test, files))
-        found = {"scikit-learn": [scikit_learn(train, HeldOut(test, 0, set()))], **{who: [] for who in named}}
-        for seed in range(rounds):
-            for who, work in named.items():
-                found[who].append(work(seed))
+        found = {"scikit-learn": [scikit_learn(train, HeldOut(test, 0, set()))], **turns(named, rounds)}
         one, two = large_rates(folder, rounds)
         ends = {who: [curve[-1][1] for curve, _ in runs] for who, runs in found.items()}
         rates = {who: statistics.median(rate for _, rate in runs) for who, runs in found.items()}
@@ -201,13 +193,11 @@ def measured(options: Namespace) -> Measured:
 
 def seconds_to(target: float, runs: list[tuple[Curve, float]]) -> str:
     """The median of the seconds that runs take to this perplexity."""
-    reached = [next((at for at, one in curve if one <= target), math.inf) for curve, _ in runs]
-    seconds = statistics.median(reached)
-    return f"{seconds:.2f}" if math.isfinite(seconds) else "not reached"
+    return reached(statistics.median(next((at for at, one in curve if one <= target), math.inf) for curve, _ in runs))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [_JOB]:
-        memory_of_ranks(Path(sys.argv[2]), sys.argv[3:])
+    if sys.argv[1:] and not sys.argv[1].startswith("-"):
+        memory_of_ranks(sys.argv[2:])
     else:
         document.measure("bench.pages.topics", str(__doc__), measured)

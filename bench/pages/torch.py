@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from argparse import ArgumentParser, Namespace
@@ -22,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import document, jobs, timing
-from bench.document import Measured, Table, say
+from bench.document import Measured, Table, reached, say
 from bench.pages import link
 
 RANKS, EPOCHS, TARGETS = 2, 10, (0.97, 0.98)
@@ -39,6 +36,8 @@ CONTENDERS: dict[str, dict[str, Any]] = {
 OVER_LINK = ("DDP, gloo", "gradients, every batch", "changes, every 78 batches", "outer Nesterov, every 78")
 MBIT = 100
 """The rate of the link between two hosts."""
+_PORT = "29500"
+"""On a host of its own network any is free."""
 Epochs = list[dict[str, float]]
 Rounds = list[dict[str, Epochs]]
 
@@ -60,19 +59,11 @@ def run(options: dict[str, Any], seed: int, folder: str, mbit: int | None = None
 
 
 def _run_ddp(words: list[str], mbit: int | None) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = {"MASTER_PORT": str(port), "WORLD_SIZE": str(RANKS), "OMP_NUM_THREADS": "1"}
+    if mbit is None:
+        return jobs.processes(RANKS, words, {"OMP_NUM_THREADS": "1"})
+    common = {"MASTER_PORT": _PORT, "WORLD_SIZE": str(RANKS), "OMP_NUM_THREADS": "1", "MASTER_ADDR": link.FIRST}
     own = [{"RANK": str(rank)} for rank in range(RANKS)]
-    if mbit is not None:
-        link.run_pair(mbit, words, common | {"MASTER_ADDR": link.FIRST, "GLOO_SOCKET_IFNAME": "eth0"}, own)
-        return
-    common |= {"MASTER_ADDR": "127.0.0.1", **os.environ}
-    started = [subprocess.Popen([sys.executable, *words], env=common | one) for one in own]
-    failed = [one.wait() for one in started]
-    if any(failed):
-        raise RuntimeError("DDP has failed")
+    link.run_pair(mbit, words, common | {"GLOO_SOCKET_IFNAME": "eth0"}, own)
 
 
 def complete(rounds: Rounds, count: int, whom: Collection[str], measured: Callable[[str, int], Epochs | None]) -> None:
@@ -119,10 +110,7 @@ def _table(rounds: Rounds, whom: Collection[str], cost: str) -> Table | str:
 def _reached(runs: list[Epochs], target: float, cost: str) -> str:
     """The median of what runs cost until they reach this accuracy: megabytes or seconds."""
     costs = [next((one[cost] for one in epochs if one["accuracy"] >= target), float("inf")) for epochs in runs]
-    found = statistics.median(costs)
-    if found == float("inf"):
-        return "not reached"
-    return f"{found / 1e6:.2f}" if cost == "sent" else f"{found:.1f}"
+    return reached(statistics.median(costs) / (1e6 if cost == "sent" else 1), ".2f" if cost == "sent" else ".1f")
 
 
 def measured(options: Namespace) -> Measured:

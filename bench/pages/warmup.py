@@ -1,13 +1,13 @@
 """How long an outer step should wait: three loops on two simulated ranks, by the exchanges before its first step.
 
-    python -m bench.pages.warmup MNIST [--seeds 3] [--epochs 3]
+    python -m bench.pages.warmup MNIST [--quick] [--json docs/choosing.json]
 
-MNIST: the folder of its files. It prints the table of docs/choosing.md. Under bsp every run has the same results.
+MNIST: the folder of its files. Under bsp every run has the same results.
 """
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, Namespace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 import malt
 from apps.mlp import pictures
+from bench import document
+from bench.document import Measured, say
 
 Array = NDArray[np.float32]
-RANKS, ROWS = 2, 50_000
+RANKS, ROWS, SEEDS, EPOCHS = 2, 50_000, 3, 3
 WARMUPS = (None, 0, 1, 2, 5, 10, 20)
 """None: without an outer step."""
 
@@ -104,24 +106,25 @@ def accuracy(loop: Loop, data: Data, warmup: int | None, seed: int, epochs: int)
     return malt.simulate(train, RANKS)[0]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.pages.warmup", description=__doc__.splitlines()[0])
-    parser.add_argument("folder")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=3)
-    options = parser.parse_args()
+def measured(options: Namespace) -> Measured:
+    """The table of the page: by loop, the median and the least accuracy of all seeds."""
     data = Data(options.folder)
     titles = ["no outer step" if one is None else f"warmup={one}" for one in WARMUPS]
-    print(f"| loop | an exchange every | {' | '.join(titles)} |\n|---|---|{'---|' * len(titles)}")
+    rows = [["loop", "an exchange every", *titles]]
+    seeds, epochs = (1, 1) if options.quick else (SEEDS, EPOCHS)
     with np.errstate(over="ignore"):
         for loop in LOOPS:
-            found = [
-                [accuracy(loop, data, warmup, seed, options.epochs) for seed in range(options.seeds)]
-                for warmup in WARMUPS
-            ]
+            say(f"{loop.name}, an exchange every {loop.every} batches")
+            found = [[accuracy(loop, data, warmup, seed, epochs) for seed in range(seeds)] for warmup in WARMUPS]
             cells = [f"{np.median(one):.3f}, {min(one):.3f}" for one in found]
-            print(f"| {loop.name} | {loop.every} batches of {loop.batch} | {' | '.join(cells)} |", flush=True)
+            rows.append([loop.name, f"{loop.every} batches of {loop.batch}", *cells])
+    return {"tables": {"warmup": rows}, "figures": {"seeds": seeds, "epochs": epochs}}
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add what this command alone has."""
+    parser.add_argument("folder")
 
 
 if __name__ == "__main__":
-    main()
+    document.measure("bench.pages.warmup", str(__doc__), measured, add_options=add_options)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from bench.document import Measured, Table, Tables
+from bench.document import Measured, Table, Tables, reached
 from bench.paper import failure, hosts, rcv1, speedup
 from bench.paper.workloads import Workload
 
@@ -57,7 +57,7 @@ def _speedup(measured: Measured) -> Table:
             f"{one['close'] - 1:.1%}", _seconds(one["one"]),
             _seconds(one["several"]), f"{one['ratio']:.2f}", f"{min(pairs):.2f}, {max(pairs):.2f}",
             f"{one['rate']:.2f} x",
-            " / ".join(_number(count) for count in one["epochs"]),
+            " / ".join(reached(count, ".0f") for count in one["epochs"]),
         ])  # fmt: skip
     heads = ["like", "measure", "goal", "above", "1 rank, s", f"{speedup.RANKS} ranks, s", "times as fast", "from, to",
              "rows a second", "epochs, 1 / 2 ranks"]  # fmt: skip
@@ -83,7 +83,7 @@ def _hosts(first: str, found: Sequence[Measured]) -> Table:
         for graph, several in one["graphs"].items():
             gains = (f"{alone / seconds:.1f}" if seconds < math.inf else "-" for seconds, _ in several)
             later = (f"{count:.0f}" if count < math.inf else "-" for _, count in several)
-            rows.append([f"{one['name']}, {graph}", f"{1e3 * alone:.1f}", *gains, _number(epochs), *later])
+            rows.append([f"{one['name']}, {graph}", f"{1e3 * alone:.1f}", *gains, reached(epochs, ".0f"), *later])
     return [heads, *rows]
 
 
@@ -133,11 +133,7 @@ def _failure_numbers(measured: Measured) -> dict[str, Any]:
 
 
 def _seconds(taken: list[float]) -> str:
-    return _number(statistics.median(taken), ".3f")
-
-
-def _number(value: float, form: str = ".0f") -> str:
-    return format(value, form) if math.isfinite(value) else "not reached"
+    return reached(statistics.median(taken), ".3f")
 
 
 def _traffic(measured: Measured) -> Table:

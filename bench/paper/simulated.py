@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import malt
 from apps.mf import program as mf
@@ -30,15 +25,9 @@ def report(
 
     Each rank calls `begin` first. Without a network nothing takes time.
     """
-    module, *options = map(str, (*workload.words, *words))
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        file = Path(folder, "report.json")
-        options += ["--json", str(file)]
 
-        def live(_: int) -> None:
-            begin()
-            PROGRAMS[module](options)
+    def run(arguments: Sequence[str]) -> None:
+        begin()
+        PROGRAMS[str(workload.words[0])](arguments)
 
-        malt.simulate(live, ranks, network=network)
-        made: jobs.Report = json.loads(file.read_text(encoding="utf-8"))
-    return made
+    return jobs.simulated(run, ranks, (*workload.words[1:], *words), network)[1]

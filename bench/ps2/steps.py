@@ -5,13 +5,10 @@ malt run -n 2 -m bench.ps2.steps OUT ROUNDS LENGTH ...
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,10 +75,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 def records(ranks: int, lengths: Sequence[int], rounds: int) -> list[Record]:
     """The records of a job of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "records.json")
-        jobs.run(ranks, "-m", "bench.ps2.steps", file, rounds, *lengths)
-        found: list[Record] = json.loads(file.read_text(encoding="utf-8"))
+    found: list[Record] = jobs.result(ranks, "bench.ps2.steps", rounds, *lengths)
     return found
 
 
@@ -91,12 +85,5 @@ def modelled(ranks: int, length: int) -> list[Record]:
     return malt.simulate(lambda _: measured([length], rounds=1), ranks, network=network)[0]
 
 
-def main() -> None:
-    out, rounds, *lengths = sys.argv[1:]
-    found = measured([int(length) for length in lengths], int(rounds))
-    if malt.lowest():
-        Path(out).write_text(json.dumps(found), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    jobs.give(measured([int(length) for length in sys.argv[3:]], int(sys.argv[2])))

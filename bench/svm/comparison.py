@@ -11,7 +11,7 @@ from bench.rows import Row, rated, timed
 from bench.svm import peers, task
 from bench.svm.task import Task
 from bench.svm.threads import Threads
-from bench.timing import copy_rate
+from bench.timing import copy_rate, turns
 
 RANKS = {"1 rank": 1, "2 ranks": 2}
 RATE_EXAMPLES, RATE_EVERY = 7_000_000, 5000
@@ -56,10 +56,7 @@ def _times(one: Task, threads: Threads, rounds: int) -> list[Row]:
         **{name: lambda _, peer=peer: peer.seconds() for name, (_, peer, _) in others.items() if peer},
         ONE_MODEL: threads.seconds,
     }
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
-    for seed in range(rounds):
-        for name, train in contenders.items():
-            taken[name].append(train(seed))
+    taken = turns(contenders, rounds)
     made = []
     for mine in RANKS:
         what = f"SVM on {one.name} to objective {one.target:.4f}, {mine}"
@@ -76,14 +73,13 @@ def _rates(one: Task, threads: Threads, quick: bool) -> list[Row]:
     """Examples per second: of two ranks against one and against threads, of one core against the copy rate."""
     count = len(one.data.y)
     epochs = -(-RATE_EXAMPLES // count) // (3 if quick else 1)
-    models = {ONE_MODEL: 1, MODEL_EACH: 2}
-    taken: dict[str, list[float]] = {name: [] for name in (*RANKS, *models)}
-    for _ in range(2 if quick else 5):
-        for name, ranks in RANKS.items():
-            options = ("--epochs", epochs, "--exchange-every", RATE_EVERY)
-            taken[name].append(one.report(ranks, *options)["final"]["examples_per_s"])
-        for name, number in models.items():
-            taken[name].append(threads.rate(number, THREADS_EPOCHS))
+    models, options = {ONE_MODEL: 1, MODEL_EACH: 2}, ("--epochs", epochs, "--exchange-every", RATE_EVERY)
+    contenders: dict[str, Callable[[int], float]] = {
+        **{name: lambda _, ranks=ranks: one.report(ranks, *options)["final"]["examples_per_s"]
+           for name, ranks in RANKS.items()},
+        **{name: lambda _, number=number: threads.rate(number, THREADS_EPOCHS) for name, number in models.items()},
+    }  # fmt: skip
+    taken = turns(contenders, 2 if quick else 5)
     alone = statistics.median(taken["1 rank"])
     X, y = one.data.X, one.data.y
     nbytes = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes + y.nbytes

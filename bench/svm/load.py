@@ -21,6 +21,7 @@ from pathlib import Path
 
 import malt
 from apps.svm import program
+from bench import jobs
 from bench.rows import Row, to_json
 from bench.svm import task
 
@@ -63,7 +64,7 @@ def objectives(average: str, seeds: Sequence[int]) -> list[float]:
 
 
 def main() -> None:
-    out, words = Path(sys.argv[1]), sys.argv[2:]
+    words = sys.argv[2:]
     seeds = QUICK_RUNS if words == ["--quick"] else range(int(words[0]), int(words[1]) + 1) if words else RUNS
     malt.init()
     rows = []
@@ -77,8 +78,7 @@ def main() -> None:
         bad = sum(one > BAD for one in found)
         note = f"{bad} of {len(seeds)}; the worst ended at {max(found, default=0.0):.4f}"
         rows.append(Row(name, "none of them", float(bad == 0), 1, float(bad), 0.0, "runs", note=note))
-    if malt.rank() == 0:
-        out.write_text(json.dumps(to_json(rows)), encoding="utf-8")
+    jobs.give(to_json(rows))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from bench.rows import Row, timed
 from bench.svm import peers, task
 from bench.svm.comparison import NOT_INSTALLED
 from bench.svm.task import Task
+from bench.timing import turns
 from malt.models import linear
 
 MINIMUM = 0.299223
@@ -47,10 +48,7 @@ def _compared(
         **{name: lambda seed, one=one: one.seconds(RANKS, seed) for name, one in ours.items()},
         **{name: lambda _, peer=peer: peer.seconds() for name, peer in theirs.items() if peer},
     }
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
-    for seed in range(rounds):
-        for name, train in contenders.items():
-            taken[name].append(train(seed))
+    taken = turns(contenders, rounds)
     made = []
     for place, (mine, one) in enumerate(ours.items()):
         what = f"logistic regression on {one.name} to {one.target:.4f}, {mine}, {RANKS} ranks"

@@ -15,12 +15,9 @@ Each seed has a job of its own, whose ranks know nothing of each other's speed w
 
 from __future__ import annotations
 
-import json
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
@@ -105,23 +102,16 @@ def rows(quick: bool) -> list[Row]:
     what = ("SVM to objective 0.1905, 4 ranks, one 3 x slower, asp", "a blocking Allreduce every exchange")
     if not task.RCV1.exists():
         return [Row(*what, None, 2.0, note=task.NO_RCV1)]
-    with tempfile.TemporaryDirectory() as folder:
-        file, found = Path(folder, "seconds.json"), []
-        for seed in range(2 if quick else 5):
-            jobs.run(4, "-m", "bench.svm.straggler", file, seed)
-            found.append(json.loads(file.read_text(encoding="utf-8")))
+    found = [jobs.result(4, "bench.svm.straggler", seed) for seed in range(2 if quick else 5)]
     ours, theirs = zip(*found, strict=True)
     return [timed(*what, 2.0, ours, theirs)]
 
 
 def main() -> None:
-    out, seed = Path(sys.argv[1]), int(sys.argv[2])
     malt.init()
     data = malt.open_svmlight(task.RCV1)
     linear.compile_kernels()
-    seconds = [time_to_target(data, blocking, seed) for blocking in (False, True)]
-    if malt.rank() == 0:
-        out.write_text(json.dumps(seconds), encoding="utf-8")
+    jobs.give([time_to_target(data, blocking, int(sys.argv[2])) for blocking in (False, True)])
 
 
 if __name__ == "__main__":

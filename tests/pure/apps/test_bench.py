@@ -11,7 +11,7 @@ from measured import kept
 
 from bench import __main__ as program
 from bench import document, jobs, page, rows, timing
-from bench.pages import network, primitives, torch
+from bench.pages import network, torch
 from bench.rows import Row, rated, timed
 from bench.svm import planted
 from bench.svm.task import PROBLEM, Task
@@ -184,11 +184,6 @@ def test_the_picture_has_a_bar_for_each_headline():
     assert [one.headline for one in shown] == list(page.HEADLINES)
     ratios = sum(ratio is not None for one in shown for ratio in (one.plain, one.compiled))
     assert page.picture(shown).count("<rect") == ratios + 1, "with the legend"
-
-
-@pytest.mark.parametrize("name", primitives.PICTURES)
-def test_a_picture_of_the_guide_is_the_one_that_is_drawn(name):
-    assert (primitives.FOLDER / f"{name}.svg").read_text() == primitives.PICTURES[name](), "bench.pages.primitives"
 
 
 def test_a_page_has_the_median_seconds_to_the_accuracy():

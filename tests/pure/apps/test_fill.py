@@ -44,6 +44,7 @@ def test_marks_are_filled_and_stay():
         ("<!-- table: none -->\n<!-- end -->", "there is no table none, only runs"),
         ("It is near.", "the page has no mark of the table runs"),
         ("so\n  <!-- figure: x -->?<!-- end --> m.", "a figure is first in its line"),
+        ("so\n\n    run <!-- figure: x -->?<!-- end -->", "or in code"),
         ("It is <!-- figure: __import__ -->?<!-- end --> m.", "__import__: NameError"),
     ],
 )
