@@ -14,7 +14,7 @@ from apps.harness import newcomers
 from apps.harness.agreement import Array, keeps_snapshots, of_lowest, print_once
 from apps.harness.checkpoints import Checkpoints
 from apps.harness.errors import user_errors
-from apps.harness.marks import Clock, Mark, mark
+from apps.harness.marks import Clock, Mark, leave_behind, mark
 from apps.harness.program import Problem, Start, Trainer
 from apps.harness.shares import Shares
 from malt.kernels import compile_first
@@ -124,6 +124,7 @@ class Training:
         if not self.is_newcomer:
             malt.barrier()
         self._progress_at = time.monotonic()
+        leave_behind(lambda: self.marks)
         if self.trainer.has_own_loop:
             return self._train_by_own_loop()
         sync = getattr(self._options, "sync", None) or "bsp"  # without the option ranks synchronize by themselves

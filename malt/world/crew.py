@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, NoReturn
+import contextlib
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
 from dstorm.membership.resilient import SurvivingTransport
-from malt.runner import roster
+from malt.runner import reporting, roster
 from malt.runner.roster import Position, Roster
 
 _LOOK_S = 0.1
 """The interval of the looks at the roster."""
+_LEFT = "left-{}-{}"
+"""What a rank publishes as it leaves: its number, and its incarnation."""
 
 
 class Dealt(NamedTuple):
@@ -44,6 +49,8 @@ class Crew:
         """The first epoch that this rank trains. None: it has come later, and has not begun a loop."""
         self._epoch: Dealt | None = None
         self._is_told = False
+        self.leave_behind: Callable[[], object] | None = None
+        """Returns what `left_behind` gives the others where this rank leaves: anything that JSON can represent."""
         self.is_retired = False
         """Whether this rank leaves, as the job has shrunk."""
 
@@ -85,6 +92,14 @@ class Crew:
         """Whether `rank`, which has ended, has left as the job shrank. Local."""
         found = self.refresh()
         return found is not None and found.has_retired(rank, incarnation)
+
+    def left_behind(self) -> list[Any]:
+        """What the ranks have left behind that have left as the job shrank, as far as this rank knows. Local."""
+        found = list[Any]()
+        for path in sorted(Path(self._folder).glob(_LEFT.format("*", "*"))):
+            with contextlib.suppress(OSError, ValueError):  # it is being written
+                found.append(json.loads(path.read_text(encoding="utf-8")))
+        return found
 
     def scale(self, size: int) -> None:
         """Let the job have `size` ranks. Local. ValueError: it cannot have so many."""
@@ -141,4 +156,6 @@ class Crew:
     def _leave(self) -> NoReturn:
         """Leave as the job has shrunk. SystemExit."""
         self.is_retired = True
+        if self.leave_behind is not None:
+            reporting.publish(_LEFT.format(self._rank, self._incarnation), json.dumps(self.leave_behind()))
         raise SystemExit(0)

@@ -12,10 +12,7 @@ from returning import Job
 
 import malt
 from dstorm.queues.waiting import Awaited, Waiting
-from malt.resilience.newcomer import Newcomer, offer
 from malt.session import session
-from malt.world.endings import TolerantEnding
-from malt.world.world import World
 
 pytestmark = pytest.mark.serial
 
