@@ -123,10 +123,10 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
 
 
 def _add_crew(world: World, transport: SurvivingTransport) -> None:
-    """Give `world` a crew, where ranks of this host come and go. Local."""
-    ranks, folder = party(), reporting.folder()
-    if ranks.roster is not None and folder is not None:
-        world.crew = Crew(folder, transport, ranks.incarnation, ranks.roster)
+    """Give `world` a crew, where ranks come and go. Local."""
+    ranks = party()
+    if ranks.roster is not None:
+        world.crew = Crew(os.environ[JOB_DIR], transport, ranks.incarnation, ranks.roster)
         world.failures.gone.update(range(ranks.first, ranks.size))
         if world.crew.is_elastic:
             transport.duties.append(world.crew.look)

@@ -8,6 +8,7 @@ A member that has failed stays one until its next incarnation comes. Its rows of
 that epoch when the failure was noted here, the first time that a rank began one after it.
 
 The file is replaced as a whole, under a lock, so that of two ranks the later one sees what the earlier one has done.
+It is on the launcher's host. On others is a copy, which the agent writes; ranks there ask the launcher (`ASK`).
 
 The starter loads this module by its path: it imports nothing of malt.
 """
@@ -20,9 +21,12 @@ import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-_FILE, _LOCK = "roster", "roster.lock"
+FILE, _LOCK = "roster", "roster.lock"
+ASK, ANSWER = "roster-ask", "roster-answer"
+"""The names under which a rank of another host publishes what it asks for: a number, and the arguments of `follow`; and
+under which the launcher does its answer: the number, a result, why it is refused or "", and the roster."""
 
 Position = tuple[int, int]
 """An epoch: the number of the loop over epochs in the program, and of the epoch in it, both from 0."""
@@ -68,6 +72,8 @@ class Roster:
     losses: list[Loss] = field(default_factory=list)
     retired: dict[int, int] = field(default_factory=dict)
     """The ranks that have left as the job shrank, and their incarnations."""
+    version: int = 0
+    """How often it was changed."""
 
     @classmethod
     def of(cls, ranks: int, least: int, most: int) -> Roster:
@@ -154,6 +160,27 @@ class Roster:
         """Whether this incarnation of `rank` has left so."""
         return self.retired.get(rank, -1) >= incarnation
 
+    def follow(self, name: str, *arguments: Any) -> Any:
+        """Change as a rank asks for: a method of this class, or "leave". Arguments and result are such as JSON has.
+
+        "begin": as `begin`, with pairs in place of a mapping, after `lose` of members: those of pairs that say which
+        incarnations of ranks have ended. "leave": `retire` if the rank `leaves`, which is the result.
+        """
+        if name == "begin":
+            rank, incarnation, (loop, epoch), running, ended = arguments
+            over, members = dict(ended), self.members((loop, epoch))
+            for member in [one for one in members.items() if one[1] <= over.get(one[0], -1)]:
+                self.lose(*member)
+            return self.begin(rank, incarnation, (loop, epoch), dict(running))
+        if name == "leave":
+            rank, incarnation, running = arguments
+            if goes := self.leaves(rank, running):
+                self.retire(rank, incarnation)
+            return goes
+        if name == "come":
+            return self.come(*arguments)
+        return self.scale(*arguments)
+
     def _end(self, spells: Iterable[Spell]) -> None:
         """End those of `spells` that go on, at the first epoch that no rank has begun."""
         ended = {one: one._replace(end=self.fresh) for one in spells if one.end is None}
@@ -162,23 +189,33 @@ class Roster:
 
 def write(folder: str | os.PathLike[str], roster: Roster) -> None:
     """Make `roster` that of the job in `folder`, in place of the one before. OSError: nothing changes. Local."""
-    path = os.path.join(folder, _FILE)
+    path = os.path.join(folder, FILE)
+    with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
+        file.write(text(roster))
+    os.replace(file.name, path)
+
+
+def text(roster: Roster) -> str:
+    """`roster` as a line. Pure."""
     fields = {
         **vars(roster), **{name: list(vars(roster)[name].items()) for name in ("begun", "retired")},
         "losses": [(*one[:2], list(one.begun.items())) for one in roster.losses],
     }  # fmt: skip
-    with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
-        json.dump(fields, file)
-    os.replace(file.name, path)
+    return json.dumps(fields)
 
 
 def read(folder: str | os.PathLike[str]) -> Roster | None:
     """That of the job in `folder`; None: it has none. Local."""
     try:
-        with open(os.path.join(folder, _FILE), encoding="utf-8") as file:
-            found = json.load(file)
+        with open(os.path.join(folder, FILE), encoding="utf-8") as file:
+            return parsed(file.read())
     except (OSError, ValueError):
         return None
+
+
+def parsed(line: str) -> Roster:
+    """What `text` has made. Pure. ValueError: something else."""
+    found = json.loads(line)
     spells = [
         Spell(rank, life, (first[0], first[1]), None if end is None else (end[0], end[1]))
         for rank, life, first, end in found["spells"]
@@ -188,14 +225,15 @@ def read(folder: str | os.PathLike[str]) -> Roster | None:
         Loss(rank, life, {one: (loop, epoch) for one, (loop, epoch) in begun}) for rank, life, begun in found["losses"]
     ]
     return Roster(
-        found["first"], found["least"], found["most"], found["size"], begun, spells, losses, dict(found["retired"])
-    )
+        found["first"], found["least"], found["most"], found["size"], begun, spells, losses, dict(found["retired"]),
+        found["version"],
+    )  # fmt: skip
 
 
 def changed_at(folder: str | os.PathLike[str]) -> int:
     """What differs once the file has changed; 0: there is none. Local."""
     try:
-        found = os.stat(os.path.join(folder, _FILE))
+        found = os.stat(os.path.join(folder, FILE))
     except OSError:
         return 0
     return found.st_mtime_ns ^ found.st_ino
@@ -213,4 +251,5 @@ def changing(folder: str | os.PathLike[str]) -> Iterator[Roster]:
         if found is None:
             raise LookupError("the number of ranks of this job does not change: start it with malt run --elastic")
         yield found
+        found.version += 1
         write(folder, found)

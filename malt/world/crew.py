@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from dstorm.membership.resilient import SurvivingTransport
-from malt.runner import reporting, roster
+from malt.runner import leaving, reporting, roster
 from malt.runner.roster import Position, Roster
+from malt.world.asking import Asking
 
 _LOOK_S = 0.1
 """The interval of the looks at the roster."""
@@ -34,7 +34,7 @@ def dealt(ranks: Sequence[int], failed: Collection[int]) -> Dealt:
 
 
 class Crew:
-    """The crew, as this rank knows it. `folder`: that of the job. The constructor is Local.
+    """The crew, as this rank knows it. `folder`: that of the job on this host. The constructor is Local.
 
     `incarnation`: of this rank.
     """
@@ -43,6 +43,7 @@ class Crew:
         self._folder, self._transport = folder, transport
         self._rank, self._incarnation = transport.rank, incarnation
         self._size, self.is_elastic = found.size, found.least < found.most
+        self._asking = Asking(folder, found, lambda: transport.attend())
         self._seen = self._loops = 0
         self._looked_at = transport.clock()
         self._first: Position | None = None if incarnation else (0, 0)
@@ -82,30 +83,29 @@ class Crew:
             self._is_told = True
             self._transport.call_later(self._retire_if_told)
 
-    def refresh(self) -> Roster | None:
+    def refresh(self) -> Roster:
         """Learn how many ranks there are to be now; return the roster. Local."""
-        found = roster.read(self._folder)
-        self._size = self._size if found is None else found.size
+        found = self._asking.read()
+        self._size = found.size
         return found
 
     def has_retired(self, rank: int, incarnation: int) -> bool:
         """Whether `rank`, which has ended, has left as the job shrank. Local."""
-        found = self.refresh()
-        return found is not None and found.has_retired(rank, incarnation)
+        return self.refresh().has_retired(rank, incarnation)
 
     def left_behind(self) -> list[Any]:
         """What the ranks have left behind that have left as the job shrank, as far as this rank knows. Local."""
-        found = list[Any]()
-        for path in sorted(Path(self._folder).glob(_LEFT.format("*", "*"))):
-            with contextlib.suppress(OSError, ValueError):  # it is being written
-                found.append(json.loads(path.read_text(encoding="utf-8")))
-        return found
+        if reporting.is_connected():
+            texts = [text for name, text in leaving.published().items() if name.startswith(_LEFT.format("", "")[:-1])]
+        else:
+            paths = sorted(Path(self._folder).glob(_LEFT.format("*", "*")))
+            texts = [path.read_text(encoding="utf-8") for path in paths if path.suffix == ""]
+        return [json.loads(text) for text in texts]
 
     def scale(self, size: int) -> None:
         """Let the job have `size` ranks. Local. ValueError: it cannot have so many."""
-        with roster.changing(self._folder) as found:
-            found.scale(size)
-        self._size = size
+        found, _ = self._asking.change("scale", size)
+        self._size = found.size
 
     def begin_loop(self) -> int:
         """Begin the next loop over epochs of this program; return the first of its epochs that this rank trains. Local.
@@ -114,8 +114,8 @@ class Crew:
         """
         loop, self._loops = self._loops, self._loops + 1
         if self._first is None:
-            with roster.changing(self._folder) as found:
-                self._first = found.come(self._rank, self._incarnation)
+            loop_of_it, first = self._asking.change("come", self._rank, self._incarnation)[1]
+            self._first = loop_of_it, first
         at, epoch = self._first
         return 0 if loop > at else epoch if loop == at else 2**62
 
@@ -126,17 +126,16 @@ class Crew:
         is to have, and is then given the first epoch that no rank has begun.
         """
         view = self._transport.view
-        running = {rank: view.incarnation(rank) for rank in view.alive}
-        with roster.changing(self._folder) as found:
-            at = self._loops - 1, epoch
-            for member in view.ended(found.members(at)):
-                found.lose(*member)
-            begun = found.begin(self._rank, self._incarnation, at, running)
-            self._size, at = found.size, begun or at
-            self._epoch = Dealt(tuple(found.members(at)), found.heirs(at))
+        lives = {rank: view.incarnation(rank) for rank in range(view.size)}
+        running = [(rank, lives[rank]) for rank in view.alive]
+        ended = [tuple(one) for one in view.ended(lives)]
+        at = self._loops - 1, epoch
+        found, begun = self._asking.change("begin", self._rank, self._incarnation, at, running, ended)
+        at = at if begun is None else (begun[0], begun[1])
+        self._size, self._epoch = found.size, Dealt(tuple(found.members(at)), found.heirs(at))
         if begun is None:
             self._leave()
-        return begun[1]
+        return at[1]
 
     def end_loop(self) -> None:
         """End the loop over epochs. Local."""
@@ -145,11 +144,9 @@ class Crew:
     def _retire_if_told(self) -> None:
         """Leave, unless the job has grown again. SystemExit."""
         self._is_told = False
-        with roster.changing(self._folder) as found:
-            self._size = found.size
-            goes = found.leaves(self._rank, self._transport.view.alive)
-            if goes:
-                found.retire(self._rank, self._incarnation)
+        alive = list(self._transport.view.alive)
+        found, goes = self._asking.change("leave", self._rank, self._incarnation, alive)
+        self._size = found.size
         if goes:
             self._leave()
 

@@ -23,6 +23,7 @@ Of a job of plain processes (malt/launch/hosts/agent/ranks.py, which says what i
 
 start   what to start here
 ending  no failed rank is to be started again
+roster  the roster of the job (malt/runner/roster.py), which becomes a file here
 
 Every second it sends a line. Where the launcher says nothing for SILENCE_S, or closes the connection, the link is down,
 or the launcher was killed: then the agent ends the job of an mpiexec on this host by itself. Plain processes go on.

@@ -9,7 +9,8 @@ malt/resilience/rendezvous.py and hosts.py.
 
 On the launcher's host it ends once all ranks of the job have ended, as the folder of the job says. On another,
 where an agent has started it (malt/launch/hosts/agent/ranks.py), it ends once those of its host have, which print into
-files. Its status is 0 there where one of them has ended well, else NONE_ENDED_WELL; another where it cannot start them.
+files; where the job may have more ranks later, once that ends. Its status is 0 there where one of them has ended well,
+else NONE_ENDED_WELL; another where it cannot start them.
 
 With MALT_REJOIN a rank that has failed is started again, with MALT_INCARNATION: 1, 2... It is not once the launcher has
 written ENDING; nor, where the launcher is not heard, once no rank of this host runs; nor after FAILURES at its start in
@@ -129,6 +130,7 @@ class Ranks:
     ) -> None:  # fmt: skip
         self._folder, self._is_away, self._rejoin = folder, is_away, rejoin
         self._commands = commands(ranks, size, program)
+        self._is_spread = len(ranks) < size
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._lives: dict[int, int] = {}
         """The incarnations of these."""
@@ -157,11 +159,16 @@ class Ranks:
                 self._report(rank, process)
                 if goes_on and self._is_wanted(rank) and rank not in self._given_up:
                     is_any = self._tend_failed(rank, process.returncode, now) or is_any
+        is_any = is_any or (goes_on and self._is_spread and self._is_elastic())
         if goes_on and is_any:
             self._read_roster()
             for rank in filter(self._is_absent, self._commands):
                 self._start_more(rank, now)
         return is_any
+
+    def _is_elastic(self) -> bool:
+        """Whether the job may have more ranks later, of which some may be of this host."""
+        return self._roster is not None and self._roster.least < self._roster.most
 
     def _is_wanted(self, rank: int) -> bool:
         """Whether the job is to have this rank, as far as its roster was read, if there is one."""
