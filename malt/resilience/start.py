@@ -130,6 +130,15 @@ def _add_crew(world: World, transport: SurvivingTransport) -> None:
         world.failures.gone.update(range(ranks.first, ranks.size))
         if world.crew.is_elastic:
             transport.duties.append(world.crew.look)
+            leaving.depart_by(partial(_depart, world, world.crew))
+
+
+def _depart(world: World, crew: Crew) -> bool:
+    """Have this rank leave in order, if its session is open, and others have admitted it. Local."""
+    if world.closed or world.is_outside:
+        return False
+    crew.depart()
+    return True
 
 
 def transport(deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, ProcessMonitor]:
@@ -296,7 +305,8 @@ def _report_failed(
 ) -> None:  # fmt: skip
     """Record and report ranks that have failed. `fresh`: their incarnations, by rank. Local."""
     before = set(world.failures.lost)
-    retired = {rank for rank in fresh if world.crew is not None and world.crew.has_retired(rank, fresh[rank])}
+    found = {rank: "" if world.crew is None else world.crew.why_left(rank, fresh[rank]) for rank in fresh}
+    retired = {rank: why for rank, why in found.items() if why}
     for rank in fresh:
         if rank in retired:
             world.failures.gone.add(rank)
@@ -320,7 +330,7 @@ def _report_failed(
         reported = list(fresh) if min(fresh) > world.rank else sorted(before | set(fresh))
         for rank in reported:
             on = f"{len(alive)} of {world.size} ranks go on"
-            how = "has left, as the job shrank" if rank in retired else f"is lost: {world.failures.reasons[rank]}"
+            how = f"has left, {retired[rank]}" if rank in retired else f"is lost: {world.failures.reasons[rank]}"
             print(f"malt: rank {rank} {how}; {on}", file=sys.stderr, flush=True)
     for rank in fresh:
         for callback in world.failures.on_death:

@@ -53,6 +53,8 @@ _leaving = 0
 """The signal by which this rank leaves, or 0."""
 _is_asking = False
 """Whether a handler waits to learn who has sent a signal."""
+_depart: Callable[[], bool] = bool
+"""Called where SIGTERM is for this rank alone. Returns whether it leaves by itself."""
 
 
 def take_signals() -> None:
@@ -62,6 +64,18 @@ def take_signals() -> None:
         if signal.getsignal(number) is default:  # else it is ignored, as under nohup
             signal.signal(number, _signalled)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # what starts ranks may have it blocked
+
+
+def depart_by(depart: Callable[[], bool]) -> None:
+    """Have depart() called where this rank alone gets SIGTERM: it returns whether the rank leaves by itself. Local."""
+    global _depart
+    _depart = depart
+
+
+def end_by_sigterm() -> None:
+    """End this process as SIGTERM does by default. Local."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def process() -> str:
@@ -311,8 +325,8 @@ def _signalled(number: int, frame: FrameType | None) -> None:
     is_for_all = number == signal.SIGTERM and not _leaving and is_rank() and _is_for_all()
     if not is_rank() or not (is_for_all or _is_notified(number)):
         if number == signal.SIGTERM:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+            if not is_rank() or not _depart():
+                end_by_sigterm()
             return
     elif _leaving:
         return

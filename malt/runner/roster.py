@@ -19,7 +19,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -71,7 +71,9 @@ class Roster:
     spells: list[Spell] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     retired: dict[int, int] = field(default_factory=dict)
-    """The ranks that have left as the job shrank, and their incarnations."""
+    """The ranks that have left in order, and their incarnations."""
+    departing: dict[int, int] = field(default_factory=dict)
+    """The ranks that were told to leave although the job does not shrink, and their incarnations."""
     version: int = 0
     """How often it was changed."""
 
@@ -99,10 +101,10 @@ class Roster:
         none trains that is to stay, for what it knows would be lost. It then gets the first epoch that no rank has
         begun.
         """
-        training = {one: life for one, (life, _) in self.begun.items() if one < self.size}
+        training = {one: life for one, (life, _) in self.begun.items() if not self.goes(one, life)}
         has_others = any(running.get(one) == life for one, life in training.items())
-        if rank >= self.size and has_others:
-            self.scale(self.size)  # it may have stayed until now
+        if self.goes(rank, incarnation) and has_others:
+            self._divide()  # it may have stayed until now
         if self.members(at).get(rank) != incarnation:
             if has_others:
                 self.retire(rank, incarnation)
@@ -111,9 +113,29 @@ class Roster:
         self.begun[rank] = incarnation, at
         return at
 
-    def leaves(self, rank: int, running: Collection[int]) -> bool:
-        """Whether `rank` is to go, and one of those that run is to stay."""
-        return rank >= self.size > min(running)
+    def goes(self, rank: int, incarnation: int) -> bool:
+        """Whether this incarnation of `rank` is to leave, or has left."""
+        return rank >= self.size or self.is_departing(rank, incarnation)
+
+    def is_departing(self, rank: int, incarnation: int) -> bool:
+        """Whether it was told to leave although the job does not shrink."""
+        return self.departing.get(rank, -1) >= incarnation
+
+    def leaves(self, rank: int, incarnation: int, running: Mapping[int, int]) -> bool:
+        """Whether this incarnation of `rank` is to go, and one of those that run is to stay."""
+        return self.goes(rank, incarnation) and not all(self.goes(*one) for one in running.items())
+
+    def depart(self, rank: int, incarnation: int, running: Mapping[int, int]) -> bool:
+        """Let this incarnation of `rank` leave, and the others of `running` go on. False: too few would; it stays.
+
+        It may come again where `scale` is called once it has left.
+        """
+        staying = [one for one in running.items() if one[0] != rank and not self.goes(*one)]
+        if len(staying) < self.least and not self.goes(rank, incarnation):
+            return False
+        self.departing[rank] = incarnation
+        self._divide()
+        return True
 
     def lose(self, rank: int, incarnation: int) -> None:
         """Note that this incarnation of `rank` has failed, unless it has left before, or that was noted."""
@@ -145,15 +167,22 @@ class Roster:
         if not self.least <= size <= self.most:
             raise ValueError(f"this job has from {self.least} to {self.most} ranks, not {size}")
         self.size = size
-        self._end([one for one in self.spells if one.rank >= size])
+        lost = {one[:2] for one in self.losses}
+        self.departing = {rank: one for rank, one in self.departing.items()
+                          if not self.has_retired(rank, one) and (rank, one) not in lost}  # fmt: skip
+        self._divide()
+
+    def _divide(self) -> None:
+        """End the spells of ranks that are to go, and let those go on that were to go, and stay."""
+        self._end([one for one in self.spells if self.goes(one.rank, one.incarnation)])
         last = {one.rank: one for one in sorted(self.spells, key=lambda one: (one.rank, one.incarnation))}
         for place, one in enumerate(self.spells):
             has_gone = self.has_retired(one.rank, one.incarnation) or one is not last[one.rank]
-            if one.rank < size and one.end == self.fresh and not has_gone:  # it was to go, and stays
+            if not self.goes(one.rank, one.incarnation) and one.end == self.fresh and not has_gone:
                 self.spells[place] = one._replace(end=None)
 
     def retire(self, rank: int, incarnation: int) -> None:
-        """Note that `rank` leaves as the job has shrunk."""
+        """Note that `rank` leaves in order."""
         self.retired[rank] = incarnation
 
     def has_retired(self, rank: int, incarnation: int) -> bool:
@@ -164,7 +193,8 @@ class Roster:
         """Change as a rank asks for: a method of this class, or "leave". Arguments and result are such as JSON has.
 
         "begin": as `begin`, with pairs in place of a mapping, after `lose` of members: those of pairs that say which
-        incarnations of ranks have ended. "leave": `retire` if the rank `leaves`, which is the result.
+        incarnations of ranks have ended. "leave": `retire` if the rank `leaves`, which is the result. "leave" and
+        "depart" have pairs in place of a mapping, too.
         """
         if name == "begin":
             rank, incarnation, (loop, epoch), running, ended = arguments
@@ -174,9 +204,12 @@ class Roster:
             return self.begin(rank, incarnation, (loop, epoch), dict(running))
         if name == "leave":
             rank, incarnation, running = arguments
-            if goes := self.leaves(rank, running):
+            if goes := self.leaves(rank, incarnation, dict(running)):
                 self.retire(rank, incarnation)
             return goes
+        if name == "depart":
+            rank, incarnation, running = arguments
+            return self.depart(rank, incarnation, dict(running))
         if name == "come":
             return self.come(*arguments)
         return self.scale(*arguments)
@@ -198,7 +231,7 @@ def write(folder: str | os.PathLike[str], roster: Roster) -> None:
 def text(roster: Roster) -> str:
     """`roster` as a line. Pure."""
     fields = {
-        **vars(roster), **{name: list(vars(roster)[name].items()) for name in ("begun", "retired")},
+        **vars(roster), **{name: list(vars(roster)[name].items()) for name in ("begun", "retired", "departing")},
         "losses": [(*one[:2], list(one.begun.items())) for one in roster.losses],
     }  # fmt: skip
     return json.dumps(fields)
@@ -226,7 +259,7 @@ def parsed(line: str) -> Roster:
     ]
     return Roster(
         found["first"], found["least"], found["most"], found["size"], begun, spells, losses, dict(found["retired"]),
-        found["version"],
+        dict(found["departing"]), found["version"],
     )  # fmt: skip
 
 

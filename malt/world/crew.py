@@ -49,7 +49,7 @@ class Crew:
         self._first: Position | None = None if incarnation else (0, 0)
         """The first epoch that this rank trains. None: it has come later, and has not begun a loop."""
         self._epoch: Dealt | None = None
-        self._is_told = False
+        self._is_told = self._is_signalled = self._is_departing = False
         self.leave_behind: Callable[[], object] | None = None
         """Returns what `left_behind` gives the others where this rank leaves: anything that JSON can represent."""
         self.is_retired = False
@@ -79,7 +79,8 @@ class Crew:
         if seen != self._seen:
             self._seen = seen
             self.refresh()
-        if self._rank >= self._size and not self._loops and not self._is_told:
+        goes = self._rank >= self._size or self._is_signalled
+        if goes and not self._loops and not self._is_told:
             self._is_told = True
             self._transport.call_later(self._retire_if_told)
 
@@ -89,9 +90,23 @@ class Crew:
         self._size = found.size
         return found
 
+    def why_left(self, rank: int, incarnation: int) -> str:
+        """Why `rank`, which has ended, has left in order; "": it has not, and so has failed. Local."""
+        found = self.refresh()
+        if not found.has_retired(rank, incarnation):
+            return ""
+        return "as it was told to (SIGTERM)" if found.is_departing(rank, incarnation) else "as the job shrank"
+
     def has_retired(self, rank: int, incarnation: int) -> bool:
-        """Whether `rank`, which has ended, has left as the job shrank. Local."""
-        return self.refresh().has_retired(rank, incarnation)
+        """Whether `rank`, which has ended, has left in order. Local."""
+        return bool(self.why_left(rank, incarnation))
+
+    def depart(self) -> None:
+        """Have this rank leave at its next epoch, or without malt.epochs in its next call. For a signal handler. Local.
+
+        Where too few ranks would be left, it is ended by SIGTERM then.
+        """
+        self._is_signalled = True
 
     def left_behind(self) -> list[Any]:
         """What the ranks have left behind that have left as the job shrank, as far as this rank knows. Local."""
@@ -126,11 +141,10 @@ class Crew:
         is to have, and is then given the first epoch that no rank has begun.
         """
         view = self._transport.view
-        lives = {rank: view.incarnation(rank) for rank in range(view.size)}
-        running = [(rank, lives[rank]) for rank in view.alive]
-        ended = [tuple(one) for one in view.ended(lives)]
+        self._depart_if_signalled()
+        ended = [tuple(one) for one in view.ended({rank: view.incarnation(rank) for rank in range(view.size)})]
         at = self._loops - 1, epoch
-        found, begun = self._asking.change("begin", self._rank, self._incarnation, at, running, ended)
+        found, begun = self._asking.change("begin", self._rank, self._incarnation, at, self._running(), ended)
         at = at if begun is None else (begun[0], begun[1])
         self._size, self._epoch = found.size, Dealt(tuple(found.members(at)), found.heirs(at))
         if begun is None:
@@ -144,14 +158,26 @@ class Crew:
     def _retire_if_told(self) -> None:
         """Leave, unless the job has grown again. SystemExit."""
         self._is_told = False
-        alive = list(self._transport.view.alive)
-        found, goes = self._asking.change("leave", self._rank, self._incarnation, alive)
+        self._depart_if_signalled()
+        found, goes = self._asking.change("leave", self._rank, self._incarnation, self._running())
         self._size = found.size
         if goes:
             self._leave()
 
+    def _running(self) -> list[tuple[int, int]]:
+        """The ranks that run, as far as this one knows, and their incarnations."""
+        view = self._transport.view
+        return [(rank, view.incarnation(rank)) for rank in view.alive]
+
+    def _depart_if_signalled(self) -> None:
+        """Ask to leave, where a signal has told this rank to."""
+        if self._is_signalled and not self._is_departing:
+            self._is_departing = self._asking.change("depart", self._rank, self._incarnation, self._running())[1]
+            if not self._is_departing:
+                leaving.end_by_sigterm()
+
     def _leave(self) -> NoReturn:
-        """Leave as the job has shrunk. SystemExit."""
+        """Leave in order. SystemExit."""
         self.is_retired = True
         if self.leave_behind is not None:
             reporting.publish(_LEFT.format(self._rank, self._incarnation), json.dumps(self.leave_behind()))

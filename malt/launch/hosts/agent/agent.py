@@ -37,6 +37,7 @@ import select
 import signal
 import socket
 import time
+from types import FrameType
 from typing import Any, Protocol
 
 from dstorm.stopwatch import Stopwatch
@@ -109,6 +110,17 @@ class Agent:
             self._job.pause(False)
             self._job.leave()
 
+    def depart(self, number: int, frame: FrameType | None) -> None:
+        """Handle SIGTERM, by which a system that takes this host away tells all processes: let the ranks leave.
+
+        Without ranks of plain processes this process ends.
+        """
+        if isinstance(self._job, Ranks):
+            self._job.depart()
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
     def _flush(self) -> None:
         """Write what the connection takes now."""
         try:
@@ -180,4 +192,6 @@ class Agent:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    Agent().run()
+    agent = Agent()
+    signal.signal(signal.SIGTERM, agent.depart)
+    agent.run()

@@ -46,7 +46,7 @@ ROSTER = "roster"
 """The name of the file of malt/runner/roster.py, and of the command that brings it."""
 _MARK = "MALT_AGENT"
 """The variable by which the agent finds what its starter has started, children of ranks included."""
-_HAS_STARTED = 0, NONE_ENDED_WELL, 128 + signal.SIGTERM
+_HAS_STARTED = 0, NONE_ENDED_WELL, 128 + signal.SIGTERM, 128 + signal.SIGHUP
 
 
 class CannotStart(Exception):
@@ -112,6 +112,11 @@ class Ranks:
         """Whether the agent is not needed any more: the launcher `is_silent`, and the starter has ended."""
         self._tell(ADRIFT, is_silent)
         return is_silent and self._status() is not None
+
+    def depart(self) -> None:
+        """Let the starter end the ranks, as SIGTERM tells it to: in order, where the job may go on with fewer."""
+        if self._starter is not None and self._starter.poll() is None:
+            self._starter.terminate()
 
     def tell(self, command: str, value: Any) -> None:
         """Follow `ending` and `roster`."""

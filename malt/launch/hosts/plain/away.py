@@ -224,7 +224,7 @@ class Away:
         silent = ", ".join(one.host for one in self._hosts if self._is_silent(one))
         lost = [
             f"{_named(one.ranks)} may go on on host {one.host}, and print to "
-            f"{one.place}/printed-* there; to end them: ssh {one.host} kill -- -{one.starter}"
+            f"{one.place}/printed-* there; to end them: ssh {one.host} kill -HUP -- -{one.starter}"
             for one in self._left
         ] + [
             f"{_named(sorted({*one.ranks} & {*members}))} ended on host {one.host}, and how is not known, as no report "

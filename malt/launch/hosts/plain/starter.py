@@ -12,6 +12,9 @@ where an agent has started it (malt/launch/hosts/agent/ranks.py), it ends once t
 files; where the job may have more ranks later, once that ends. Its status is 0 there where one of them has ended well,
 else NONE_ENDED_WELL; another where it cannot start them.
 
+SIGTERM, by which a system that takes its host away tells all processes, ends the ranks; where the number of ranks may
+change, they leave in order, and it ends after them.
+
 With MALT_REJOIN a rank that has failed is started again, with MALT_INCARNATION: 1, 2... It is not once the launcher has
 written ENDING; nor, where the launcher is not heard, once no rank of this host runs; nor after FAILURES at its start in
 a row. A line on stderr says so.
@@ -131,6 +134,8 @@ class Ranks:
         self._folder, self._is_away, self._rejoin = folder, is_away, rejoin
         self._commands = commands(ranks, size, program)
         self._is_spread = len(ranks) < size
+        self._departs = False
+        """Whether the ranks were told to leave."""
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._lives: dict[int, int] = {}
         """The incarnations of these."""
@@ -151,7 +156,7 @@ class Ranks:
 
     def tend(self, now: float) -> bool:
         """Start those again whose time has come. Returns whether a rank runs, or is to be started again."""
-        is_any, goes_on = False, self._rejoin and not self._is_ending()
+        is_any, goes_on = False, self._rejoin and not self._departs and not self._is_ending()
         for rank, process in self._processes.items():
             if process.poll() is None:
                 is_any = True
@@ -172,7 +177,7 @@ class Ranks:
 
     def _is_wanted(self, rank: int) -> bool:
         """Whether the job is to have this rank, as far as its roster was read, if there is one."""
-        return self._roster is None or rank < self._roster.size
+        return self._roster is None or not self._roster.goes(rank, self._lives.get(rank, 0))
 
     def _is_absent(self, rank: int) -> bool:
         """Whether a rank is wanted that has not been started, or has left as the job shrank."""
@@ -200,6 +205,16 @@ class Ranks:
         """Kill those that run."""
         for process in self._processes.values():
             process.kill()
+
+    def depart(self) -> bool:
+        """Tell the ranks to leave, of which none is started any more. Returns False where the job does not change."""
+        if not self._is_elastic():
+            return False
+        self._departs = True
+        for process in self._processes.values():
+            with contextlib.suppress(OSError):
+                process.terminate()
+        return True
 
     def have_all_failed(self) -> bool:
         """Whether none has ended well, of those that have ended."""
@@ -305,6 +320,8 @@ def main() -> None:
             ranks.kill()
             shutil.rmtree(os.environ[AWAY], ignore_errors=True)
             ended_by = signal.SIGKILL
+        if ended_by == signal.SIGTERM and ranks.depart():
+            ended_by = 0
         if ended_by:
             ranks.kill()
             for path in glob.glob(f"/dev/shm/{os.path.basename(folder)}-*"):  # the launcher may have been killed
