@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import malt
@@ -84,13 +84,36 @@ def over_ranks(marks: Sequence[Mark], before: Mark = Mark()) -> list[Mark]:
     Counts are sums, `seconds` those of the slowest rank, and start, training, waiting and `every` are means.
 
     The last mark of a rank with fewer epochs counts for those that it lacks. `before`: what all ranks did before this
-    run.
+    run. Counts of ranks that have left as the job shrank are added (`leave_behind`).
     """
-    reports = by_rank([asdict(one) for one in marks])
-    everyone = [[Mark(**one) for one in theirs] for theirs in reports.values()]
+    everyone = [_marks(theirs) for theirs in by_rank([asdict(one) for one in marks]).values()]
     epochs = max(map(len, everyone))
-    padded = [theirs + [theirs[-1] if theirs else Mark()] * (epochs - len(theirs)) for theirs in everyone]
-    return [after(before, _combined(at_epoch)) for at_epoch in zip(*padded, strict=True)]
+    found = [after(before, _combined(at_epoch)) for at_epoch in zip(*_padded(everyone, epochs), strict=True)]
+    crew = malt.init().crew
+    left = [_marks(theirs) for theirs in (() if crew is None else crew.left_behind())]
+    for one in _padded([list(map(_counts, theirs)) for theirs in left], epochs):
+        found = list(map(after, found, one))
+    return found
+
+
+def leave_behind(marks: Callable[[], Sequence[Mark]]) -> None:
+    """Have marks() added by the other ranks where this one leaves as the job shrinks (malt scale). Local."""
+    if (crew := malt.init().crew) is not None:
+        crew.leave_behind = lambda: [asdict(one) for one in marks()]
+
+
+def _marks(report: Sequence[Mapping[str, Any]]) -> list[Mark]:
+    return [Mark(**one) for one in report]
+
+
+def _padded(everyone: Sequence[list[Mark]], epochs: int) -> list[list[Mark]]:
+    """The marks of each rank, of so many epochs."""
+    return [(theirs + [theirs[-1] if theirs else Mark()] * (epochs - len(theirs)))[:epochs] for theirs in everyone]
+
+
+def _counts(mark: Mark) -> Mark:
+    """The counts of `mark`: nothing that a sum over ranks would falsify."""
+    return replace(mark, **dict.fromkeys(("seconds", *_MEANS), 0))
 
 
 def after(before: Mark, mark: Mark) -> Mark:

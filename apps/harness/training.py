@@ -14,7 +14,7 @@ from apps.harness import newcomers
 from apps.harness.agreement import copied, keeps_snapshots, print_once
 from apps.harness.checkpoints import Checkpoints, State
 from apps.harness.errors import user_errors
-from apps.harness.marks import Clock, Mark, mark
+from apps.harness.marks import Clock, Mark, leave_behind, mark
 from apps.harness.program import Problem, Start, Trainer
 from apps.harness.shares import Shares
 from malt.kernels import compile_first
@@ -107,6 +107,7 @@ class Training:
         if not self.is_newcomer:
             malt.barrier()
         self._progress_at = time.monotonic()
+        leave_behind(lambda: self.marks)
         self.trainer.run(self)
 
     def train_epochs(self) -> None:

@@ -34,7 +34,7 @@ confirmed it, and these give none for GRANT_S.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from dstorm.membership.decision import mask, ranks
 from dstorm.membership.votes import NONE, State, choose, first, is_quorum
@@ -54,17 +54,19 @@ GRANT_S = 1.0
 class Quorum:
     """What `rank`, one of `size` ranks, knows of the agreement. `now`: seconds of one clock, in all calls.
 
-    `incarnation`: of this rank. One that was started again is no member until others admit it.
+    `incarnation`: of this rank. One that was started again is no member until others admit it. `absent`: the ranks that
+    are none at the start, and may come later, the same for all: their incarnation 0 counts as ended.
     """
 
-    def __init__(self, rank: int, size: int, incarnation: int = 0) -> None:
+    def __init__(self, rank: int, size: int, incarnation: int = 0, absent: Collection[int] = ()) -> None:
         self.rank, self._incarnation = rank, incarnation
-        self.state = first(size)
+        self.state = first(size, mask(set(range(size)).difference(absent)))
         """What this rank publishes. Each change replaces it."""
         if incarnation:
             none = self.state.started
             started = (*none[:rank], incarnation, *none[rank + 1 :])
             self.state = State(0, (0,) * size, started, started, started, epoch=-1)
+        self.note_over(dict.fromkeys(absent, 0))
         self.why = ""
         """Why this rank must leave; "" while it need not."""
         self._own = 1 << rank

@@ -143,7 +143,7 @@ class Line:
     faults: Faults | None = None
     """What the launcher does to ranks of this host."""
     crew: tuple[int, int, int] | None = None
-    """Where ranks of one host come and go: how many there are at first, at least and at most."""
+    """Where ranks come and go: how many there are at first, at least and at most."""
 
     @property
     def first(self) -> int:
@@ -157,7 +157,7 @@ class Line:
 
     @property
     def survives(self) -> bool:
-        """Whether live ranks go on when one fails."""
+        """True if live ranks go on when one fails."""
         return self.away is not None
 
     def __str__(self) -> str:
@@ -167,7 +167,7 @@ class Line:
 
 
 def is_here(name: str) -> bool:
-    """Whether `name` is of this machine, also where only one of the two names has a domain. Local."""
+    """Return whether `name` is of this machine, also where only one of the two names has a domain. Local."""
     own = os.uname().nodename
     if name in ("localhost", "127.0.0.1", own):
         return True
@@ -238,11 +238,9 @@ def _plain(job: Job, placed: Sequence[Host], settings: Mapping[str, str], enviro
     words = [sys.executable, STARTER, ",".join(map(str, here)) or "-", str(job.most), *job.program]
     added = {name: value for name, value in ours.items() if name not in environ}
     names = tuple(host.name for host in placed)
-    if away and job.elastic:
-        raise LaunchError("--elastic: ranks come and go on one host alone: leave out --hosts, or --elastic")
     if away and job.survive != BEST_EFFORT:
         raise LaunchError(_SEVERAL_HOSTS)
-    crew = (job.ranks, *(job.elastic or (job.ranks, job.ranks))) if job.rejoin and not away else None
+    crew = (job.ranks, *(job.elastic or (job.ranks, job.ranks))) if job.rejoin else None
     return Line(
         added, words, job.most, False, job.display, bool(away), job.program, names, tuple(away.items()),
         ended_by=signal.SIGHUP, crew=crew,

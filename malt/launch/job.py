@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dstorm.transports.links import handshake
-from malt.launch.command import Line
+from malt.launch.command import Line, is_here
 from malt.launch.hosts.ending import Ending
 from malt.launch.hosts.own import OwnAgent
 from malt.launch.hosts.plain.away import Away
@@ -170,10 +170,19 @@ def _server(
     key = handshake.new_key()
     file = os.open(folder / KEY, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
     with _writing_to(folder), open(file, "w", encoding="utf-8") as text:
-        text.write("\n".join([key, *line.hosts]))
+        text.write("\n".join([key, *_hosts_of_ranks(line)]))
     made = ControlServer(folder, key, line.hosts)
     follower.report_ended, made.add = made.tell, reports.add
     return made, made.endpoint(os.uname().nodename)
+
+
+def _hosts_of_ranks(line: Line) -> list[str]:
+    """The name of the host of each rank."""
+    found = [next(filter(is_here, line.hosts), os.uname().nodename)] * line.ranks
+    for host, ranks in line.away or ():
+        for rank in ranks:
+            found[rank] = host
+    return found
 
 
 def _variables(line: Line, environ: Mapping[str, str], folder: str, has_hosts: bool, endpoint: str) -> dict[str, str]:
@@ -208,6 +217,7 @@ def _status_of_part(follower: Follower, away: Away) -> int | None:
         return 1
     status = follower.status()
     away.stop_starting()
+    away.pass_on_roster()
     if status is None and not follower.is_any_here() and away.is_cut_off(follower.state.members):
         away.leave(follower.state.members)
         return 1

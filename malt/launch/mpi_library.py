@@ -133,7 +133,7 @@ def find_mpiexec(library: Library, environ: Mapping[str, str], prefix: str = sys
 
 
 def belongs(mpiexec: tuple[str, tuple[int, ...]], library: Library) -> bool:
-    """Whether an mpiexec of this family and version can start ranks of `library`. Pure.
+    """Return whether an mpiexec of this family and version can start ranks of `library`. Pure.
 
     Each major version of Open MPI connects ranks in its own way. All launchers of MPICH use one protocol.
     """

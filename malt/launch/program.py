@@ -36,7 +36,7 @@ def named(program: Sequence[str], is_module: bool) -> tuple[str, ...]:
 
 
 def _is_this_python(word: str) -> bool:
-    """Whether `word` names the Python that ranks run. LaunchError: it names another one, with other packages."""
+    """Return whether `word` names the Python that ranks run. LaunchError: it names another one, with other packages."""
     if not _PYTHON.fullmatch(os.path.basename(word)) and word != sys.executable:
         return False
     if os.sep in word:

@@ -96,16 +96,17 @@ def transport(
     reports = _gather(session, ranks, mine, deadline_s)
     newest = _newest(session) if ranks.rejoins else {}
     again = {rank: _look_up(session, rank, incarnation) for rank, incarnation in newest.items()}
-    latest = [json.loads(again.get(rank) or "null") or report for rank, report in enumerate(reports)]
-    place = SeveralHosts(ranks.rank, [host for host, _, _, _ in reports], NO_MPI)
+    latest = reports | {rank: json.loads(text) for rank, text in again.items() if text}
+    place = SeveralHosts(ranks.rank, _hosts_of({rank: one[0] for rank, one in reports.items()}, ranks.size), NO_MPI)
     leave = partial(_leave, ranks.rank)
-    memory = _memory(session, place, ranks, [free for _, _, _, free in reports])
-    near = {rank: Process(*latest[rank][1]) for rank in place.local_peers}
+    memory = _memory(session, place, ranks, {rank: one[3] for rank, one in reports.items()})
+    near = {rank: Process(*latest[rank][1]) for rank in place.local_peers if rank in latest}
     known = Known(session, ranks, near, newest)
     monitor = ProcessMonitor(near, place.clock, suspect_after_s)
-    addresses = [Endpoint(*endpoint) for _, _, endpoint, _ in latest]
+    addresses = {rank: Endpoint(*one[2]) for rank, one in latest.items()}
+    absent = range(ranks.first, ranks.size)
     arbiter = Arbiter(
-        ranks.rank, ranks.size, known.ended, find_started=known.started, incarnation=ranks.incarnation
+        ranks.rank, ranks.size, known.ended, find_started=known.started, incarnation=ranks.incarnation, absent=absent
     )  # fmt: skip
     connections = _connections(exchange, place, addresses, known, deadline_s)
     links = _links(memory, place, connections, known, arbiter, leave, suspect_after_s)
@@ -120,7 +121,7 @@ def transport(
 
     made = LinkedTransport(
         place, arena, links, arbiter, monitor.find_failed, monitor.end, deadline_s, leave, monitor.kill,
-        readmit if ranks.rejoins else None,
+        readmit if ranks.rejoins else None, absent,
     )  # fmt: skip
     if ranks.incarnation and made.rejoining is not None:
         made.clear()
@@ -133,18 +134,20 @@ def transport(
 
 
 def _connections(
-    exchange: Exchange, place: SeveralHosts, addresses: Sequence[Endpoint], known: Known, deadline_s: float
+    exchange: Exchange, place: SeveralHosts, addresses: Mapping[int, Endpoint], known: Known, deadline_s: float
 ) -> Connections:
     """The connections to and from the ranks of other hosts that were reached. Collective, but for a rank that was
     started again: One-sided. DeadlinePassed. RuntimeError: the limit of open files is too low.
 
-    `addresses`: those of all ranks.
+    `addresses`: those of all ranks, but for those that have not been there so far.
     """
-    endpoints = {rank: one for rank, one in enumerate(addresses) if rank not in place.local_ranks}
-    _allow_files(2 * len(endpoints))
+    endpoints = {rank: one for rank, one in addresses.items() if rank not in place.local_ranks}
+    far = set(range(place.size)) - {*place.local_ranks}
+    _allow_files(2 * len(far))
     if known.ranks.incarnation:
+        exchange.listen(far, known.newest)
         return _call_again(exchange, endpoints, known)
-    return exchange.connect(endpoints, min(deadline_s, _START_S), known.ranks.rejoins)
+    return exchange.connect(endpoints, min(deadline_s, _START_S), known.ranks.rejoins, far)
 
 
 def _links(
@@ -164,7 +167,6 @@ def _call_again(exchange: Exchange, endpoints: Mapping[int, Endpoint], known: Kn
     Those that cannot be reached are left out.
     """
     newest = known.newest
-    exchange.listen(endpoints.keys(), newest)
     found: dict[int, tuple[socket.socket, socket.socket]] = {}
     waited = Stopwatch(longest_step_s=_AGAIN_S / 2)  # all calls of one round
     while True:
@@ -216,8 +218,8 @@ def _allow_files(count: int) -> None:
         )
 
 
-def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) -> list[Any]:
-    """The reports of all ranks, by rank, each as `mine`. Collective. DeadlinePassed: ranks are missing.
+def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) -> dict[int, Any]:
+    """The reports of the first ranks, by rank, each as `mine`. Collective. DeadlinePassed: ranks are missing.
 
     Those with which they have begun: this rank may have been started again.
     """
@@ -225,7 +227,7 @@ def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) 
     reporting.publish(PUBLISHED.format(session, name), json.dumps(mine))
     found: dict[int, Any] = {}
     waited = Stopwatch()
-    while missing := [other for other in range(ranks.size) if other not in found]:
+    while missing := [other for other in range(ranks.first) if other not in found]:
         for other in missing:
             if text := _look_up(session, other):
                 found[other] = json.loads(text)
@@ -238,7 +240,17 @@ def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) 
         if leaving.is_disconnected() or waited.seconds() > deadline_s:
             raise Refused(ranks.rank, "the launcher is not heard, by which the others learn that it was started again")
         time.sleep(_POLL_S)  # all that can hear of it have heard before it is a member: see quorum.py
-    return [found[other] for other in range(ranks.size)]
+    return {other: found[other] for other in range(ranks.first)}
+
+
+def _hosts_of(reported: Mapping[int, str], size: int) -> list[str]:
+    """The name of the host of each rank. `reported`: those of the first ranks, as they have found out themselves.
+
+    A rank that comes later is on the host of the first ranks that the launcher names alike.
+    """
+    names = reporting.job_hosts()
+    known = {names[rank]: host for rank, host in reported.items() if rank < len(names)}
+    return [reported[rank] if rank in reported else known.get(names[rank], names[rank]) for rank in range(size)]
 
 
 def _look_up(session: str, rank: int, incarnation: int = 0) -> str | None:
@@ -251,20 +263,23 @@ def _look_up(session: str, rank: int, incarnation: int = 0) -> str | None:
         return None
 
 
-def _memory(session: str, place: SeveralHosts, ranks: Party, free_nbytes: Sequence[int]) -> SharedMemory:
+def _memory(session: str, place: SeveralHosts, ranks: Party, free_nbytes: Mapping[int, int]) -> SharedMemory:
     """The shared memory of this host's ranks. Collective.
 
-    It has the same size for each rank of the job: as much as every host can give. `free_nbytes`: what is free, by rank.
-    Refused: this rank was started again, and the memory is not there any more.
+    It has the same size for each rank of the job: as much as every host can give, of those that ranks began on.
+    `free_nbytes`: what is free, by rank. Refused: this rank was started again, or comes later, and the memory is not
+    there any more, or is too small.
     """
     path, local_ranks = _path(session, place), place.local_ranks
-    hosts = zip(place.hosts, free_nbytes, strict=True)
-    nbytes = min(shm_space.share_nbytes(place.hosts.count(host), free) for host, free in hosts)
-    if ranks.incarnation:
+    counts = {rank: place.hosts.count(place.hosts[rank]) for rank in free_nbytes}
+    nbytes = min(shm_space.share_nbytes(counts[rank], free) for rank, free in free_nbytes.items())
+    if ranks.incarnation and (path.exists() or min(local_ranks) < ranks.first):
         try:
             nbytes = path.stat().st_size // len(local_ranks)
         except OSError:
             raise Refused(ranks.rank, f"the memory of the ranks of its host is gone ({path})") from None
+    elif ranks.incarnation and len(local_ranks) * nbytes > shm_space.free_nbytes():
+        raise Refused(ranks.rank, f"its host has less shared memory than the others give each rank ({nbytes:,} bytes)")
     return SharedMemory(path, place.rank, local_ranks, nbytes, fence)
 
 

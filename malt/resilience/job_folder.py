@@ -65,7 +65,7 @@ def agreed(name: str, rank: int, size: int, program: Sequence[str], deadline_s: 
 
 
 def is_made(folder: str | os.PathLike[str]) -> bool:
-    """Whether `agreed` has made this folder of a job: no launcher of malt has started the job. Pure."""
+    """Return whether `agreed` has made this folder of a job: no launcher of malt has started the job. Pure."""
     return os.path.basename(folder).startswith(_PREFIX)
 
 
@@ -93,7 +93,7 @@ def _lock(folder: Path) -> None:
 
 
 def _is_locked(folder: Path) -> bool:
-    """Whether its rank 0 runs. OSError: the file system has no locks."""
+    """Return whether its rank 0 runs. OSError: the file system has no locks."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -127,7 +127,7 @@ def _foreign(path: str) -> str:
 
 
 def _is_own(found: os.stat_result) -> bool:
-    """Whether this is a folder of this user, closed to all others."""
+    """Return whether this is a folder of this user, closed to all others."""
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 

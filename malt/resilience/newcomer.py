@@ -25,7 +25,7 @@ def offer(world: World) -> dict[str, Any] | str:
 
 
 def _place(made: Any) -> int:
-    """Where the memory of a vector lies."""
+    """Return where the memory of a vector lies."""
     place: int = (made.entry if isinstance(made, Awaited) else made.returning.record)["place"]
     return place
 

@@ -6,6 +6,7 @@ import os
 from typing import Final, NamedTuple
 
 from malt.runner import reporting, roster
+from malt.runner.program import JOB_DIR
 from malt.runner.roster import Roster
 
 SESSION: Final = "session-{}"
@@ -36,8 +37,7 @@ class Party(NamedTuple):
 
 def party() -> Party:
     """All ranks of this job of plain processes (malt/launch/hosts/plain/starter.py). Local."""
-    folder = reporting.folder()
     return Party(
         int(reporting.rank()), int(os.environ[reporting.SIZE]), os.environ.get(reporting.REJOIN) == "1",
-        reporting.incarnation(), None if folder is None else roster.read(folder),
+        reporting.incarnation(), roster.read(os.environ[JOB_DIR]),
     )  # fmt: skip

@@ -51,7 +51,7 @@ _LAUNCHER_S = 5.0
 
 
 def is_asked_for(environ: Mapping[str, str], survive: bool = False) -> bool:
-    """Whether the program, by `survive`, or the environment asks for a session whose ranks may fail. Pure.
+    """Return whether the program, by `survive`, or the environment asks for a session whose ranks may fail. Pure.
 
     RuntimeError: the variable of the environment has another value.
     """
@@ -94,7 +94,7 @@ def leave_job() -> None:
 
 
 def may_go_on() -> bool:
-    """Whether the others go on where a rank of this job of plain processes fails. Local."""
+    """Return whether the others go on where a rank of this job of plain processes fails. Local."""
     return not job_folder.is_made(os.environ[JOB_DIR])
 
 
@@ -123,13 +123,22 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
 
 
 def _add_crew(world: World, transport: SurvivingTransport) -> None:
-    """Give `world` a crew, where ranks of this host come and go. Local."""
-    ranks, folder = party(), reporting.folder()
-    if ranks.roster is not None and folder is not None:
-        world.crew = Crew(folder, transport, ranks.incarnation, ranks.roster)
+    """Give `world` a crew, where ranks come and go. Local."""
+    ranks = party()
+    if ranks.roster is not None:
+        world.crew = Crew(os.environ[JOB_DIR], transport, ranks.incarnation, ranks.roster)
         world.failures.gone.update(range(ranks.first, ranks.size))
         if world.crew.is_elastic:
             transport.duties.append(world.crew.look)
+            leaving.depart_by(partial(_depart, world, world.crew))
+
+
+def _depart(world: World, crew: Crew) -> bool:
+    """Have this rank leave in order, if its session is open, and others have admitted it. Local."""
+    if world.closed or world.is_outside:
+        return False
+    crew.depart()
+    return True
 
 
 def transport(deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, ProcessMonitor]:
@@ -174,7 +183,7 @@ def check_asked(survive: bool, world: World) -> None:
 
 
 def _is_on_one_host() -> bool:
-    """Whether all ranks of the job are on this host. Local."""
+    """Return whether all ranks of the job are on this host. Local."""
     return os.environ.get(reporting.HOST_SIZE) == os.environ.get(reporting.SIZE)
 
 
@@ -240,7 +249,7 @@ def _ended(ranks: Party, monitor: ProcessMonitor, reports: Stream) -> set[int]:
 
 
 def _reason(world: World, rank: int) -> str:
-    """Why `rank` has failed, as far as the folder of the job shows."""
+    """Return why `rank` has failed, as far as the folder of the job shows."""
     left = Stream(os.environ[JOB_DIR]).read().get(Kind.LEFT, rank)
     if left is None:
         return "its process has ended"
@@ -248,7 +257,7 @@ def _reason(world: World, rank: int) -> str:
 
 
 def _eviction(world: World, rank: int) -> str:
-    """Why `rank` was killed: it made others wait beyond the deadline."""
+    """Return why `rank` was killed: it made others wait beyond the deadline."""
     since_heartbeat_s = world.transport.clock() - world.transport.heard_at(rank)
     return (
         f"it made no call of malt for {since_heartbeat_s:.0f} s while others waited for it, and was ended "
@@ -296,7 +305,8 @@ def _report_failed(
 ) -> None:  # fmt: skip
     """Record and report ranks that have failed. `fresh`: their incarnations, by rank. Local."""
     before = set(world.failures.lost)
-    retired = {rank for rank in fresh if world.crew is not None and world.crew.has_retired(rank, fresh[rank])}
+    found = {rank: "" if world.crew is None else world.crew.why_left(rank, fresh[rank]) for rank in fresh}
+    retired = {rank: why for rank, why in found.items() if why}
     for rank in fresh:
         if rank in retired:
             world.failures.gone.add(rank)
@@ -320,7 +330,7 @@ def _report_failed(
         reported = list(fresh) if min(fresh) > world.rank else sorted(before | set(fresh))
         for rank in reported:
             on = f"{len(alive)} of {world.size} ranks go on"
-            how = "has left, as the job shrank" if rank in retired else f"is lost: {world.failures.reasons[rank]}"
+            how = f"has left, {retired[rank]}" if rank in retired else f"is lost: {world.failures.reasons[rank]}"
             print(f"malt: rank {rank} {how}; {on}", file=sys.stderr, flush=True)
     for rank in fresh:
         for callback in world.failures.on_death:

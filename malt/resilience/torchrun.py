@@ -34,7 +34,7 @@ class Started(NamedTuple):
 
 
 def started(environ: Mapping[str, str]) -> Started | None:
-    """Which process of torchrun's this is. Pure. None: torchrun has not started it, or one process alone.
+    """Return which process of torchrun's this is. Pure. None: torchrun has not started it, or one process alone.
 
     Nor where an mpiexec has started it, which torchrun may have started, or the other way round. But srun may have
     started torchrun, one on each host: what srun says is then of torchrun.

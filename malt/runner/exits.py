@@ -95,7 +95,7 @@ def leave_early() -> None:
 
 
 def has_left() -> bool:
-    """Whether this rank has departed before the others. Local."""
+    """Return whether this rank has departed before the others. Local."""
     return _has_left
 
 
@@ -128,7 +128,7 @@ def end_job_for(error: BaseException) -> None:
 
 
 def session_is_over() -> bool:
-    """Whether a session has ended on all ranks, and none is open. Local."""
+    """Return whether a session has ended on all ranks, and none is open. Local."""
     return _hooked and _abort is None
 
 

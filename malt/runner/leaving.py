@@ -53,6 +53,8 @@ _leaving = 0
 """The signal by which this rank leaves, or 0."""
 _is_asking = False
 """Whether a handler waits to learn who has sent a signal."""
+_depart: Callable[[], bool] = bool
+"""Called where SIGTERM is for this rank alone. Returns whether it leaves by itself."""
 
 
 def take_signals() -> None:
@@ -62,6 +64,18 @@ def take_signals() -> None:
         if signal.getsignal(number) is default:  # else it is ignored, as under nohup
             signal.signal(number, _signalled)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # what starts ranks may have it blocked
+
+
+def depart_by(depart: Callable[[], bool]) -> None:
+    """Have depart() called where this rank alone gets SIGTERM: it returns whether the rank leaves by itself. Local."""
+    global _depart
+    _depart = depart
+
+
+def end_by_sigterm() -> None:
+    """End this process as SIGTERM does by default. Local."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def process() -> str:
@@ -111,7 +125,7 @@ def published() -> dict[str, str]:
 
 
 def is_disconnected() -> bool:
-    """Whether the connection to a launcher on another host has ended. Local."""
+    """Return whether the connection to a launcher on another host has ended. Local."""
     return _is_connected is False
 
 
@@ -124,7 +138,7 @@ def ended_elsewhere() -> dict[int, int]:
 
 
 def is_leaving() -> bool:
-    """Whether the launcher has asked this rank to leave. If so, it ends no other rank. Local."""
+    """Return whether the launcher has asked this rank to leave. If so, it ends no other rank. Local."""
     return _leaving != 0 and is_rank()
 
 
@@ -311,8 +325,8 @@ def _signalled(number: int, frame: FrameType | None) -> None:
     is_for_all = number == signal.SIGTERM and not _leaving and is_rank() and _is_for_all()
     if not is_rank() or not (is_for_all or _is_notified(number)):
         if number == signal.SIGTERM:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+            if not is_rank() or not _depart():
+                end_by_sigterm()
             return
     elif _leaving:
         return
@@ -333,7 +347,7 @@ def _is_notified(number: int) -> bool:
 
 
 def _is_for_all() -> bool:
-    """Whether the launcher ends the job by SIGTERM, which this rank has got: it may know so a moment later.
+    """Return whether the launcher ends the job by SIGTERM, which this rank has got: it may know so a moment later.
 
     Who ends a service or a batch job signals all of its processes at once, in any order. But where a rank has failed,
     it is mpiexec that ends the others.

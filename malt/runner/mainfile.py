@@ -17,7 +17,7 @@ _COMPILED = ".pyc"
 
 
 def refusal(path: str) -> str:
-    """Why `path` cannot be run, in a line; "" where it can. Nothing of it is run. Local."""
+    """Return why `path` cannot be run, in a line; "" where it can. Nothing of it is run. Local."""
     if not os.path.exists(path):
         return f"no such file: {path} (a module is run with -m)"
     if _is_searched(path):
@@ -30,7 +30,7 @@ def refusal(path: str) -> str:
 
 
 def folder(path: str) -> str:
-    """Where modules of the program `path` lie: what Python puts first into sys.path. Local."""
+    """Return where modules of the program `path` lie: what Python puts first into sys.path. Local."""
     return os.path.join(os.getcwd(), path) if _is_searched(path) else os.path.dirname(os.path.realpath(path))
 
 

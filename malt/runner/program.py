@@ -295,7 +295,7 @@ def _session_is_over() -> bool:
 
 
 def _is_alone() -> bool:
-    """Whether MPI runs here and this is its only rank: no other could wait for it."""
+    """Return whether MPI runs here and this is its only rank: no other could wait for it."""
     mpi = sys.modules.get("mpi4py.MPI")
     return mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() and mpi.COMM_WORLD.size == 1
 

@@ -90,7 +90,7 @@ def start(folder: str | None, endpoint: Sequence[str]) -> str | None:
 
 
 def is_rank() -> bool:
-    """Whether this process is the one that `start` has made a rank, and no fork of it. Local."""
+    """Return whether this process is the one that `start` has made a rank, and no fork of it. Local."""
     return os.getpid() == _process
 
 
@@ -131,7 +131,7 @@ def _connect(port: str, *addresses: str) -> None:
 
 
 def _admits(connection: socket.socket) -> bool:
-    """Whether a server that knows the key of the job, too, admits this rank. OSError: it does not answer."""
+    """Return whether a server that knows the key of the job, too, admits this rank. OSError: it does not answer."""
     handshake = _handshake()
     if not rank().isdecimal():
         return False
@@ -166,7 +166,7 @@ def rank() -> str:
 
 
 def is_plain() -> bool:
-    """Whether this process is a rank of a job of plain processes: no mpiexec has started it. Local."""
+    """Return whether this process is a rank of a job of plain processes: no mpiexec has started it. Local."""
     return RANK in os.environ and next(name for name in _RANKS if name in os.environ) == RANK
 
 
@@ -181,7 +181,7 @@ def folder() -> str | None:
 
 
 def is_connected() -> bool:
-    """Whether this process is a rank with a connection to a launcher on another host. Local."""
+    """Return whether this process is a rank with a connection to a launcher on another host. Local."""
     return CALL in os.environ and is_rank()
 
 

@@ -8,6 +8,7 @@ A member that has failed stays one until its next incarnation comes. Its rows of
 that epoch when the failure was noted here, the first time that a rank began one after it.
 
 The file is replaced as a whole, under a lock, so that of two ranks the later one sees what the earlier one has done.
+It is on the launcher's host. On others is a copy, which the agent writes; ranks there ask the launcher (`ASK`).
 
 The starter loads this module by its path: it imports nothing of malt.
 """
@@ -18,11 +19,14 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-_FILE, _LOCK = "roster", "roster.lock"
+FILE, _LOCK = "roster", "roster.lock"
+ASK, ANSWER = "roster-ask", "roster-answer"
+"""The names under which a rank of another host publishes what it asks for: a number, and the arguments of `follow`; and
+under which the launcher does its answer: the number, a result, why it is refused or "", and the roster."""
 
 Position = tuple[int, int]
 """An epoch: the number of the loop over epochs in the program, and of the epoch in it, both from 0."""
@@ -39,7 +43,7 @@ class Spell(NamedTuple):
     """The first one that it does not train any more. None: it goes on."""
 
     def covers(self, at: Position) -> bool:
-        """Whether it trains the epoch `at`."""
+        """Return whether it trains the epoch `at`."""
         return self.first <= at and (self.end is None or at < self.end)
 
 
@@ -67,7 +71,11 @@ class Roster:
     spells: list[Spell] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     retired: dict[int, int] = field(default_factory=dict)
-    """The ranks that have left as the job shrank, and their incarnations."""
+    """The ranks that have left in order, and their incarnations."""
+    departing: dict[int, int] = field(default_factory=dict)
+    """The ranks that were told to leave although the job does not shrink, and their incarnations."""
+    version: int = 0
+    """How often it was changed."""
 
     @classmethod
     def of(cls, ranks: int, least: int, most: int) -> Roster:
@@ -93,10 +101,10 @@ class Roster:
         none trains that is to stay, for what it knows would be lost. It then gets the first epoch that no rank has
         begun.
         """
-        training = {one: life for one, (life, _) in self.begun.items() if one < self.size}
+        training = {one: life for one, (life, _) in self.begun.items() if not self.goes(one, life)}
         has_others = any(running.get(one) == life for one, life in training.items())
-        if rank >= self.size and has_others:
-            self.scale(self.size)  # it may have stayed until now
+        if self.goes(rank, incarnation) and has_others:
+            self._divide()  # it may have stayed until now
         if self.members(at).get(rank) != incarnation:
             if has_others:
                 self.retire(rank, incarnation)
@@ -105,9 +113,29 @@ class Roster:
         self.begun[rank] = incarnation, at
         return at
 
-    def leaves(self, rank: int, running: Collection[int]) -> bool:
-        """Whether `rank` is to go, and one of those that run is to stay."""
-        return rank >= self.size > min(running)
+    def goes(self, rank: int, incarnation: int) -> bool:
+        """Return whether this incarnation of `rank` is to leave, or has left."""
+        return rank >= self.size or self.is_departing(rank, incarnation)
+
+    def is_departing(self, rank: int, incarnation: int) -> bool:
+        """Return whether it was told to leave although the job does not shrink."""
+        return self.departing.get(rank, -1) >= incarnation
+
+    def leaves(self, rank: int, incarnation: int, running: Mapping[int, int]) -> bool:
+        """Return whether this incarnation of `rank` is to go, and one of those that run is to stay."""
+        return self.goes(rank, incarnation) and not all(self.goes(*one) for one in running.items())
+
+    def depart(self, rank: int, incarnation: int, running: Mapping[int, int]) -> bool:
+        """Let this incarnation of `rank` leave, and the others of `running` go on. False: too few would; it stays.
+
+        It may come again where `scale` is called once it has left.
+        """
+        staying = [one for one in running.items() if one[0] != rank and not self.goes(*one)]
+        if len(staying) < self.least and not self.goes(rank, incarnation):
+            return False
+        self.departing[rank] = incarnation
+        self._divide()
+        return True
 
     def lose(self, rank: int, incarnation: int) -> None:
         """Note that this incarnation of `rank` has failed, unless it has left before, or that was noted."""
@@ -139,20 +167,52 @@ class Roster:
         if not self.least <= size <= self.most:
             raise ValueError(f"this job has from {self.least} to {self.most} ranks, not {size}")
         self.size = size
-        self._end([one for one in self.spells if one.rank >= size])
+        lost = {one[:2] for one in self.losses}
+        self.departing = {rank: one for rank, one in self.departing.items()
+                          if not self.has_retired(rank, one) and (rank, one) not in lost}  # fmt: skip
+        self._divide()
+
+    def _divide(self) -> None:
+        """End the spells of ranks that are to go, and let those go on that were to go, and stay."""
+        self._end([one for one in self.spells if self.goes(one.rank, one.incarnation)])
         last = {one.rank: one for one in sorted(self.spells, key=lambda one: (one.rank, one.incarnation))}
         for place, one in enumerate(self.spells):
             has_gone = self.has_retired(one.rank, one.incarnation) or one is not last[one.rank]
-            if one.rank < size and one.end == self.fresh and not has_gone:  # it was to go, and stays
+            if not self.goes(one.rank, one.incarnation) and one.end == self.fresh and not has_gone:
                 self.spells[place] = one._replace(end=None)
 
     def retire(self, rank: int, incarnation: int) -> None:
-        """Note that `rank` leaves as the job has shrunk."""
+        """Note that `rank` leaves in order."""
         self.retired[rank] = incarnation
 
     def has_retired(self, rank: int, incarnation: int) -> bool:
-        """Whether this incarnation of `rank` has left so."""
+        """Return whether this incarnation of `rank` has left so."""
         return self.retired.get(rank, -1) >= incarnation
+
+    def follow(self, name: str, *arguments: Any) -> Any:
+        """Change as a rank asks for: a method of this class, or "leave". Arguments and result are such as JSON has.
+
+        "begin": as `begin`, with pairs in place of a mapping, after `lose` of members: those of pairs that say which
+        incarnations of ranks have ended. "leave": `retire` if the rank `leaves`, which is the result. "leave" and
+        "depart" have pairs in place of a mapping, too.
+        """
+        if name == "begin":
+            rank, incarnation, (loop, epoch), running, ended = arguments
+            over, members = dict(ended), self.members((loop, epoch))
+            for member in [one for one in members.items() if one[1] <= over.get(one[0], -1)]:
+                self.lose(*member)
+            return self.begin(rank, incarnation, (loop, epoch), dict(running))
+        if name == "leave":
+            rank, incarnation, running = arguments
+            if goes := self.leaves(rank, incarnation, dict(running)):
+                self.retire(rank, incarnation)
+            return goes
+        if name == "depart":
+            rank, incarnation, running = arguments
+            return self.depart(rank, incarnation, dict(running))
+        if name == "come":
+            return self.come(*arguments)
+        return self.scale(*arguments)
 
     def _end(self, spells: Iterable[Spell]) -> None:
         """End those of `spells` that go on, at the first epoch that no rank has begun."""
@@ -162,23 +222,33 @@ class Roster:
 
 def write(folder: str | os.PathLike[str], roster: Roster) -> None:
     """Make `roster` that of the job in `folder`, in place of the one before. OSError: nothing changes. Local."""
-    path = os.path.join(folder, _FILE)
+    path = os.path.join(folder, FILE)
+    with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
+        file.write(text(roster))
+    os.replace(file.name, path)
+
+
+def text(roster: Roster) -> str:
+    """`roster` as a line. Pure."""
     fields = {
-        **vars(roster), **{name: list(vars(roster)[name].items()) for name in ("begun", "retired")},
+        **vars(roster), **{name: list(vars(roster)[name].items()) for name in ("begun", "retired", "departing")},
         "losses": [(*one[:2], list(one.begun.items())) for one in roster.losses],
     }  # fmt: skip
-    with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
-        json.dump(fields, file)
-    os.replace(file.name, path)
+    return json.dumps(fields)
 
 
 def read(folder: str | os.PathLike[str]) -> Roster | None:
     """That of the job in `folder`; None: it has none. Local."""
     try:
-        with open(os.path.join(folder, _FILE), encoding="utf-8") as file:
-            found = json.load(file)
+        with open(os.path.join(folder, FILE), encoding="utf-8") as file:
+            return parsed(file.read())
     except (OSError, ValueError):
         return None
+
+
+def parsed(line: str) -> Roster:
+    """What `text` has made. Pure. ValueError: something else."""
+    found = json.loads(line)
     spells = [
         Spell(rank, life, (first[0], first[1]), None if end is None else (end[0], end[1]))
         for rank, life, first, end in found["spells"]
@@ -188,14 +258,15 @@ def read(folder: str | os.PathLike[str]) -> Roster | None:
         Loss(rank, life, {one: (loop, epoch) for one, (loop, epoch) in begun}) for rank, life, begun in found["losses"]
     ]
     return Roster(
-        found["first"], found["least"], found["most"], found["size"], begun, spells, losses, dict(found["retired"])
-    )
+        found["first"], found["least"], found["most"], found["size"], begun, spells, losses, dict(found["retired"]),
+        dict(found["departing"]), found["version"],
+    )  # fmt: skip
 
 
 def changed_at(folder: str | os.PathLike[str]) -> int:
     """What differs once the file has changed; 0: there is none. Local."""
     try:
-        found = os.stat(os.path.join(folder, _FILE))
+        found = os.stat(os.path.join(folder, FILE))
     except OSError:
         return 0
     return found.st_mtime_ns ^ found.st_ino
@@ -213,4 +284,5 @@ def changing(folder: str | os.PathLike[str]) -> Iterator[Roster]:
         if found is None:
             raise LookupError("the number of ranks of this job does not change: start it with malt run --elastic")
         yield found
+        found.version += 1
         write(folder, found)

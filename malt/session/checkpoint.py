@@ -90,7 +90,7 @@ class Checkpoint:
         """What this rank can go on from of it."""
 
     def due(self) -> bool:
-        """Whether a save is due: `every_s` seconds have passed since the last one, or the start. Local."""
+        """Return whether a save is due: `every_s` seconds have passed since the last one, or the start. Local."""
         return session.world().transport.clock() - self._since_s >= self._every_s
 
     def due_together(self) -> bool:

@@ -118,7 +118,7 @@ def _allreduce(array: Array, op: str, weight: float, algorithm: str) -> None:
         return _own(array, _NUMBERS), {**described, **_described(array)}
 
     def is_small(own: Array) -> bool:
-        """Whether arrays travel with what ranks agree on. Pure."""
+        """Return whether arrays travel with what ranks agree on. Pure."""
         return algorithm == "auto" and own.nbytes * transport.size <= _SUMMED_NBYTES
 
     def data(own: Array) -> bytes:

@@ -255,7 +255,7 @@ def replace_world(world: World) -> None:
 
 
 def in_simulation() -> bool:
-    """Whether this is a simulated rank. Local."""
+    """Return whether this is a simulated rank. Local."""
     return _simulated.get() is not None
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 
 def is_object(value: Any) -> bool:
-    """Whether `value` has a state of its own: a module or optimizer of torch, a Replica, a generator. Local."""
+    """Return whether `value` has a state of its own: a module or optimizer of torch, a Replica, a generator. Local."""
     return _has_state(value) or _is_generator(value)
 
 

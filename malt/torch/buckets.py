@@ -58,7 +58,7 @@ class Bucket:
                 raise ValueError(f"{name} has a sparse gradient, which malt.torch does not average")
 
     def is_finite(self) -> bool:
-        """Whether the gradients that there are hold finite numbers alone. Local."""
+        """Return whether the gradients that there are hold finite numbers alone. Local."""
         grads = [one.grad for one in self.parameters if one.grad is not None]
         return all(bool(grad.sum(dtype=torch.float64).isfinite()) for grad in grads)
 
@@ -82,7 +82,7 @@ class Bucket:
             self._copy(number, one.grad)
 
     def is_current(self) -> bool:
-        """Whether it holds the gradients that there are now, all of them, bit by bit. Local."""
+        """Return whether it holds the gradients that there are now, all of them, bit by bit. Local."""
         return all(
             one.grad is not None and one.grad.layout == torch.strided and _are_same(place, one.grad.detach())
             for one, place in zip(self.parameters, self._places, strict=True)
@@ -154,7 +154,7 @@ def _mean(among: Collection[int], own: Own, updates: Updates) -> None:
 
 
 def _are_same(place: Tensor, grad: Tensor) -> bool:
-    """Whether a gradient has these bits. NaN is compared, too."""
+    """Return whether a gradient has these bits. NaN is compared, too."""
     bits = _BITS[place.dtype]
     return torch.equal(place.view(bits), grad.to(place.dtype).view(bits))
 

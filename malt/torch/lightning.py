@@ -127,7 +127,7 @@ class _OfRank(SingleDeviceStrategy):  # type: ignore[misc, unused-ignore]
 
     @property
     def is_global_zero(self) -> bool:
-        """Whether this rank logs and writes."""
+        """True if this rank logs and writes."""
         return session.is_lowest()
 
     def barrier(self, *words: Any, **options: Any) -> None:
@@ -139,7 +139,7 @@ class _OfRank(SingleDeviceStrategy):  # type: ignore[misc, unused-ignore]
         return next(one for one in _of_all(obj) if one is not None)[0]
 
     def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
-        """Whether all ranks, or one of them, have decided so. Collective."""
+        """Return whether all ranks, or one of them, have decided so. Collective."""
         decisions = [one[0] for one in _of_all(bool(decision)) if one is not None]
         return min(decisions) if all else max(decisions)
 

@@ -308,7 +308,7 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
 
     @property
     def _is_together(self) -> bool:
-        """Whether buffers are exchanged with the parameters: not where only a part of these is exchanged at a time."""
+        """True if buffers are exchanged with the parameters: not where only a part of these is exchanged at a time."""
         return bool(self._changed["fragments"] == 1)
 
     def _outer_state(self) -> list[Any]:

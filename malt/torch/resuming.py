@@ -68,7 +68,7 @@ class _Exchange:
 
     @property
     def is_in_step(self) -> bool:
-        """Whether ranks exchange together."""
+        """True if ranks exchange together."""
         return all(replica.is_in_step for replica, _ in self._optimizer._replicas)
 
     def state_dict(self) -> dict[str, Any]:

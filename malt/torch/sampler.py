@@ -128,7 +128,7 @@ class Sampler(torch.utils.data.Sampler[int]):
         self.trained()
 
     def may_save(self, in_step: bool) -> bool:
-        """Whether all ranks save a checkpoint in this place of the epoch. Local, the same on all ranks.
+        """Return whether all ranks save a checkpoint in this place of the epoch. Local, the same on all ranks.
 
         They do after batches that all have. Where ranks exchange together, `in_step`, one with a batch more an epoch
         would soon wait in an exchange for one that waits to save. So none does, where it follows from a failure, or
@@ -208,7 +208,7 @@ class Sampler(torch.utils.data.Sampler[int]):
 
     @property
     def _is_regular(self) -> bool:
-        """Whether batches are those of all rows on all ranks."""
+        """True if batches are those of all rows on all ranks."""
         is_rest = self._dealt is not None and self._dealt[0] == self.epoch
         return not (is_rest or self._rows.is_redealt or self._has_drifted)
 

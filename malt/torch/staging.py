@@ -11,7 +11,7 @@ Wait = Callable[[], object]
 
 
 def is_far(tensor: Tensor) -> bool:
-    """Whether a tensor lies on a GPU. Local."""
+    """Return whether a tensor lies on a GPU. Local."""
     return tensor.device.type == "cuda"
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, NoReturn
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
 from dstorm.membership.resilient import SurvivingTransport
-from malt.runner import roster
+from malt.runner import leaving, reporting, roster
 from malt.runner.roster import Position, Roster
+from malt.world.asking import Asking
 
 _LOOK_S = 0.1
 """The interval of the looks at the roster."""
+_LEFT = "left-{}-{}"
+"""What a rank publishes as it leaves: its number, and its incarnation."""
 
 
 class Dealt(NamedTuple):
@@ -29,7 +34,7 @@ def dealt(ranks: Sequence[int], failed: Collection[int]) -> Dealt:
 
 
 class Crew:
-    """The crew, as this rank knows it. `folder`: that of the job. The constructor is Local.
+    """The crew, as this rank knows it. `folder`: that of the job on this host. The constructor is Local.
 
     `incarnation`: of this rank.
     """
@@ -38,12 +43,15 @@ class Crew:
         self._folder, self._transport = folder, transport
         self._rank, self._incarnation = transport.rank, incarnation
         self._size, self.is_elastic = found.size, found.least < found.most
+        self._asking = Asking(folder, found, lambda: transport.attend())
         self._seen = self._loops = 0
         self._looked_at = transport.clock()
         self._first: Position | None = None if incarnation else (0, 0)
         """The first epoch that this rank trains. None: it has come later, and has not begun a loop."""
         self._epoch: Dealt | None = None
-        self._is_told = False
+        self._is_told = self._is_signalled = self._is_departing = False
+        self.leave_behind: Callable[[], object] | None = None
+        """Returns what `left_behind` gives the others where this rank leaves: anything that JSON can represent."""
         self.is_retired = False
         """Whether this rank leaves, as the job has shrunk."""
 
@@ -71,26 +79,48 @@ class Crew:
         if seen != self._seen:
             self._seen = seen
             self.refresh()
-        if self._rank >= self._size and not self._loops and not self._is_told:
+        goes = self._rank >= self._size or self._is_signalled
+        if goes and not self._loops and not self._is_told:
             self._is_told = True
             self._transport.call_later(self._retire_if_told)
 
-    def refresh(self) -> Roster | None:
+    def refresh(self) -> Roster:
         """Learn how many ranks there are to be now; return the roster. Local."""
-        found = roster.read(self._folder)
-        self._size = self._size if found is None else found.size
+        found = self._asking.read()
+        self._size = found.size
         return found
 
-    def has_retired(self, rank: int, incarnation: int) -> bool:
-        """Return whether `rank`, which has ended, has left as the job shrank. Local."""
+    def why_left(self, rank: int, incarnation: int) -> str:
+        """Return why `rank`, which has ended, has left in order; "": it has not, and so has failed. Local."""
         found = self.refresh()
-        return found is not None and found.has_retired(rank, incarnation)
+        if not found.has_retired(rank, incarnation):
+            return ""
+        return "as it was told to (SIGTERM)" if found.is_departing(rank, incarnation) else "as the job shrank"
+
+    def has_retired(self, rank: int, incarnation: int) -> bool:
+        """Return whether `rank`, which has ended, has left in order. Local."""
+        return bool(self.why_left(rank, incarnation))
+
+    def depart(self) -> None:
+        """Have this rank leave at its next epoch, or without malt.epochs in its next call. For a signal handler. Local.
+
+        Where too few ranks would be left, it is ended by SIGTERM then.
+        """
+        self._is_signalled = True
+
+    def left_behind(self) -> list[Any]:
+        """What the ranks have left behind that have left as the job shrank, as far as this rank knows. Local."""
+        if reporting.is_connected():
+            texts = [text for name, text in leaving.published().items() if name.startswith(_LEFT.format("", "")[:-1])]
+        else:
+            paths = sorted(Path(self._folder).glob(_LEFT.format("*", "*")))
+            texts = [path.read_text(encoding="utf-8") for path in paths if path.suffix == ""]
+        return [json.loads(text) for text in texts]
 
     def scale(self, size: int) -> None:
         """Let the job have `size` ranks. Local. ValueError: it cannot have so many."""
-        with roster.changing(self._folder) as found:
-            found.scale(size)
-        self._size = size
+        found, _ = self._asking.change("scale", size)
+        self._size = found.size
 
     def begin_loop(self) -> int:
         """Begin the next loop over epochs of this program; return the first of its epochs that this rank trains. Local.
@@ -99,8 +129,8 @@ class Crew:
         """
         loop, self._loops = self._loops, self._loops + 1
         if self._first is None:
-            with roster.changing(self._folder) as found:
-                self._first = found.come(self._rank, self._incarnation)
+            loop_of_it, first = self._asking.change("come", self._rank, self._incarnation)[1]
+            self._first = loop_of_it, first
         at, epoch = self._first
         return 0 if loop > at else epoch if loop == at else 2**62
 
@@ -111,17 +141,15 @@ class Crew:
         is to have, and is then given the first epoch that no rank has begun.
         """
         view = self._transport.view
-        running = {rank: view.incarnation(rank) for rank in view.alive}
-        with roster.changing(self._folder) as found:
-            at = self._loops - 1, epoch
-            for member in view.ended(found.members(at)):
-                found.lose(*member)
-            begun = found.begin(self._rank, self._incarnation, at, running)
-            self._size, at = found.size, begun or at
-            self._epoch = Dealt(tuple(found.members(at)), found.heirs(at))
+        self._depart_if_signalled()
+        ended = [tuple(one) for one in view.ended({rank: view.incarnation(rank) for rank in range(view.size)})]
+        at = self._loops - 1, epoch
+        found, begun = self._asking.change("begin", self._rank, self._incarnation, at, self._running(), ended)
+        at = at if begun is None else (begun[0], begun[1])
+        self._size, self._epoch = found.size, Dealt(tuple(found.members(at)), found.heirs(at))
         if begun is None:
             self._leave()
-        return begun[1]
+        return at[1]
 
     def end_loop(self) -> None:
         """End the loop over epochs. Local."""
@@ -130,15 +158,27 @@ class Crew:
     def _retire_if_told(self) -> None:
         """Leave, unless the job has grown again. SystemExit."""
         self._is_told = False
-        with roster.changing(self._folder) as found:
-            self._size = found.size
-            goes = found.leaves(self._rank, self._transport.view.alive)
-            if goes:
-                found.retire(self._rank, self._incarnation)
+        self._depart_if_signalled()
+        found, goes = self._asking.change("leave", self._rank, self._incarnation, self._running())
+        self._size = found.size
         if goes:
             self._leave()
 
+    def _running(self) -> list[tuple[int, int]]:
+        """The ranks that run, as far as this one knows, and their incarnations."""
+        view = self._transport.view
+        return [(rank, view.incarnation(rank)) for rank in view.alive]
+
+    def _depart_if_signalled(self) -> None:
+        """Ask to leave, where a signal has told this rank to."""
+        if self._is_signalled and not self._is_departing:
+            self._is_departing = self._asking.change("depart", self._rank, self._incarnation, self._running())[1]
+            if not self._is_departing:
+                leaving.end_by_sigterm()
+
     def _leave(self) -> NoReturn:
-        """Leave as the job has shrunk. SystemExit."""
+        """Leave in order. SystemExit."""
         self.is_retired = True
+        if self.leave_behind is not None:
+            reporting.publish(_LEFT.format(self._rank, self._incarnation), json.dumps(self.leave_behind()))
         raise SystemExit(0)

@@ -85,8 +85,10 @@ def test_where_the_launcher_is_cut_off_the_others_go_on(suspect_after_s, hosts):
     began = time.monotonic()
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1 and time.monotonic() - began < 25, (time.monotonic() - began, errors)
-    line = re.search(r"ranks 1, 2 may go on on host b, and print to (\S+) there; to end them: ssh b (kill -- -\d+)$",
-                     errors, re.M)  # fmt: skip
+    line = re.search(
+        r"ranks 1, 2 may go on on host b, and print to (\S+) there; to end them: ssh b (kill -HUP -- -\d+)$",
+        errors, re.M,
+    )
     assert line, errors
     assert hosts.shell("b", f"ps -o pid= -g {line[2].rpartition('-')[2]} | wc -l").strip() != "0"
     hosts.shell("b", "touch /tmp/over")

@@ -115,3 +115,35 @@ def test_what_cannot_be_is_said_in_a_line(words, says, tmp_path, monkeypatch, ca
     (tmp_path / "x.py").touch()
     assert main(words) == 2
     assert says in capsys.readouterr().err
+
+
+SCALES = """
+import malt
+from apps.harness.job import main
+
+report = malt.report
+
+def note(**values):
+    report(**values)
+    if values.get("epoch") == 5 and malt.rank() == 0:
+        malt.scale(1)
+
+malt.report = note
+main("apps.svm")
+"""
+
+
+@under_one_mpi
+def test_what_a_rank_that_leaves_has_counted_is_in_the_report(job_environment, tmp_path):
+    rows, file = 300, tmp_path / "report.json"
+    (tmp_path / "program.py").write_text(SCALES)
+    (tmp_path / "rows.svm").write_text("".join(f"{1 - 2 * (one % 2)} 1:{one % 7} 2:{one % 3}\n" for one in range(rows)))
+    words = ["--elastic", "1:2", "-n", "2", tmp_path / "program.py", tmp_path / "rows.svm"]
+    command = [sys.executable, "-m", "malt", "run", *words, "--sync", "ssp:1", "--epochs", "60", "--json", file]
+    found = subprocess.run(
+        command, env=job_environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=240
+    )
+    assert found.returncode == 0 and "rank 1 has left, as the job shrank" in found.stderr, found
+    epochs = json.loads(file.read_text())["epochs"]
+    assert [one["examples"] for one in epochs] == [rows * one["epoch"] for one in epochs]
+    assert epochs[-1]["merged"] > 0 and len(epochs) == 60

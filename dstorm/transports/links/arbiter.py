@@ -38,19 +38,20 @@ class Arbiter:
 
     `find_ended()`: incarnations of ranks that are known for certain to have ended, the newest of each. These have
     failed without an agreement. `find_started()`: incarnations that were started, of all that `find_ended` has given,
-    and of those that came before these have ended. `incarnation`: of this rank.
+    and of those that came before these have ended. `incarnation`: of this rank. `absent`: the ranks that are no members
+    at first, the same for all ranks.
     """
 
     def __init__(
         self, rank: int, size: int, find_ended: Callable[[], Mapping[int, int]] = dict,
         clock: Callable[[], float] | None = None, find_started: Callable[[], Mapping[int, int]] = dict,
-        incarnation: int = 0,
+        incarnation: int = 0, absent: Collection[int] = (),
     ) -> None:  # fmt: skip
         self.rank, self.size = rank, size
         self._find_ended, self._find_started = find_ended, find_started
         self._clock = clock or Stopwatch().seconds
         """Time in which this process was stopped is no time in which others might have answered."""
-        self._quorum = Quorum(rank, size, incarnation)
+        self._quorum = Quorum(rank, size, incarnation, absent)
         self.is_linked: Callable[[int], bool] = lambda rank: True
         """Whether this rank has connections to and from one that is to become a member."""
         self._deciding = threading.RLock()

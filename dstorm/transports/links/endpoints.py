@@ -103,15 +103,16 @@ class Exchange:
         self._changing = threading.Lock()
 
     def connect(
-        self, endpoints: Mapping[int, Endpoint], deadline_s: float, stays: bool = False
+        self, endpoints: Mapping[int, Endpoint], deadline_s: float, stays: bool = False, later: Iterable[int] = ()
     ) -> tuple[dict[int, socket.socket], dict[int, socket.socket]]:  # fmt: skip
         """The connections to, and those from, the ranks of `endpoints`, by rank. Collective: they do the same.
 
         A rank that has ended before it called is left out. DeadlinePassed: a rank could not be reached, or did not
-        call. It stops listening at the end, unless it `stays`, for ranks that are started again.
+        call. It stops listening at the end, unless it `stays`, for ranks that are started again, and those that come
+        `later`.
         """
         waited, into = Stopwatch(longest_step_s=_ANSWER_S), self._into
-        self._server.start(partial(self._answer, endpoints.keys()))
+        self._server.start(partial(self._answer, {*endpoints, *later}))
         out: dict[int, socket.socket] = {}
         while missing := [rank for rank in endpoints if rank not in out]:
             for rank in missing:

@@ -51,7 +51,7 @@ class Allocation:
     """Whether more ranks than slots are an error: the user has counted the slots."""
 
     def slots(self, cores: int) -> int:
-        """How many ranks the hosts take. `cores`: how many a host takes for which no slots are counted."""
+        """Return how many ranks the hosts take. `cores`: how many a host takes for which no slots are counted."""
         return sum(host.slots or cores for host in self.hosts)
 
     def shared_by(self, ranks: int) -> tuple[Host, ...]:
@@ -207,7 +207,7 @@ def _mpijob(environ: Mapping[str, str], read: Callable[[str], str]) -> Allocatio
 
 
 def is_of_mpijob(environ: Mapping[str, str]) -> bool:
-    """Whether the hosts that `found` returns are the pods of an MPIJob, some of which may still be starting."""
+    """Return whether the hosts that `found` returns are the pods of an MPIJob, some of which may still be starting."""
     others = ("SLURM_JOB_NODELIST", "SLURM_NODELIST", "PBS_NODEFILE", "LSB_MCPU_HOSTS", "LSB_DJOB_HOSTFILE")
     return any(environ.get(name) for name in MPIJOB_FILES) and not any(environ.get(name) for name in others)
 

@@ -79,7 +79,7 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether something may still be heard of the agent."""
+        """True if something may still be heard of the agent."""
         return self._listening.is_alive()
 
     def ask(self, command: str, value: object = None) -> None:

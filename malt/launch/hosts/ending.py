@@ -60,7 +60,7 @@ class Ending:
         return failed or status
 
     def _have_ended(self) -> bool:
-        """Whether all ranks have reported their end, and run no Python any more: files are closed, say.
+        """Return whether all ranks have reported their end, and run no Python any more: files are closed, say.
 
         They may still be in MPI_Finalize, where they would wait for an mpiexec that stays.
         """

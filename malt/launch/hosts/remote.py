@@ -117,7 +117,7 @@ class RemoteHosts:
         _raise_first([findings.of_network(unreached)])
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Return whether there are any."""
         return bool(self._connections)
 
     @contextlib.contextmanager

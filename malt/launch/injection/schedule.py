@@ -96,7 +96,7 @@ class Schedule:
         return Turn(killed, frozenset(slowed | self._stops.keys()))
 
     def is_due(self, now_s: float) -> bool:
-        """Whether a rank is to be killed or stopped by `now_s`."""
+        """Return whether a rank is to be killed or stopped by `now_s`."""
         return self._began_s is not None and any(now_s - self._began_s >= series.next_s for series in self._series)
 
     def wait_s(self) -> float:

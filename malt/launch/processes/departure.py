@@ -86,7 +86,7 @@ class Departure:
         self._send(number, self._started().values())
 
     def is_over(self) -> bool:
-        """Whether all ranks that can be notified have left. Local.
+        """Return whether all ranks that can be notified have left. Local.
 
         As soon as one rank has started, the others on this host are waited for, too.
         """
@@ -128,7 +128,7 @@ class Departure:
         return left
 
     def _finalizes(self, rank: int) -> bool:
-        """Whether `rank`, which has finished, waits in MPI_Finalize."""
+        """Return whether `rank`, which has finished, waits in MPI_Finalize."""
         return self._finished.setdefault(rank, Stopwatch()).seconds() > _FINALIZES_S
 
     def _send(self, number: int, processes: Iterable[Process]) -> None:

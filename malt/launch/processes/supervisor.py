@@ -124,7 +124,7 @@ class Supervised:
         return -signal.SIGKILL  # mpiexec waits for a disk or a file server
 
     def _is_time_to_kill(self) -> bool:
-        """Whether a signal ends the job, and its ranks have left or had the time to. Ranks get all signals."""
+        """Return whether a signal ends the job, and its ranks have left or had the time to. Ranks get all signals."""
         self._signals.deliver()
         number = self._signals.first
         if number is None:
@@ -150,7 +150,7 @@ class Supervised:
 
 
 def _is_read() -> bool:
-    """Whether stdout and stderr can be written to, so that mpiexec holds back no output of the ranks."""
+    """Return whether stdout and stderr can be written to, so that mpiexec holds back no output of the ranks."""
     try:
         return len(select.select([], [1, 2], [], 0)[1]) == 2
     except OSError:  # closed

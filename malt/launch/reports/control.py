@@ -2,8 +2,9 @@
 
 Each rank has one connection. It sends its events as lines. Each is added to those of ranks on this host, with the time
 at which it comes (malt/runner/events.py). Or it sends [name, text], which becomes the file that a rank here would
-write. The connection closes when the process ends, however it ends. What a rank still sends over an earlier connection
-when it has another one counts no more: it was started again. The control server adds when a rank connects and ends.
+write, or asks for a change of the roster (malt/runner/roster.py), and gets an answer. The connection closes when the
+process ends, however it ends. What a rank still sends over an earlier connection when it has another one counts no
+more: it was started again. The control server adds when a rank connects and ends.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from typing import BinaryIO
 
 from dstorm.transports.links.endpoints import interfaces
 from dstorm.transports.links.server import AuthenticatedServer
-from malt.runner import reporting
+from malt.runner import reporting, roster
 from malt.runner.events import SENT, Event, Kind, Stream, event, parsed
 
-_PUBLISHED = re.compile(r"session-\d+-published-\d+(\.\d+)?")
-"""What a rank publishes to all others (malt/resilience/hosts.py); one that was started again, with its incarnation."""
-_FILE = re.compile(rf"shown-\d+|{_PUBLISHED.pattern}")
+_PUBLISHED = re.compile(r"session-\d+-published-\d+(\.\d+)?|left-\d+-\d+")
+"""What a rank publishes to all others (malt/resilience/hosts.py); one that was started again, with its incarnation. And
+what one that leaves does (malt/world/crew.py)."""
+_FILE = re.compile(rf"shown-\d+|{roster.ASK}|{_PUBLISHED.pattern}")
 _LONGEST_NBYTES = 1 << 20
 _CLOSE_S = 5.0
 """How long `close` waits for reports that have arrived to be written."""
@@ -122,8 +124,22 @@ class ControlServer:
                 return
             if isinstance(one, Event):
                 self.add(event(one.kind, one.rank, one.text))
+            elif one[0] == roster.ASK:
+                caller.sendall(f"published {roster.ANSWER} {_answer(self._folder, one[1])}\n".encode())
             else:
                 reporting.write(self._folder / one[0], one[1])
+
+
+def _answer(folder: Path, asked: str) -> str:
+    """Change the roster as a rank has `asked` for; return the answer. OSError: a full disk."""
+    number, *arguments = json.loads(asked)
+    found, result, why = None, None, ""
+    try:
+        with roster.changing(folder) as found:
+            result = found.follow(*arguments)
+    except (LookupError, ValueError, TypeError) as error:
+        why = str(error)
+    return json.dumps([number, result, why, "" if found is None else roster.text(found)])
 
 
 def _ends(incarnations: Mapping[int, int]) -> bytes:

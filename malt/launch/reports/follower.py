@@ -44,7 +44,7 @@ class Follower:
         return self._status
 
     def is_any_here(self) -> bool:
-        """Whether a rank runs on this host, as far as is known, without those that have not come back. Local."""
+        """Return whether a rank runs on this host, as far as is known, without those that have not come back. Local."""
         over = ended(self._reports)
         return bool(self._reports.ranks(Kind.STARTED) - over - self.state.joining)
 
@@ -54,7 +54,7 @@ class Follower:
         return self.state.heard()
 
     def is_ending(self, unreached: Collection[int] = ()) -> bool:
-        """Whether a rank that has finished still runs, as `JobState.closing`. Local."""
+        """Return whether a rank that has finished still runs, as `JobState.closing`. Local."""
         return bool(self.state.closing(ended(self._reports), unreached))
 
     def end(self, status: int = 0) -> int:

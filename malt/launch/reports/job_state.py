@@ -175,7 +175,7 @@ class JobState:
         return 1 if first is None else _number(left.get(first) or ended.get(first, "")) or 1
 
     def _are_missing_too_long(self, missing: Set[int], known: Set[int], now_s: float) -> bool:
-        """Whether ranks of `missing` that have not come to the session have been missing for too long."""
+        """Return whether ranks of `missing` that have not come to the session have been missing for too long."""
         missing = missing - self._reports.ranks(Kind.CAME)
         failed, unheard = missing & known, missing - known
         if (failed, unheard) != self._missing:

@@ -118,7 +118,7 @@ class Banners:
         return passed
 
     def holds(self) -> bool:
-        """Whether lines are held back."""
+        """Return whether lines are held back."""
         return bool(self._lines)
 
     def release(self) -> bytes:

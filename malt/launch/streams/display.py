@@ -68,12 +68,12 @@ def _print_below(text: str) -> None:
 
 
 def is_screen(number: int) -> bool:
-    """Whether the file descriptor `number` is a terminal that can move its cursor. Local."""
+    """Return whether the file descriptor `number` is a terminal that can move its cursor. Local."""
     return os.isatty(number) and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
 def is_in_background(number: int) -> bool:
-    """Whether the file descriptor `number` is a terminal that is that of other processes now (Ctrl-Z, bg)."""
+    """Return whether the file descriptor `number` is a terminal that is that of other processes now (Ctrl-Z, bg)."""
     with contextlib.suppress(OSError):  # no terminal, or one without processes of its own
         return os.tcgetpgrp(number) != os.getpgrp()
     return False

@@ -118,7 +118,7 @@ class Lines:
 
     @property
     def is_within_line(self) -> bool:
-        """Whether what was written does not end with a newline."""
+        """True if what was written does not end with a newline."""
         return self._open is not None
 
     def banners(self) -> bytes:
@@ -225,7 +225,7 @@ class Output:
                     self._writers[number].end_line()
 
     def has_lost(self) -> bool:
-        """Whether some of what was printed could not be written. Local."""
+        """Return whether some of what was printed could not be written. Local."""
         return any(writer.has_lost for writer in self._writers.values())
 
     def hide(self) -> None:

@@ -151,7 +151,7 @@ def _copy(opened: Callable[[], int], stopped: int, note_typed: Callable[[], None
 
 
 def _is_echoed() -> bool:
-    """Whether standard input is a terminal that shows what is typed."""
+    """Return whether standard input is a terminal that shows what is typed."""
     with contextlib.suppress(termios.error):
         return bool(termios.tcgetattr(0)[_LOCAL_FLAGS] & termios.ECHO)
     return False

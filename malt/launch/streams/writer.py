@@ -49,7 +49,7 @@ class Writer:
         self._queue.put(self._terminal.end_line)
 
     def is_screen(self) -> bool:
-        """Whether it writes to a terminal that can move its cursor. Local."""
+        """Return whether it writes to a terminal that can move its cursor. Local."""
         return is_screen(self._number)
 
     def size(self) -> os.terminal_size | None:

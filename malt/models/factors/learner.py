@@ -138,7 +138,7 @@ class Learner(ABC):
 
     @abstractmethod
     def newest(self) -> NDArray[np.bool_]:
-        """Whether this rank has the newest values of a row that others may need, by row."""
+        """Return whether this rank has the newest values of a row that others may need, by row."""
 
     def reported(self) -> dict[str, float | None]:
         """What the report says of the whole run beside the errors."""

@@ -38,7 +38,7 @@ _LEAST_SHARE: Final = 0.1
 
 
 def has_dual(problem: Problem) -> bool:
-    """Whether there is an `Ascent` of this problem."""
+    """Return whether there is an `Ascent` of this problem."""
     return problem.code != SQUARED and problem.l2 > 0
 
 

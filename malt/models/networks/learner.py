@@ -93,7 +93,7 @@ class Learner:
         self._exchange(len(order), due)
 
     def _is_due(self, logits: Weights, labels: Array, step: float) -> bool:
-        """Whether an exchange follows these rows, which are counted. FloatingPointError: as `learn`."""
+        """Return whether an exchange follows these rows, which are counted. FloatingPointError: as `learn`."""
         return False
 
     def _leave(self, layer: int) -> None:

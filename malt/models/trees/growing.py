@@ -161,7 +161,7 @@ class Grower:
         return scale
 
     def _is_small(self, slots: int) -> bool:
-        """Whether so many histograms of a level go from each rank to all others."""
+        """Return whether so many histograms of a level go from each rank to all others."""
         return 16 * slots * self._all.bins * (session.size() - 1) <= SMALL_NBYTES
 
     def _check_rows(self, reports: Any, rows: int) -> None:

@@ -209,7 +209,7 @@ def test_a_host_that_was_given_up_stays_so(start, tmp_path, monkeypatch, capsys)
     wait_for(lambda: job._status_of_part(state, away) == 1)
     words = away.last_words
     assert "rank 1 may go on on host b, and print to /var/tmp/malt-x/printed-* there" in words
-    assert words.endswith("ssh b kill -- -7\n")
+    assert words.endswith("ssh b kill -HUP -- -7\n")
     the(away).connection.silence.restart()
     add(tmp_path, "finished-1")
     assert job._status_of_part(state, away) == 1 and away.are_left and away.last_words == words

@@ -152,3 +152,16 @@ def test_what_is_written_is_read(tmp_path):
     with pytest.raises(ValueError, match="ranks, not 9"), roster.changing(tmp_path) as found:
         found.scale(9)
     assert roster.read(tmp_path).size == 4
+
+
+def test_a_rank_that_is_told_to_leave_goes_although_it_is_not_the_last():
+    found, all_three = Roster.of(3, 2, 4), {0: 0, 1: 0, 2: 0}
+    for rank in range(3):
+        found.begin(rank, 0, (0, 0), all_three)
+    assert found.depart(1, 0, all_three) and found.members((0, 1)) == {0: 0, 2: 0}
+    assert not found.depart(2, 0, all_three), "one alone would be left"
+    assert found.begin(1, 0, (0, 1), all_three) is None and found.has_retired(1, 0)
+    assert found.begin(2, 0, (0, 1), all_three) and found.goes(1, 0) and not found.goes(1, 1)
+    found.scale(3)
+    assert not found.goes(1, 0), "its next incarnation may be started"
+    assert found.members((0, 1)) == {0: 0, 2: 0} and found.come(1, 1) == (0, 2)

@@ -23,6 +23,7 @@ Of a job of plain processes (malt/launch/hosts/agent/ranks.py, which says what i
 
 start   what to start here
 ending  no failed rank is to be started again
+roster  the roster of the job (malt/runner/roster.py), which becomes a file here
 
 Every second it sends a line. Where the launcher says nothing for SILENCE_S, or closes the connection, the link is down,
 or the launcher was killed: then the agent ends the job of an mpiexec on this host by itself. Plain processes go on.
@@ -36,6 +37,7 @@ import select
 import signal
 import socket
 import time
+from types import FrameType
 from typing import Any, Protocol
 
 from dstorm.stopwatch import Stopwatch
@@ -57,7 +59,7 @@ class Job(Protocol):
         """Stop what runs here, or let it go on."""
 
     def is_over_without(self, is_silent: bool) -> bool:
-        """Whether the agent is not needed any more. `is_silent`: the launcher is not heard."""
+        """Return whether the agent is not needed any more. `is_silent`: the launcher is not heard."""
 
     def tell(self, command: str, value: Any) -> None:
         """Follow a command that is of this kind of job alone."""
@@ -107,6 +109,17 @@ class Agent:
         if self._job is not None and not self._is_over:
             self._job.pause(False)
             self._job.leave()
+
+    def depart(self, number: int, frame: FrameType | None) -> None:
+        """Handle SIGTERM, by which a system that takes this host away tells all processes: let the ranks leave.
+
+        Without ranks of plain processes this process ends.
+        """
+        if isinstance(self._job, Ranks):
+            self._job.depart()
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
     def _flush(self) -> None:
         """Write what the connection takes now."""
@@ -179,4 +192,6 @@ class Agent:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    Agent().run()
+    agent = Agent()
+    signal.signal(signal.SIGTERM, agent.depart)
+    agent.run()

@@ -15,7 +15,7 @@ LOCK = "interpreter-{}"
 
 
 def has_closed(folder: str, rank: int) -> bool:
-    """Whether the interpreter of `rank`, of this host, has ended. True where it could not take a lock. Local."""
+    """Return whether the interpreter of `rank`, of this host, has ended. True where it could not take a lock. Local."""
     with contextlib.suppress(FileNotFoundError):
         file = os.open(os.path.join(folder, LOCK.format(rank)), os.O_RDWR)
         try:

@@ -42,9 +42,11 @@ _STARTER_S, _COMES_S = 5.0, 2.0
 _PRINTED = re.compile(r".*/printed-(\d+)-([12])")
 _FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 """Where the folder of the job is made if it cannot be made where the launcher has it."""
+ROSTER = "roster"
+"""The name of the file of malt/runner/roster.py, and of the command that brings it."""
 _MARK = "MALT_AGENT"
 """The variable by which the agent finds what its starter has started, children of ranks included."""
-_HAS_STARTED = 0, NONE_ENDED_WELL, 128 + signal.SIGTERM
+_HAS_STARTED = 0, NONE_ENDED_WELL, 128 + signal.SIGTERM, 128 + signal.SIGHUP
 
 
 class CannotStart(Exception):
@@ -52,7 +54,7 @@ class CannotStart(Exception):
 
 
 class Ranks:
-    """What runs here, and what it prints. `wanted`: folder, cwd, words, environment and key, as name and text.
+    """What runs here, and what it prints. `wanted`: folder, cwd, words, environment and key, as name and text; roster.
 
     CannotStart: nothing runs.
     """
@@ -70,6 +72,7 @@ class Ranks:
         }
         name, _, value = self._mark.partition("=")
         given |= {name: value, AWAY: self._folder if self._is_ours else ""}
+        self._write_roster(wanted.get("roster", ""))
         try:
             with open(_created(self._errors), "wb") as errors:
                 self._starter = subprocess.Popen(
@@ -106,14 +109,21 @@ class Ranks:
                 os.killpg(self._starter.pid, signal.SIGSTOP if is_paused else signal.SIGCONT)
 
     def is_over_without(self, is_silent: bool) -> bool:
-        """Whether the agent is not needed any more: the launcher `is_silent`, and the starter has ended."""
+        """Return whether the agent is not needed any more: the launcher `is_silent`, and the starter has ended."""
         self._tell(ADRIFT, is_silent)
         return is_silent and self._status() is not None
 
+    def depart(self) -> None:
+        """Let the starter end the ranks, as SIGTERM tells it to: in order, where the job may go on with fewer."""
+        if self._starter is not None and self._starter.poll() is None:
+            self._starter.terminate()
+
     def tell(self, command: str, value: Any) -> None:
-        """Follow `ending`."""
+        """Follow `ending` and `roster`."""
         if command == ENDING:
             self._tell(ENDING, True)
+        elif command == ROSTER:
+            self._write_roster(value)
 
     def leave(self) -> None:
         """Wait for the end of the ranks. What they have printed stays, where one of them has ended well."""
@@ -150,6 +160,15 @@ class Ranks:
         path = os.path.join(self._folder, name)
         with contextlib.suppress(OSError):  # it is so already
             os.close(_created(path)) if is_so else os.unlink(path)
+
+    def _write_roster(self, text: str) -> None:
+        """Write the roster for starter and ranks, whole or not at all, unless the launcher's is in that place."""
+        path = os.path.join(self._folder, ROSTER)
+        if self._is_ours and text:
+            with contextlib.suppress(OSError):  # a full disk: they go on with the one before
+                with open(f"{path}.new", "w", encoding="utf-8") as file:
+                    file.write(text)
+                os.replace(file.name, path)
 
     def _remove_memory(self) -> None:
         """Remove the memory that the ranks have shared: none of them runs any more."""
@@ -249,7 +268,7 @@ def _text(path: str) -> str | None:
 
 
 def _why(error: str) -> str:
-    """Why ranks cannot be started, and what to do."""
+    """Return why ranks cannot be started, and what to do."""
     remedy = f"see whether {sys.executable} runs there"
     if "emporarily unavailable" in error:
         remedy = "raise the limit of processes there (ulimit -u), or run fewer ranks"

@@ -115,7 +115,7 @@ class Watch(Kept):
         self.send_ranks(signal.SIGSTOP if is_paused else signal.SIGCONT)
 
     def is_over_without(self, is_silent: bool) -> bool:
-        """Whether the launcher `is_silent`: the job ends on this host."""
+        """Return whether the launcher `is_silent`: the job ends on this host."""
         return is_silent
 
     def tell(self, command: str, value: Any) -> None:

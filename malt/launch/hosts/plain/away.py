@@ -23,7 +23,7 @@ from malt.launch.hosts.connection import ENDED, Connection, Silent
 from malt.launch.hosts.plain.starter import ENDING, OVER
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.streams.display import say
-from malt.runner import reporting
+from malt.runner import reporting, roster
 from malt.runner.program import PIPES
 
 SILENT_S, SILENT_ALONE_S = 5.0, 30.0
@@ -53,6 +53,9 @@ class HostAway:
         environ: Mapping[str, str], folder: Path,
     ) -> None:  # fmt: skip
         self.connection, self.host, self.ranks, self._folder = connection, connection.host, tuple(ranks), folder
+        found = roster.read(folder)
+        self._first = {rank for rank in ranks if found is None or rank < found.first}
+        """Those with which the job begins."""
         self.place = str(folder)
         """The folder of the job there."""
         self.starter: int | None = None
@@ -71,7 +74,7 @@ class HostAway:
         words = [sys.executable, STARTER, ",".join(map(str, ranks)), str(size), *program]
         connection.ask("start", {
             "folder": str(folder), "cwd": os.getcwd(), "words": words, "environment": dict(environ),
-            "key": [reporting.KEY, (folder / reporting.KEY).read_text(encoding="utf-8")],
+            "key": [reporting.KEY, (folder / reporting.KEY).read_text(encoding="utf-8")], "roster": _roster(folder),
         })  # fmt: skip
 
     def poll(self) -> None:
@@ -84,7 +87,7 @@ class HostAway:
         return 0.0 if self.starter is None or self.is_printing else self.connection.silence.seconds()
 
     def failure(self, heard: Collection[int]) -> str:
-        """Why the ranks there cannot meet the others, or "". `heard`: the ranks that have reported anything."""
+        """Return why the ranks there cannot meet the others, or "". `heard`: the ranks that have reported anything."""
         names = _named(self.ranks)
         if self._why:
             return f"host {self.host}: {names} cannot start there: {self._why}"
@@ -92,7 +95,7 @@ class HostAway:
             return findings.of_shell(self.host, *self.connection.ended(), sys.executable)
         if self.starter is None and self._age.seconds() > START_S:
             return f"host {self.host}: nothing has come from it for {START_S:.0f} s, {names} cannot start there"
-        unheard = sorted(set(self.ranks) - set(heard))
+        unheard = sorted(self._first - set(heard))
         if unheard and self.is_done.is_set() and self._done.seconds() > _UNHEARD_S:
             return f"host {self.host}: {_named(unheard)} ended there without a report, and could not start or connect"
         return ""
@@ -102,7 +105,7 @@ class HostAway:
         return self.has_been_done() and bool({*self.ranks} & {*members})
 
     def has_been_done(self) -> bool:
-        """Whether its ranks ended so long ago that what they have reported has come."""
+        """Return whether its ranks ended so long ago that what they have reported has come."""
         return self.is_done.is_set() and self._done.seconds() > SILENT_S
 
     def _take(self, what: str, value: Any) -> bool:
@@ -160,13 +163,14 @@ class Away:
         self._left: list[HostAway] = []
         """Those that are given up."""
         self._has_failed = self._is_ending = False
+        self._roster_at = roster.changed_at(folder)
         self.is_over = False
         """Whether `leave` was called."""
         self.last_words = ""
         """The line that ends the output where ranks may go on without this host."""
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Return whether there are any."""
         return bool(self._hosts)
 
     def unreached(self) -> set[int]:
@@ -190,6 +194,13 @@ class Away:
             for one in self._hosts:
                 one.connection.ask(ENDING)
 
+    def pass_on_roster(self) -> None:
+        """Let the other hosts have the roster of the job, where it has changed."""
+        if self._hosts and (at := roster.changed_at(self._folder)) != self._roster_at:
+            self._roster_at = at
+            for one in self._hosts:
+                one.connection.ask(roster.FILE, _roster(self._folder))
+
     def is_cut_off(self, members: Collection[int]) -> bool:
         """Whether this host has lost some others, and on those that it still hears none of the ranks `members` runs."""
         lost = [one for one in self._hosts if self._is_silent(one) or one.is_unheard(members)]
@@ -198,7 +209,7 @@ class Away:
 
     @property
     def are_left(self) -> bool:
-        """Whether hosts are given up, on which ranks may go on."""
+        """True if hosts are given up, on which ranks may go on."""
         return bool(self._left)
 
     def leave(self, members: Collection[int]) -> None:
@@ -213,7 +224,7 @@ class Away:
         silent = ", ".join(one.host for one in self._hosts if self._is_silent(one))
         lost = [
             f"{_named(one.ranks)} may go on on host {one.host}, and print to "
-            f"{one.place}/printed-* there; to end them: ssh {one.host} kill -- -{one.starter}"
+            f"{one.place}/printed-* there; to end them: ssh {one.host} kill -HUP -- -{one.starter}"
             for one in self._left
         ] + [
             f"{_named(sorted({*one.ranks} & {*members}))} ended on host {one.host}, and how is not known, as no report "
@@ -252,6 +263,14 @@ class Away:
 
     def _is_silent(self, one: HostAway) -> bool:
         return one.silent_s() > self._silent_s
+
+
+def _roster(folder: Path) -> str:
+    """The roster of the job in `folder`; "": it has none."""
+    try:
+        return (folder / roster.FILE).read_text(encoding="utf-8")
+    except OSError:
+        return ""
 
 
 def _named(ranks: Sequence[int]) -> str:

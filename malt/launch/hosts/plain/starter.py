@@ -9,7 +9,11 @@ malt/resilience/rendezvous.py and hosts.py.
 
 On the launcher's host it ends once all ranks of the job have ended, as the folder of the job says. On another,
 where an agent has started it (malt/launch/hosts/agent/ranks.py), it ends once those of its host have, which print into
-files. Its status is 0 there where one of them has ended well, else NONE_ENDED_WELL; another where it cannot start them.
+files; where the job may have more ranks later, once that ends. Its status is 0 there where one of them has ended well,
+else NONE_ENDED_WELL; another where it cannot start them.
+
+SIGTERM, by which a system that takes its host away tells all processes, ends the ranks; where the number of ranks may
+change, they leave in order, and it ends after them.
 
 With MALT_REJOIN a rank that has failed is started again, with MALT_INCARNATION: 1, 2... It is not once the launcher has
 written ENDING; nor, where the launcher is not heard, once no rank of this host runs; nor after FAILURES at its start in
@@ -96,11 +100,11 @@ class Restarts:
             self._failures = self._failures + 1 if now - self._started_at < AGAIN_S else 0
 
     def is_given_up(self) -> bool:
-        """Whether it has failed too often at its start."""
+        """Return whether it has failed too often at its start."""
         return self._failures >= FAILURES
 
     def is_due(self, now: float) -> bool:
-        """Whether it is time to start it again."""
+        """Return whether it is time to start it again."""
         return now - self._started_at >= AGAIN_S
 
     def begin(self, now: float) -> None:
@@ -129,6 +133,9 @@ class Ranks:
     ) -> None:  # fmt: skip
         self._folder, self._is_away, self._rejoin = folder, is_away, rejoin
         self._commands = commands(ranks, size, program)
+        self._is_spread = len(ranks) < size
+        self._departs = False
+        """Whether the ranks were told to leave."""
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._lives: dict[int, int] = {}
         """The incarnations of these."""
@@ -149,7 +156,7 @@ class Ranks:
 
     def tend(self, now: float) -> bool:
         """Start those again whose time has come. Returns whether a rank runs, or is to be started again."""
-        is_any, goes_on = False, self._rejoin and not self._is_ending()
+        is_any, goes_on = False, self._rejoin and not self._departs and not self._is_ending()
         for rank, process in self._processes.items():
             if process.poll() is None:
                 is_any = True
@@ -157,18 +164,23 @@ class Ranks:
                 self._report(rank, process)
                 if goes_on and self._is_wanted(rank) and rank not in self._given_up:
                     is_any = self._tend_failed(rank, process.returncode, now) or is_any
+        is_any = is_any or (goes_on and self._is_spread and self._is_elastic())
         if goes_on and is_any:
             self._read_roster()
             for rank in filter(self._is_absent, self._commands):
                 self._start_more(rank, now)
         return is_any
 
+    def _is_elastic(self) -> bool:
+        """Return whether the job may have more ranks later, of which some may be of this host."""
+        return self._roster is not None and self._roster.least < self._roster.most
+
     def _is_wanted(self, rank: int) -> bool:
-        """Whether the job is to have this rank, as far as its roster was read, if there is one."""
-        return self._roster is None or rank < self._roster.size
+        """Return whether the job is to have this rank, as far as its roster was read, if there is one."""
+        return self._roster is None or not self._roster.goes(rank, self._lives.get(rank, 0))
 
     def _is_absent(self, rank: int) -> bool:
-        """Whether a rank is wanted that has not been started, or has left as the job shrank."""
+        """Return whether a rank is wanted that has not been started, or has left as the job shrank."""
         process = self._processes.get(rank)
         has_left = process is None or (
             process.poll() == 0 and self._roster is not None and self._roster.has_retired(rank, self._lives[rank])
@@ -194,8 +206,18 @@ class Ranks:
         for process in self._processes.values():
             process.kill()
 
+    def depart(self) -> bool:
+        """Tell the ranks to leave, of which none is started any more. Returns False where the job does not change."""
+        if not self._is_elastic():
+            return False
+        self._departs = True
+        for process in self._processes.values():
+            with contextlib.suppress(OSError):
+                process.terminate()
+        return True
+
     def have_all_failed(self) -> bool:
-        """Whether none has ended well, of those that have ended."""
+        """Return whether none has ended well, of those that have ended."""
         return all(process.returncode for process in self._processes.values())
 
     def _report(self, rank: int, process: subprocess.Popen[bytes]) -> None:
@@ -243,7 +265,7 @@ class Ranks:
                 os.close(number)
 
     def _is_ending(self) -> bool:
-        """Whether no rank is started again."""
+        """Return whether no rank is started again."""
         if self._is_written(ENDING) or (not self._is_away and self._is_written(OVER)):
             return True
         return self._is_written(ADRIFT) and all(one.poll() is not None for one in self._processes.values())
@@ -298,6 +320,8 @@ def main() -> None:
             ranks.kill()
             shutil.rmtree(os.environ[AWAY], ignore_errors=True)
             ended_by = signal.SIGKILL
+        if ended_by == signal.SIGTERM and ranks.depart():
+            ended_by = 0
         if ended_by:
             ranks.kill()
             for path in glob.glob(f"/dev/shm/{os.path.basename(folder)}-*"):  # the launcher may have been killed
@@ -310,7 +334,7 @@ def main() -> None:
 
 
 def _is_waiting(folder: str, elsewhere: set[int], rejoin: bool, reports: Stream) -> bool:
-    """Whether ranks of other hosts run, or may be started again."""
+    """Return whether ranks of other hosts run, or may be started again."""
     if not elsewhere or os.path.exists(os.path.join(folder, OVER)):
         return False
     if rejoin:
