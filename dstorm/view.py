@@ -126,14 +126,17 @@ class View:
 class FaultTolerantView(View):
     """The membership view where ranks may fail while the others go on. `absent`: the ranks that may come later.
 
-    One thread at a time may change it, and one at a time may report.
+    `incarnations`: those with which the ranks begin, by rank, where not 0. One thread at a time may change it, and one
+    at a time may report.
     """
 
     can_change = True
 
-    def __init__(self, size: int, absent: Iterable[int] = ()) -> None:
+    def __init__(
+        self, size: int, absent: Iterable[int] = (), incarnations: Mapping[int, int] | None = None
+    ) -> None:  # fmt: skip
         super().__init__(size)
-        self._incarnations = [0] * size
+        self._incarnations = [(incarnations or {}).get(rank, 0) for rank in range(size)]
         self.failed = frozenset(absent)
         self.alive = tuple(sorted(set(self.alive) - self.failed))
         self._subscribers: list[Callable[[Change], object]] = []

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from dstorm.membership.returns.admission import Stamps, entered_of, merged, newer, still_failed, with_stamp
+from dstorm.membership.returns.admission import Stamps, entered_of, merged, newer, stamp, still_failed, with_stamp
 from dstorm.view import View
 
 DEPARTED, DESERTED, OPEN, FINAL, JOINING = 1, 2, 4, 8, 16
@@ -81,7 +81,8 @@ class Membership:
     def __init__(self, rank: int, view: View) -> None:
         self.rank, self.view = rank, view
         self.words = [Word()] * view.size
-        self._write(Word(failed=mask(view.failed)))
+        stamps = tuple(stamp(view.incarnation(rank)) for rank in range(view.size))
+        self._write(Word(failed=mask(view.failed), stamps=stamps if any(stamps) else ()))
 
     @property
     def own(self) -> Word:

@@ -67,7 +67,8 @@ class SurvivingTransport(BarrierTransport):
     others have marked it failed. `discard(offset, nbytes)`: gives unused pages of this rank's part of the arena back to
     the system, where that is possible. `evict(rank)`: kills a rank that gives no heartbeat while others wait for it,
     and returns whether it can. `readmit(rank, process)`: given where failed ranks may come back; it is called with a
-    rank that has, and its process. `absent`: the ranks that take no part at first, and may come later.
+    rank that has, and its process. `absent`: the ranks that take no part at first, and may come later. `incarnations`:
+    those with which the ranks begin, by rank, where not 0.
     """
 
     def __init__(
@@ -75,12 +76,13 @@ class SurvivingTransport(BarrierTransport):
         leave: Callable[[str], object] | None = None, discard: Callable[[int, int], object] | None = None,
         evict: Callable[[int], bool] | None = None,
         readmit: Callable[[int, Sequence[int]], object] | None = None, absent: Collection[int] = (),
+        incarnations: Mapping[int, int] | None = None,
     ) -> None:  # fmt: skip
         self._place, self.may_send_ahead = place, False
         self.rank, self.size = place.rank, place.size
         self.hosts, self.local_peers, self.library = place.hosts, place.local_peers, place.library
         self.longest_poll_s = place.longest_poll_s
-        self.view = FaultTolerantView(place.size, absent)
+        self.view = FaultTolerantView(place.size, absent, incarnations)
         self._news = self.view.unreported
         self.duties: list[Callable[[], object]] = []
         self.clock = place.clock

@@ -40,7 +40,10 @@ from malt.runner.program import JOB_DIR
 
 PUBLISHED = "{}-published-{}"
 """The report of a rank: session and rank. That of one that was started again ends in a point and its incarnation."""
+OVER = "{}-over"
+"""What a rank reports of a session that has ended for it, as for all others: that no rank can come back to it."""
 _NAME = re.compile(r"(session-(\d+))-published-(\d+)\.?(\d*)")
+_BEGUN, _OVER = re.compile(r"session-(\d+)-(?:members|published-.*)"), re.compile(r"session-(\d+)-over")
 _POLL_S = 0.01
 _START_S = 30.0
 """How long the ranks may take to connect, once all have come."""
@@ -124,7 +127,7 @@ def transport(
     )  # fmt: skip
     if ranks.incarnation and made.rejoining is not None:
         made.clear()
-        made.rejoining.ask(ranks.incarnation, this_process(), arbiter.over)
+        made.rejoining.ask(ranks.incarnation, this_process(), arbiter.over, partial(is_over, session))
         return made, monitor
     made.barrier("malt.init")
     if not ranks.rejoins:  # ranks that come back map it, too: the launcher and its agents remove it at the end
@@ -182,8 +185,17 @@ def _call_again(exchange: Exchange, endpoints: Mapping[int, Endpoint], known: Kn
 
 
 def newest_session() -> int:
-    """The number of the newest session, as ranks have begun it; 0: none. Local."""
-    return max((int(one[2]) for name in _names() if (one := _NAME.fullmatch(name))), default=0)
+    """The number of the newest session that ranks have begun; 0: none; the next one where that is over. Local."""
+    names = _names()
+    begun, over = (max((int(one[1]) for name in names if (one := form.fullmatch(name))), default=0)
+                   for form in (_BEGUN, _OVER))  # fmt: skip
+    return begun + 1 if 0 < begun <= over else begun
+
+
+def is_over(session: str) -> bool:
+    """Whether the session of that name is over. Local."""
+    folder, name = reporting.folder(), OVER.format(session)
+    return name in leaving.published() if folder is None else os.path.exists(os.path.join(folder, name))
 
 
 def _newest(session: str) -> dict[int, int]:

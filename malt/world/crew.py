@@ -11,6 +11,8 @@ from malt.runner.roster import Position, Roster
 
 _LOOK_S = 0.1
 """The interval of the looks at the roster."""
+_MOST_LOOPS = 1 << 32
+"""More loops over epochs than a session has."""
 
 
 class Dealt(NamedTuple):
@@ -31,16 +33,22 @@ def dealt(ranks: Sequence[int], failed: Collection[int]) -> Dealt:
 class Crew:
     """The crew, as this rank knows it. `folder`: that of the job. The constructor is Local.
 
-    `incarnation`: of this rank.
+    `incarnation`: of this rank. `comes_later`: whether the others have begun the session. `session`: its number.
     """
 
-    def __init__(self, folder: str, transport: SurvivingTransport, incarnation: int, found: Roster) -> None:
+    def __init__(
+        self, folder: str, transport: SurvivingTransport, incarnation: int, found: Roster, comes_later: bool,
+        session: int = 1,
+    ) -> None:  # fmt: skip
         self._folder, self._transport = folder, transport
         self._rank, self._incarnation = transport.rank, incarnation
         self._size, self.is_elastic = found.size, found.least < found.most
-        self._seen = self._loops = 0
+        self._seen = 0
+        self._loops = self._before = (session - 1) * _MOST_LOOPS
+        """The loops that were begun, and those of the sessions before, which count as so many as they can be: a rank
+        that was started again has not gone through them."""
         self._looked_at = transport.clock()
-        self._first: Position | None = None if incarnation else (0, 0)
+        self._first: Position | None = None if comes_later else (0, 0)
         """The first epoch that this rank trains. None: it has come later, and has not begun a loop."""
         self._epoch: Dealt | None = None
         self._is_told = False
@@ -71,7 +79,7 @@ class Crew:
         if seen != self._seen:
             self._seen = seen
             self.refresh()
-        if self._rank >= self._size and not self._loops and not self._is_told:
+        if self._rank >= self._size and self._loops == self._before and not self._is_told:
             self._is_told = True
             self._transport.call_later(self._retire_if_told)
 

@@ -67,8 +67,8 @@ def test_reports_become_events(open_control_server, tmp_path):
 
 
 def test_what_is_shown_and_published_becomes_files(open_control_server, tmp_path):
-    call(open_control_server, b'["shown-2", "it"]\n', b'["session-1-published-2.1", "where"]\n')
-    assert files(tmp_path) == ["events-2", "session-1-published-2.1", "shown-2"]
+    call(open_control_server, b'["shown-2", "it"]\n', b'["session-1-published-2.1", "where"]\n["session-1-over", ""]\n')
+    assert files(tmp_path) == ["events-2", "session-1-over", "session-1-published-2.1", "shown-2"]
     assert (tmp_path / "shown-2").read_text() == "it"
 
 

@@ -161,8 +161,7 @@ class RejoiningBarrier(TolerantBarrier):
         To be called again and again in a wait, at first with None, then with the last result. Refused: it has done so
         for too long: its program makes other calls than theirs.
         """
-        has_come_back = incarnation_of(self._membership.own.stamps, self._rank)
-        if not (has_come_back and awaited and all(map(self._is_past, awaited))):
+        if not (self._returns.has_come_back and awaited and all(map(self._is_past, awaited))):
             return None
         if past is not None and past.seconds() > min(_PASSED_S, self.deadline_s / 8):
             raise Refused(self._rank, f"it is in {what}, and the others in {self._name_of(min(awaited))}")
@@ -211,12 +210,16 @@ class RejoiningBarrier(TolerantBarrier):
     # -- the newcomer -----------------------------------------------------------------------------------------
 
     def ask(
-        self, incarnation: int, process: Sequence[int], find_ended: Callable[[], Collection[int]]
+        self, incarnation: int, process: Sequence[int], find_ended: Callable[[], Collection[int]],
+        is_over: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
-        """Come in later, as this incarnation. Local. `find_ended()`: the ranks whose processes have ended."""
+        """Come in later, as this incarnation. Local. `find_ended()`: the ranks whose processes have ended.
+
+        `is_over()`: whether the others have ended the session.
+        """
         self._returns.is_outside = True
         self._asked = incarnation, tuple(process)
-        self._find_ended = find_ended
+        self._find_ended, self._is_over_elsewhere = find_ended, is_over
 
     def come_in(self) -> Note:
         """Be admitted; return what all ranks know alike. One-sided.
@@ -233,6 +236,8 @@ class RejoiningBarrier(TolerantBarrier):
         while (words := self._admitting(incarnation)) is None:
             if why := self._returns.refusal(incarnation, self._others):
                 raise Refused(self._rank, why)
+            if self._is_over_elsewhere():
+                raise Refused(self._rank, "the others have ended the session")
             if waited.seconds() > self.deadline_s:
                 raise DeadlinePassed("malt.init", dict.fromkeys(self._others, 0), dict.fromkeys(self._others, 0.0))
             self._transport.pause(polls)

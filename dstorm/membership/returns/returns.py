@@ -75,6 +75,11 @@ class Returns:
         self.lockstep: list[Any] = []
         """How this rank takes newcomers up in each open vector under lockstep (vol/returns/returning.py)."""
 
+    @property
+    def has_come_back(self) -> bool:
+        """Whether this rank has come to the others after the session began, or asks to."""
+        return bool(self._common[_K])
+
     # -- every rank -------------------------------------------------------------------------------------------
 
     def poll(self) -> bool:

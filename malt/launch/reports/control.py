@@ -24,7 +24,7 @@ from dstorm.transports.links.server import AuthenticatedServer
 from malt.runner import reporting
 from malt.runner.events import SENT, Event, Kind, Stream, event, parsed
 
-_PUBLISHED = re.compile(r"session-\d+-published-\d+(\.\d+)?")
+_PUBLISHED = re.compile(r"session-\d+-(published-\d+(\.\d+)?|over)")
 """What a rank publishes to all others (malt/resilience/hosts.py); one that was started again, with its incarnation."""
 _FILE = re.compile(rf"shown-\d+|{_PUBLISHED.pattern}")
 _LONGEST_NBYTES = 1 << 20
