@@ -110,9 +110,12 @@ class Membership:
             failed = still_failed(failed, word.stamps, self.own.stamps)
         return failed & ~self.own.failed
 
-    def admitted_by(self, word: Word) -> dict[int, int]:
-        """The stamps, by rank, that `word` has and this rank has not."""
-        return newer(word.stamps, self.own.stamps)
+    def admissions(self) -> dict[int, int]:
+        """The stamps, by rank, that others have published and this rank has not followed."""
+        stamps = self.own.stamps
+        for published in {word.stamps for word in self.words}:  # most ranks have the same
+            stamps = merged(stamps, published)
+        return newer(stamps, self.own.stamps)
 
     def admit(self, rank: int, one: int) -> None:
         """Note that the view has admitted `rank`, by this stamp. The caller publishes `own`."""

@@ -16,6 +16,7 @@ from dstorm.errors import DeadlinePassed, MismatchedCalls
 from dstorm.membership.barriers.tolerant import TolerantBarrier
 from dstorm.membership.decision import DESERTED, FINAL, JOINING, Word, knowledge, mask, ranks
 from dstorm.membership.returns.admission import (
+    Stamps,
     Verdict,
     entered_of,
     incarnation_in,
@@ -59,8 +60,6 @@ class RejoiningBarrier(TolerantBarrier):
         """Proposes to all who go on that a rank is admitted, as this incarnation; returns whether they all know it."""
         self.joined: list[Callable[[int], object]] = []
         """Functions that are called with a rank that has come back, before this rank passes its admission on."""
-        self._admitted: dict[int, int] = {}
-        """Stamps that were read and not followed yet, by rank."""
 
     @interruption.whole
     def check(self) -> None:
@@ -82,44 +81,37 @@ class RejoiningBarrier(TolerantBarrier):
             return 0
         if word.flags & JOINING:
             return 1 << rank if its > mine else 0  # the present incarnation has failed, as the next one asks
-        with self._reading:
-            self._admitted.update(self._membership.admitted_by(word))
         return super()._read(rank)
 
-    def _mark_failed(self, found: int) -> None:
-        with self._reading:  # another thread may read, or mark, too
-            admitted, self._admitted = self._admitted, {}
-        for rank, one in admitted.items():
-            self._follow(rank, one)
-        super()._mark_failed(found & ~mask(admitted))  # it was found of a former incarnation, or is found again
+    def _mark_failed(self, found: int, since: Stamps) -> None:
+        with self._publishing:  # another thread may follow an admission, too, or mark a rank failed
+            for rank, one in self._membership.admissions().items():
+                self._follow(rank, one)
+            super()._mark_failed(found, since)
 
     def _accept(self, decision: int, generation: int) -> None:
         came = [rank for rank in ranks(decision) if self._membership.came_after(rank, generation)]
         super()._accept(decision & ~mask(came), generation)
 
     def _follow(self, rank: int, one: int) -> None:
-        """Act on the admission of `rank` by the stamp `one`, and pass it on."""
-        known = self._membership.own.stamps
-        if known and known[rank] >= one:
-            return
+        """Act on the admission of `rank` by the stamp `one`, and pass it on. The caller holds `_publishing`."""
         if rank == self._rank:
             if self._leave is not None:
                 self._leave("another process has taken its place")
             return
-        super()._mark_failed(1 << rank)
-        with self._publishing:
-            incarnation = incarnation_in(one)
-            self._changing.change(joined=[rank], incarnations={rank: incarnation})
-            self._membership.admit(rank, one)
-            self._heard_at[rank] = self._clock()
-            self._evicted_at.pop(rank, None)
-            process = self._returns.process_of(rank, incarnation)
-            if process is not None:
-                self._readmit(rank, process)
-            self._returns.welcome(rank, one)
-            for call in tuple(self.joined):
-                call(rank)
-            self._publish()
+        super()._mark_failed(1 << rank, self._membership.own.stamps)
+        incarnation = incarnation_in(one)
+        self._changing.change(joined=[rank], incarnations={rank: incarnation})
+        process = self._returns.process_of(rank, incarnation)
+        if process is not None:
+            self._readmit(rank, process)  # before its stamp counts: who is found from then on has failed as this one
+        self._membership.admit(rank, one)
+        self._heard_at[rank] = self._clock()
+        self._evicted_at.pop(rank, None)
+        self._returns.welcome(rank, one)
+        for call in tuple(self.joined):
+            call(rank)
+        self._publish()
 
     def _check_names(self, what: str, generation: int) -> bool:
         """As `Barrier._check_names`. Refused: this rank has come back, and its program to another call than the others.
@@ -197,7 +189,8 @@ class RejoiningBarrier(TolerantBarrier):
                 return self._returns.refuse(rank, incarnation, session)
             if not self._returns.admit(rank, one, session):
                 return self._returns.refuse(rank, incarnation, "too many vectors were made")
-            self._follow(rank, one)
+            with self._publishing:
+                self._follow(rank, one)
 
     def _may_admit(self) -> bool:
         """Whether all live ranks have marked the ranks below this one failed, so that none of those has admitted any.

@@ -11,6 +11,7 @@ from typing import Any
 from dstorm import interruption
 from dstorm.membership.barriers.barrier import Barrier
 from dstorm.membership.decision import DESERTED, FINAL, mask, ranks
+from dstorm.membership.returns.admission import Stamps, still_failed
 from dstorm.transport import Transport, Window
 from dstorm.view import FaultTolerantView
 
@@ -55,8 +56,9 @@ class TolerantBarrier(Barrier):
     def check(self) -> None:
         """Find the ranks that have failed, mark them failed, and publish that. One-sided."""
         self._checked_at = self._clock()
+        since = self._membership.own.stamps
         self._window.sync()
-        self._mark_failed(mask(self._find_failed()) | self._read_all())
+        self._mark_failed(mask(self._find_failed()) | self._read_all(), since)
 
     def check_now_and_then(self) -> None:
         """Do `check` where the last one was a while ago. One-sided."""
@@ -65,20 +67,21 @@ class TolerantBarrier(Barrier):
 
     @interruption.whole
     def _decision(self, generation: int, what: str) -> int | None:
+        since = self._membership.own.stamps
         self._window.sync()
         found = self._read_all()
         has_one_name = self._check_names(what, generation)
-        self._mark_failed(found)
+        self._mark_failed(found, since)
         if not has_one_name:
             return None
         with self._publishing:
             is_new = self._membership.own.decided != generation
             decision = self._membership.decision(generation)
-        if decision is None:
-            return None
-        if is_new:
-            self._accept(decision, generation)
-            self._publish()  # also where another rank decided: it may fail before all know its decision
+            if decision is None:
+                return None
+            if is_new:
+                self._accept(decision, generation)
+                self._publish()  # also where another rank decided: it may fail before all know its decision
         # That rank has seen the words of all. From another host they come over other connections than its own.
         return None if self._membership.missing(generation) else decision
 
@@ -89,9 +92,12 @@ class TolerantBarrier(Barrier):
             found |= self._read(rank)
         return found
 
-    def _mark_failed(self, found: int) -> None:
-        """Mark the ranks of the mask `found` failed, and publish that."""
-        fresh = ranks(found) - self._view.failed
+    def _mark_failed(self, found: int, since: Stamps) -> None:
+        """Mark the ranks of the mask `found` failed, and publish that. `since`: the stamps when they were found.
+
+        Of one that another thread has admitted meanwhile it was found of a former incarnation, or is found again.
+        """
+        fresh = ranks(still_failed(found, since, self._membership.own.stamps)) - self._view.failed
         if self._rank in fresh and self._leave is not None:
             self._leave("the others have marked it failed")
         fresh -= {self._rank}
@@ -106,7 +112,7 @@ class TolerantBarrier(Barrier):
 
     def _accept(self, decision: int, generation: int) -> None:
         """Mark the ranks failed that had failed at barrier `generation`, by the mask `decision`."""
-        self._mark_failed(decision)
+        self._mark_failed(decision, self._membership.own.stamps)
 
     @interruption.whole
     def _evict_all(self, silent: frozenset[int], now: float) -> bool:
