@@ -23,13 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import interruption
-from dstorm.errors import WithoutMpi
+from dstorm.errors import Refused, WithoutMpi
 from dstorm.membership import collectives
 from dstorm.membership.arena.allocator import Allocator
 from dstorm.membership.arena.slices import LoneWindow, Slice
 from dstorm.membership.barriers import barrier
 from dstorm.membership.barriers.barrier_transport import BarrierTransport
-from dstorm.membership.barriers.rejoining import Refused, RejoiningBarrier
 from dstorm.membership.barriers.tolerant import TolerantBarrier
 from dstorm.membership.collectives import Collectives
 from dstorm.membership.returns import board
@@ -97,21 +96,19 @@ class SurvivingTransport(BarrierTransport):
         self._attached: list[Window] = []
         memory = self._slice(barrier.nbytes(self.size, readmit is not None))
         options = deadline_s, self.view, find_failed, leave, evict
-        if readmit is None:
-            self._barrier: TolerantBarrier = TolerantBarrier(self, memory, *options)
-        else:
+        if readmit is not None:
             notes = self._slice(board.nbytes(self.size))
             self.returns = Returns(Board(notes, self.rank), self.view, self.rank, self)
-            self._barrier = RejoiningBarrier(self, memory, *options, returns=self.returns, readmit=readmit)
+        self._barrier: TolerantBarrier = TolerantBarrier(self, memory, *options, self.returns, readmit)
+        if self.returns is not None:
             self.returns.are_past, self.returns.check_past = self._barrier.are_past, self._barrier.check_past
         self._collectives = Collectives(self, self._slice(collectives.nbytes(self.size)), self._barrier)
-        if isinstance(self._barrier, RejoiningBarrier):
-            self._barrier.joined.append(self._collectives.send_again)
+        self._barrier.joined.append(self._collectives.send_again)
 
     @property
-    def rejoining(self) -> RejoiningBarrier | None:
+    def rejoining(self) -> TolerantBarrier | None:
         """What admits ranks that come back, and asks for that. None: none may."""
-        return self._barrier if isinstance(self._barrier, RejoiningBarrier) else None
+        return self._barrier if self.returns is not None else None
 
     @property
     def taken(self) -> dict[int, int]:

@@ -22,8 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dstorm.errors import DeadlinePassed, PeerLost
-from dstorm.membership.barriers.rejoining import Refused
+from dstorm.errors import DeadlinePassed, PeerLost, Refused
 from dstorm.membership.processes import Process, ProcessMonitor, has_ended, this_process
 from dstorm.stopwatch import Stopwatch
 from dstorm.transports import shm_space

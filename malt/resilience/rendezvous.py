@@ -23,8 +23,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from dstorm.errors import DeadlinePassed
-from dstorm.membership.barriers.rejoining import Refused
+from dstorm.errors import DeadlinePassed, Refused
 from dstorm.stopwatch import Stopwatch
 from malt.runner import reporting
 from malt.runner.events import Kind, Stream, append, event

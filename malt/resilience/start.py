@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from dstorm import interruption
+from dstorm.errors import Refused
 from dstorm.membership import children
-from dstorm.membership.barriers.rejoining import Refused
 from dstorm.membership.processes import ProcessMonitor, this_process
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.stopwatch import Stopwatch

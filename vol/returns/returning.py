@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dstorm import DeadlinePassed, Queues, Transport
-from dstorm.membership.barriers.rejoining import Refused
+from dstorm.errors import Refused
 from dstorm.membership.returns.returns import Answer, Opening, Returns
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.waiting import Awaited

@@ -11,7 +11,6 @@ from interleaved import interleaved
 
 from dstorm import ClosedError, DeadlinePassed, Group, MismatchedCalls, PeerLost, SimulatedTransport
 from dstorm.membership.barriers.barrier import Barrier, nbytes
-from dstorm.membership.barriers.rejoining import RejoiningBarrier
 from dstorm.membership.barriers.tolerant import TolerantBarrier
 from dstorm.membership.decision import DEPARTED, OPEN, Word
 from dstorm.membership.returns.admission import stamp
@@ -88,9 +87,8 @@ def test_two_threads_close_the_last_vectors():
 
 
 CODES = {
-    f"{kind.__name__}.{name}": vars(kind)[name] for kind in (TolerantBarrier, RejoiningBarrier)
-    for name in ("check", "_read_all", "_mark_failed", "_follow") if name in vars(kind)
-}  # fmt: skip
+    name: vars(TolerantBarrier)[name] for name in ("check", "_read_all", "_read", "_mark_failed", "_lose", "_follow")
+}
 
 
 @pytest.mark.parametrize("is_known", [False, True])
@@ -109,7 +107,7 @@ def test_two_threads_that_follow_an_admission_take_the_newcomer_for_alive(code, 
         window = SimpleNamespace(
             memory=np.zeros(nbytes(3, True), np.uint8), sync=lambda: None, put=lambda *_: None, flush=lambda *_: None
         )  # fmt: skip
-        barrier = RejoiningBarrier(
+        barrier = TolerantBarrier(
             transport, window, 5.0, transport.view, lambda: list(ended), returns=returns,
             readmit=lambda rank, process: ended.clear(),
         )  # fmt: skip

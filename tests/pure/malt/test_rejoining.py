@@ -11,7 +11,7 @@ import pytest
 
 import malt
 from dstorm import Group, MismatchedCalls, SimulatedTransport
-from dstorm.membership.barriers.rejoining import Refused
+from dstorm.errors import Refused
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.queues.waiting import Awaited, Waiting
 from malt.resilience.newcomer import Newcomer, offer

@@ -10,7 +10,7 @@ import types
 import pytest
 
 from dstorm import DeadlinePassed
-from dstorm.membership.barriers.rejoining import Refused
+from dstorm.errors import Refused
 from malt.resilience import rendezvous
 from malt.resilience.rendezvous import Members, Rendezvous
 from malt.runner import reporting
