@@ -75,9 +75,26 @@ class View:
         """The incarnation of the member of `rank` that is alive, or was last."""
         return 0
 
+    def member(self, rank: int) -> Member:
+        """The member of `rank` that is alive, or was last: another one once a new process has come in its place."""
+        return Member(rank, self.incarnation(rank))
+
+    @property
+    def era(self) -> list[int]:
+        """What `newcomers` and `returns` take for this moment. JSON can express it."""
+        return [self.incarnation(rank) for rank in range(self.size)]
+
     def newcomers(self, since: Sequence[int], rank: int) -> list[int]:
-        """The live ranks, without `rank`, that have come back since their incarnations were `since`."""
+        """The live ranks, without `rank`, that have come back since `era` was `since`."""
         return [other for other in self.alive if self.incarnation(other) > since[other] and other != rank]
+
+    def returns(self, since: Sequence[int], ranks: Iterable[int]) -> int:
+        """How often these ranks have come back since `era` was `since`, together."""
+        return sum(self.incarnation(rank) - since[rank] for rank in ranks)
+
+    def means(self, edge: HasPeer) -> bool:
+        """Whether `edge` means the present member of its rank, or whichever there is."""
+        return getattr(edge, "member", None) in (None, self.member(edge.peer))
 
     def to_admit(self, rank: int) -> list[int]:
         """The failed ranks that `rank` may admit, ascending: the lowest live rank may, no other."""
@@ -154,10 +171,7 @@ class FaultTolerantView(View):
     def to_living(self, edges: Iterable[Edge]) -> list[Edge]:
         """As `View.to_living`."""
         left = super().to_living(edges)
-        if not any(self._incarnations):
-            return left
-        meant = self._incarnations
-        return [edge for edge in left if getattr(edge, "incarnation", None) in (None, meant[edge.peer])]
+        return list(filter(self.means, left)) if any(self._incarnations) else left
 
     def change(
         self, failed: Iterable[int] = (), joined: Iterable[int] = (), incarnations: Mapping[int, int] | None = None

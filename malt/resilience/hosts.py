@@ -32,6 +32,7 @@ from dstorm.transports.links.links import Links
 from dstorm.transports.mapped import fence
 from dstorm.transports.shm import SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts, host_name
+from dstorm.view import Member
 from malt.launch.machine import open_files
 from malt.resilience.party import NO_MPI, Party
 from malt.runner import leaving, reporting
@@ -66,9 +67,9 @@ class Known:
         self._near = {rank: (newest.get(rank, 0), process) for rank, process in near.items()}
         """By rank: its incarnation, and the process."""
 
-    def readmit(self, rank: int, incarnation: int, process: Process) -> None:
+    def readmit(self, member: Member, process: Process) -> None:
         """Note the process of a rank of this host that was started again."""
-        self._near[rank] = incarnation, process
+        self._near[member.rank] = member.incarnation, process
 
     def ended(self) -> dict[int, int]:
         """The incarnations that have ended: of ranks of this host, and of those that the launcher has seen end."""
@@ -118,7 +119,7 @@ def transport(
     def readmit(rank: int, process: Sequence[int]) -> None:
         """Watch the process of a rank of this host that has come back. Local."""
         monitor.readmit(rank, process)
-        known.readmit(rank, made.view.incarnation(rank), Process(*process))
+        known.readmit(made.view.member(rank), Process(*process))
 
     made = LinkedTransport(
         place, arena, links, arbiter, monitor.find_failed, monitor.end, deadline_s, leave, monitor.kill,

@@ -119,7 +119,7 @@ class Crew:
         is to have, and is then given the first epoch that no rank has begun.
         """
         view = self._transport.view
-        running = {rank: view.incarnation(rank) for rank in view.alive}
+        running = dict(map(view.member, view.alive))
         with roster.changing(self._folder) as found:
             at = self._loops - 1, epoch
             for member in view.ended(found.members(at)):
