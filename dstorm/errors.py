@@ -58,5 +58,12 @@ class MismatchedCalls(RuntimeError):
         )
 
 
+class Refused(SystemExit):
+    """This rank cannot come back, and its process ends: why, in a line."""
+
+    def __init__(self, rank: int, why: str) -> None:
+        super().__init__(f"malt: rank {rank} stays out: {why}")
+
+
 class OverlappingCalls(RuntimeError):
     """Two threads of this rank made calls at the same time that must follow one another. Nothing was done."""

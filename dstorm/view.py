@@ -49,7 +49,7 @@ class View:
     """The membership view where no rank can fail without the job: all ranks are always alive. All methods are Local."""
 
     can_change = False
-    """Whether ranks may fail or join while the others go on."""
+    """Return whether ranks may fail or join while the others go on."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -75,9 +75,26 @@ class View:
         """The incarnation of the member of `rank` that is alive, or was last."""
         return 0
 
+    def member(self, rank: int) -> Member:
+        """The member of `rank` that is alive, or was last: another one once a new process has come in its place."""
+        return Member(rank, self.incarnation(rank))
+
+    @property
+    def era(self) -> list[int]:
+        """What `newcomers` and `returns` take for this moment. JSON can express it."""
+        return [self.incarnation(rank) for rank in range(self.size)]
+
     def newcomers(self, since: Sequence[int], rank: int) -> list[int]:
-        """The live ranks, without `rank`, that have come back since their incarnations were `since`."""
+        """The live ranks, without `rank`, that have come back since `era` was `since`."""
         return [other for other in self.alive if self.incarnation(other) > since[other] and other != rank]
+
+    def returns(self, since: Sequence[int], ranks: Iterable[int]) -> int:
+        """How often these ranks have come back since `era` was `since`, together."""
+        return sum(self.incarnation(rank) - since[rank] for rank in ranks)
+
+    def means(self, edge: HasPeer) -> bool:
+        """Return whether `edge` means the present member of its rank, or whichever there is."""
+        return getattr(edge, "member", None) in (None, self.member(edge.peer))
 
     def to_admit(self, rank: int) -> list[int]:
         """The failed ranks that `rank` may admit, ascending: the lowest live rank may, no other."""
@@ -126,14 +143,17 @@ class View:
 class FaultTolerantView(View):
     """The membership view where ranks may fail while the others go on. `absent`: the ranks that may come later.
 
-    One thread at a time may change it, and one at a time may report.
+    `incarnations`: those with which the ranks begin, by rank, where not 0. One thread at a time may change it, and one
+    at a time may report.
     """
 
     can_change = True
 
-    def __init__(self, size: int, absent: Iterable[int] = ()) -> None:
+    def __init__(
+        self, size: int, absent: Iterable[int] = (), incarnations: Mapping[int, int] | None = None
+    ) -> None:  # fmt: skip
         super().__init__(size)
-        self._incarnations = [0] * size
+        self._incarnations = [(incarnations or {}).get(rank, 0) for rank in range(size)]
         self.failed = frozenset(absent)
         self.alive = tuple(sorted(set(self.alive) - self.failed))
         self._subscribers: list[Callable[[Change], object]] = []
@@ -149,10 +169,7 @@ class FaultTolerantView(View):
 
     def to_living(self, edges: Iterable[Edge]) -> list[Edge]:
         left = super().to_living(edges)
-        if not any(self._incarnations):
-            return left
-        meant = self._incarnations
-        return [edge for edge in left if getattr(edge, "incarnation", None) in (None, meant[edge.peer])]
+        return list(filter(self.means, left)) if any(self._incarnations) else left
 
     def change(
         self, failed: Iterable[int] = (), joined: Iterable[int] = (), incarnations: Mapping[int, int] | None = None

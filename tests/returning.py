@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dstorm import Group, MismatchedCalls, SimulatedTransport
-from dstorm.membership.barriers.rejoining import Refused
+from dstorm.errors import Refused
 from dstorm.membership.resilient import SurvivingTransport
 from malt.resilience.newcomer import Newcomer, offer
 from malt.session import session

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from dstorm.membership.returns.admission import Stamps, entered_of, merged, newer, still_failed, with_stamp
+from dstorm.membership.returns.admission import Stamps, entered_of, merged, newer, stamp, still_failed, with_stamp
 from dstorm.view import View
 
 DEPARTED, DESERTED, OPEN, FINAL, JOINING = 1, 2, 4, 8, 16
@@ -81,7 +81,8 @@ class Membership:
     def __init__(self, rank: int, view: View) -> None:
         self.rank, self.view = rank, view
         self.words = [Word()] * view.size
-        self._write(Word(failed=mask(view.failed)))
+        stamps = tuple(stamp(view.incarnation(rank)) for rank in range(view.size))
+        self._write(Word(failed=mask(view.failed), stamps=stamps if any(stamps) else ()))
 
     @property
     def own(self) -> Word:
@@ -109,9 +110,12 @@ class Membership:
             failed = still_failed(failed, word.stamps, self.own.stamps)
         return failed & ~self.own.failed
 
-    def admitted_by(self, word: Word) -> dict[int, int]:
-        """The stamps, by rank, that `word` has and this rank has not."""
-        return newer(word.stamps, self.own.stamps)
+    def admissions(self) -> dict[int, int]:
+        """The stamps, by rank, that others have published and this rank has not followed."""
+        stamps = self.own.stamps
+        for published in {word.stamps for word in self.words}:  # most ranks have the same
+            stamps = merged(stamps, published)
+        return newer(stamps, self.own.stamps)
 
     def admit(self, rank: int, one: int) -> None:
         """Note that the view has admitted `rank`, by this stamp. The caller publishes `own`."""

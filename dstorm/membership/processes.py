@@ -108,6 +108,8 @@ class ProcessMonitor:
         self._seen_stopped: dict[int, tuple[float, float]] = {}
         """When each rank was first and last seen stopped."""
         self._running = RunningTime(clock(), _LONGEST_STEP * self._suspect_after_s)
+        self._lost: set[int] = set()
+        """The ranks that count as ended, whatever process they have."""
         self._used_s = time.process_time()
         """The processor time of this process at its last check."""
 
@@ -116,8 +118,14 @@ class ProcessMonitor:
         """The ranks whose processes are watched."""
         return set(self._processes)
 
+    def lose(self, rank: int) -> None:
+        """Let `rank` count as ended until it is readmitted: its process takes no part."""
+        self._processes.pop(rank, None)
+        self._lost.add(rank)
+
     def readmit(self, rank: int, process: Sequence[int]) -> None:
         """Watch `process` in place of the former one of `rank`."""
+        self._lost.discard(rank)
         self._stopped_at.pop(rank, None)
         self._seen_stopped.pop(rank, None)
         if _is_visible(Process(*process)):
@@ -128,7 +136,7 @@ class ProcessMonitor:
         used_s = time.process_time()
         self._running.poll(self._clock(), used_s - self._used_s)
         self._used_s = used_s
-        return [rank for rank in self._processes if self._is_over(rank)]
+        return [*self._lost, *(rank for rank in self._processes if self._is_over(rank))]
 
     def end(self, ranks: Iterable[int]) -> None:
         """Kill the processes of `ranks` that have not ended; return when they have, or after 1 s.

@@ -23,13 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import interruption
-from dstorm.errors import WithoutMpi
+from dstorm.errors import Refused, WithoutMpi
 from dstorm.membership import collectives
 from dstorm.membership.arena.allocator import Allocator
 from dstorm.membership.arena.slices import LoneWindow, Slice
 from dstorm.membership.barriers import barrier
 from dstorm.membership.barriers.barrier_transport import BarrierTransport
-from dstorm.membership.barriers.rejoining import Refused, RejoiningBarrier
 from dstorm.membership.barriers.tolerant import TolerantBarrier
 from dstorm.membership.collectives import Collectives
 from dstorm.membership.returns import board
@@ -67,7 +66,8 @@ class SurvivingTransport(BarrierTransport):
     others have marked it failed. `discard(offset, nbytes)`: gives unused pages of this rank's part of the arena back to
     the system, where that is possible. `evict(rank)`: kills a rank that gives no heartbeat while others wait for it,
     and returns whether it can. `readmit(rank, process)`: given where failed ranks may come back; it is called with a
-    rank that has, and its process. `absent`: the ranks that take no part at first, and may come later.
+    rank that has, and its process. `absent`: the ranks that take no part at first, and may come later. `incarnations`:
+    those with which the ranks begin, by rank, where not 0.
     """
 
     def __init__(
@@ -75,12 +75,13 @@ class SurvivingTransport(BarrierTransport):
         leave: Callable[[str], object] | None = None, discard: Callable[[int, int], object] | None = None,
         evict: Callable[[int], bool] | None = None,
         readmit: Callable[[int, Sequence[int]], object] | None = None, absent: Collection[int] = (),
+        incarnations: Mapping[int, int] | None = None,
     ) -> None:  # fmt: skip
         self._place, self.may_send_ahead = place, False
         self.rank, self.size = place.rank, place.size
         self.hosts, self.local_peers, self.library = place.hosts, place.local_peers, place.library
         self.longest_poll_s = place.longest_poll_s
-        self.view = FaultTolerantView(place.size, absent)
+        self.view = FaultTolerantView(place.size, absent, incarnations)
         self._news = self.view.unreported
         self.duties: list[Callable[[], object]] = []
         self.clock = place.clock
@@ -95,21 +96,19 @@ class SurvivingTransport(BarrierTransport):
         self._attached: list[Window] = []
         memory = self._slice(barrier.nbytes(self.size, readmit is not None))
         options = deadline_s, self.view, find_failed, leave, evict
-        if readmit is None:
-            self._barrier: TolerantBarrier = TolerantBarrier(self, memory, *options)
-        else:
+        if readmit is not None:
             notes = self._slice(board.nbytes(self.size))
             self.returns = Returns(Board(notes, self.rank), self.view, self.rank, self)
-            self._barrier = RejoiningBarrier(self, memory, *options, returns=self.returns, readmit=readmit)
+        self._barrier: TolerantBarrier = TolerantBarrier(self, memory, *options, self.returns, readmit)
+        if self.returns is not None:
             self.returns.are_past, self.returns.check_past = self._barrier.are_past, self._barrier.check_past
         self._collectives = Collectives(self, self._slice(collectives.nbytes(self.size)), self._barrier)
-        if isinstance(self._barrier, RejoiningBarrier):
-            self._barrier.joined.append(self._collectives.send_again)
+        self._barrier.joined.append(self._collectives.send_again)
 
     @property
-    def rejoining(self) -> RejoiningBarrier | None:
+    def rejoining(self) -> TolerantBarrier | None:
         """What admits ranks that come back, and asks for that. None: none may."""
-        return self._barrier if isinstance(self._barrier, RejoiningBarrier) else None
+        return self._barrier if self.returns is not None else None
 
     @property
     def taken(self) -> dict[int, int]:

@@ -11,6 +11,7 @@ from dstorm import interruption
 from dstorm.errors import DeadlinePassed
 from dstorm.stopwatch import Stopwatch
 from dstorm.transport import Transport
+from dstorm.view import Member
 from dstorm.wait import Wait
 
 _YIELD_POLLS = 2_000
@@ -46,8 +47,8 @@ class Awaited:
     """Seconds spent waiting for the peer."""
     done: bool = False
     """Whether the peer has closed its end."""
-    incarnation: int | None = None
-    """The incarnation of the peer that is meant, as long as it has not come back here. None: any."""
+    member: Member | None = None
+    """The member that is meant, as long as its rank has not come back here. None: any."""
 
     def renew(self, now: float) -> None:
         """Begin anew, as one of the two ranks has come back."""

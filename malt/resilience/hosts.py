@@ -22,8 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dstorm.errors import DeadlinePassed, PeerLost
-from dstorm.membership.barriers.rejoining import Refused
+from dstorm.errors import DeadlinePassed, PeerLost, Refused
 from dstorm.membership.processes import Process, ProcessMonitor, has_ended, this_process
 from dstorm.stopwatch import Stopwatch
 from dstorm.transports import shm_space
@@ -33,6 +32,7 @@ from dstorm.transports.links.links import Links
 from dstorm.transports.mapped import fence
 from dstorm.transports.shm import SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts, host_name
+from dstorm.view import Member
 from malt.launch.machine import open_files
 from malt.resilience.party import NO_MPI, Party
 from malt.runner import leaving, reporting
@@ -40,7 +40,10 @@ from malt.runner.program import JOB_DIR
 
 PUBLISHED = "{}-published-{}"
 """The report of a rank: session and rank. That of one that was started again ends in a point and its incarnation."""
+OVER = "{}-over"
+"""What a rank reports of a session that has ended for it, as for all others: that no rank can come back to it."""
 _NAME = re.compile(r"(session-(\d+))-published-(\d+)\.?(\d*)")
+_BEGUN, _OVER = re.compile(r"session-(\d+)-(?:members|published-.*)"), re.compile(r"session-(\d+)-over")
 _POLL_S = 0.01
 _START_S = 30.0
 """How long the ranks may take to connect, once all have come."""
@@ -64,9 +67,9 @@ class Known:
         self._near = {rank: (newest.get(rank, 0), process) for rank, process in near.items()}
         """By rank: its incarnation, and the process."""
 
-    def readmit(self, rank: int, incarnation: int, process: Process) -> None:
+    def readmit(self, member: Member, process: Process) -> None:
         """Note the process of a rank of this host that was started again."""
-        self._near[rank] = incarnation, process
+        self._near[member.rank] = member.incarnation, process
 
     def ended(self) -> dict[int, int]:
         """The incarnations that have ended: of ranks of this host, and of those that the launcher has seen end."""
@@ -117,7 +120,7 @@ def transport(
     def readmit(rank: int, process: Sequence[int]) -> None:
         """Watch the process of a rank of this host that has come back. Local."""
         monitor.readmit(rank, process)
-        known.readmit(rank, made.view.incarnation(rank), Process(*process))
+        known.readmit(made.view.member(rank), Process(*process))
 
     made = LinkedTransport(
         place, arena, links, arbiter, monitor.find_failed, monitor.end, deadline_s, leave, monitor.kill,
@@ -125,7 +128,7 @@ def transport(
     )  # fmt: skip
     if ranks.incarnation and made.rejoining is not None:
         made.clear()
-        made.rejoining.ask(ranks.incarnation, this_process(), arbiter.over)
+        made.rejoining.ask(ranks.incarnation, this_process(), arbiter.over, partial(is_over, session))
         return made, monitor
     made.barrier("malt.init")
     if not ranks.rejoins:  # ranks that come back map it, too: the launcher and its agents remove it at the end
@@ -184,8 +187,17 @@ def _call_again(exchange: Exchange, endpoints: Mapping[int, Endpoint], known: Kn
 
 
 def newest_session() -> int:
-    """The number of the newest session, as ranks have begun it; 0: none. Local."""
-    return max((int(one[2]) for name in _names() if (one := _NAME.fullmatch(name))), default=0)
+    """The number of the newest session that ranks have begun; 0: none; the next one where that is over. Local."""
+    names = _names()
+    begun, over = (max((int(one[1]) for name in names if (one := form.fullmatch(name))), default=0)
+                   for form in (_BEGUN, _OVER))  # fmt: skip
+    return begun + 1 if 0 < begun <= over else begun
+
+
+def is_over(session: str) -> bool:
+    """Whether the session of that name is over. Local."""
+    folder, name = reporting.folder(), OVER.format(session)
+    return name in leaving.published() if folder is None else os.path.exists(os.path.join(folder, name))
 
 
 def _newest(session: str) -> dict[int, int]:

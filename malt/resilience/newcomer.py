@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dstorm import Statistics
-from dstorm.membership.barriers.rejoining import Refused, RejoiningBarrier
+from dstorm.errors import Refused
+from dstorm.membership.barriers.tolerant import TolerantBarrier
 from dstorm.membership.resilient import SurvivingTransport
 from malt.world.world import OpenVector, World
 from vol import Vector
@@ -61,7 +62,7 @@ class Newcomer:
     """
 
     def __init__(
-        self, transport: SurvivingTransport, barrier: RejoiningBarrier, report_ready: Callable[[], object] = bool
+        self, transport: SurvivingTransport, barrier: TolerantBarrier, report_ready: Callable[[], object] = bool
     ) -> None:  # fmt: skip
         self._transport, self._barrier, self._report_ready = transport, barrier, report_ready
         self.announced: list[Vector] = []

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from dstorm import interruption
+from dstorm.errors import Refused
 from dstorm.membership import children
 from dstorm.membership.processes import ProcessMonitor, this_process
 from dstorm.membership.resilient import SurvivingTransport
@@ -30,8 +31,8 @@ from malt.resilience.newcomer import Newcomer, offer
 from malt.resilience.party import NO_MPI, SESSION, Party, party
 from malt.resilience.rendezvous import Rendezvous
 from malt.resilience.torchrun import Started
-from malt.runner import exits, leaving, program, reporting
-from malt.runner.events import Kind, Stream, append, event
+from malt.runner import exits, leaving, program, reporting, roster
+from malt.runner.events import History, Kind, Stream, append, event
 from malt.runner.leaving import is_leaving
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import is_connected
@@ -111,7 +112,8 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
         reporting.report(Kind.READY)
         made.view.subscribe(lambda change: end_with(opened, change))
         return opened
-    opened = World(made, deadline_s, ending=TolerantEnding())
+    over = hosts.OVER.format(SESSION.format(_sessions))
+    opened = World(made, deadline_s, ending=TolerantEnding(partial(reporting.publish, over, "")))
     _add_crew(opened, made)
     if (barrier := made.rejoining) is not None:
         barrier.offer = partial(offer, opened)
@@ -126,7 +128,7 @@ def _add_crew(world: World, transport: SurvivingTransport) -> None:
     """Give `world` a crew, where ranks come and go. Local."""
     ranks = party()
     if ranks.roster is not None:
-        world.crew = Crew(os.environ[JOB_DIR], transport, ranks.incarnation, ranks.roster)
+        world.crew = Crew(os.environ[JOB_DIR], transport, ranks.incarnation, ranks.roster, world.is_outside, _sessions)
         world.failures.gone.update(range(ranks.first, ranks.size))
         if world.crew.is_elastic:
             transport.duties.append(world.crew.look)
@@ -161,19 +163,18 @@ def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Surviv
     # Where the launcher is on another host, the reports of ranks are in no folder that they see.
     folder, here = Path(os.environ[JOB_DIR]), _is_on_one_host() and not is_connected()
     ranks = party()
-    session = _name()
-    if _sessions > 1 and ranks.roster is not None and ranks.roster.least < ranks.roster.most:
+    session = _session(ranks.incarnation)
+    is_elastic = ranks.roster is not None and ranks.roster.least < ranks.roster.most
+    if ranks.incarnation and _sessions > 1 and (is_elastic or not here):
+        raise Refused(ranks.rank, "the others have ended the session")
+    if _sessions > 1 and is_elastic:
         raise RuntimeError("malt.init: a job whose ranks come and go (--elastic) has one session: leave out "
                            "malt.finalize, or --elastic")  # fmt: skip
-    if ranks.incarnation:
-        session = _newest(folder if here else None) or session
     if here:
-        made = _of_one_host(folder, session, ranks, deadline_s, suspect_after_s)
-    else:
-        if any(view.reported for view in _views):
-            raise RuntimeError("ranks have failed in the session before: no new one can begin, start a new job")
-        made = hosts.transport(session, ranks, deadline_s, suspect_after_s)
-    return made
+        return _of_one_host(folder, session, ranks, deadline_s, suspect_after_s)
+    if any(view.reported for view in _views):
+        raise RuntimeError("ranks have failed in the session before: no new one can begin, start a new job")
+    return hosts.transport(session, ranks, deadline_s, suspect_after_s)
 
 
 def check_asked(survive: bool, world: World) -> None:
@@ -187,25 +188,12 @@ def _is_on_one_host() -> bool:
     return os.environ.get(reporting.HOST_SIZE) == os.environ.get(reporting.SIZE)
 
 
-def _name() -> str:
-    """The name of the next session: the same on all ranks."""
+def _session(incarnation: int) -> str:
+    """The name of the next session: the same on all ranks. One that was started again comes to that which goes on."""
     global _sessions
-    _sessions += 1
+    newest = hosts.newest_session() if incarnation else 0
+    _sessions = newest or _sessions + 1
     return SESSION.format(_sessions)
-
-
-def _newest(folder: Path | None) -> str:
-    """The name of the newest session, as the others have begun it without this rank; "" if there is none.
-
-    `folder`: that of a job on one host.
-    """
-    global _sessions
-    if folder is None:
-        newest = hosts.newest_session()
-    else:
-        newest = max((int(path.name.split("-")[1]) for path in folder.glob("session-*-members")), default=0)
-    _sessions = newest or _sessions
-    return SESSION.format(newest) if newest else ""
 
 
 def _of_one_host(
@@ -220,24 +208,41 @@ def _of_one_host(
         time.sleep(_POLL_S)
     others = {rank: process for rank, process in started.items() if rank != place.rank}
     monitor = ProcessMonitor(others, place.clock, suspect_after_s if may_go_on() else math.inf)
-    arrived = Rendezvous(folder, session, place.rank, ranks.first).come(
+    arrived = Rendezvous(folder, session, place.rank, ranks.first, ranks.incarnation, _sessions == 1).come(
         shm_space.share_nbytes(place.size), monitor.find_failed, deadline_s
     )
+    begins = arrived.lives.get(place.rank) == ranks.incarnation
+    if begins:
+        _watch(monitor, arrived.lives, ranks, reports.read())
     path = shm_space.file_of(folder.name, session)
     arena = SharedMemory(path, place.rank, range(place.size), arrived.nbytes, fence)
     made = SurvivingTransport(
         place, arena, monitor.find_failed, deadline_s, discard=arena.discard,
         evict=monitor.kill if may_go_on() else None, readmit=monitor.readmit if ranks.rejoins else None,
-        absent=range(ranks.first, ranks.size),
+        absent=range(ranks.first, ranks.size), incarnations=arrived.lives if begins else None,
     )  # fmt: skip
-    if ranks.incarnation and made.rejoining is not None:
+    if not begins and made.rejoining is not None:
         made.clear()
-        made.rejoining.ask(ranks.incarnation, this_process(), partial(_ended, ranks, monitor, reports))
+        ended = partial(_ended, ranks, monitor, reports)
+        made.rejoining.ask(ranks.incarnation, this_process(), ended, partial(hosts.is_over, session))
         return made, monitor
     made.barrier("malt.init")
     if not ranks.rejoins:  # ranks that come back map it, too: the launcher removes it at the end
         path.unlink(missing_ok=True)  # all live ranks have mapped it
     return made, monitor
+
+
+def _watch(monitor: ProcessMonitor, members: Mapping[int, int], ranks: Party, reports: History) -> None:
+    """Watch the processes of the `members` of a session, by rank and incarnation; all others count as ended. Local."""
+    started, again = processes(reports), reports.texts(Kind.AGAIN)
+    for rank in set(range(ranks.first)) - {ranks.rank}:
+        if rank in members and int(again.get(rank, "0")) == members[rank] and rank in started:
+            monitor.readmit(rank, started[rank])
+        else:
+            monitor.lose(rank)
+    if ranks.incarnation and ranks.roster is not None:
+        with roster.changing(os.environ[JOB_DIR]) as found:
+            found.enlist(ranks.rank, ranks.incarnation)
 
 
 def _ended(ranks: Party, monitor: ProcessMonitor, reports: Stream) -> set[int]:

@@ -48,7 +48,8 @@ REJOIN, INCARNATION = "MALT_REJOIN", "MALT_INCARNATION"
 rank, which says how often it was."""
 
 _RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", RANK, "SLURM_PROCID")
-_CONNECT_S = 5.0
+_CONNECT_S, _AGAIN_S = 5.0, 0.1
+"""How long a connection to the launcher may take. One that was started again also tries for so long, and as often."""
 _SEND_S, _NAP_S = 2.0, 0.01
 """How long a report that this rank may end after waits for the launcher to take it; others wait for nothing."""
 _LAST = Kind.FINISHED, Kind.STATUS, Kind.LEFT, Kind.TRACEBACK
@@ -74,7 +75,9 @@ def start(folder: str | None, endpoint: Sequence[str]) -> str | None:
     """Connect this rank with the launcher. Returns `folder`, or None on another host, where that folder is not the
     launcher's. Local.
 
-    `endpoint`: the words of CONTROL_SERVER. If the connection fails, the launcher knows nothing of this rank.
+    `endpoint`: the words of CONTROL_SERVER. If the connection fails, the launcher knows nothing of this rank. One that
+    was started again then ends in a line, and is started once more: it would learn nothing of the others, nor they of
+    it.
     """
     global _folder, _process, _key
     _process = os.getpid()
@@ -83,7 +86,11 @@ def start(folder: str | None, endpoint: Sequence[str]) -> str | None:
     _key = _read_key(folder)
     _folder = folder if rank().isdecimal() and not is_elsewhere else None
     if is_elsewhere and _key:
-        _connect(*endpoint[1:])
+        end = time.monotonic() + (_CONNECT_S if incarnation() else 0.0)
+        while not _connect(*endpoint[1:]) and time.monotonic() < end:
+            time.sleep(_AGAIN_S)
+    if is_elsewhere and incarnation() and _connection is None:
+        raise SystemExit(f"malt: rank {rank()} stays out: it cannot reach the launcher on {endpoint[0]}")
     if incarnation():
         report(Kind.AGAIN, str(incarnation()))
     return _folder
@@ -112,7 +119,8 @@ def _read_key(folder: str | None) -> tuple[str, ...]:
         return ()
 
 
-def _connect(port: str, *addresses: str) -> None:
+def _connect(port: str, *addresses: str) -> bool:
+    """Try to connect with the launcher at each of `addresses`; return whether one has succeeded. Local."""
     import socket  # takes 10 ms, which ranks on the launcher's host need not wait
 
     global _connection
@@ -127,7 +135,8 @@ def _connect(port: str, *addresses: str) -> None:
             _connection = connection
             # A child must not keep the connection open: its end reports the end of the rank.
             os.register_at_fork(after_in_child=connection.close)
-            return
+            return True
+    return False
 
 
 def _admits(connection: socket.socket) -> bool:

@@ -162,6 +162,11 @@ class Roster:
         self.spells.append(Spell(rank, incarnation, self.fresh))
         return self.fresh
 
+    def enlist(self, rank: int, incarnation: int) -> None:
+        """Let an incarnation of `rank` that begins a session with the others train, unless it does so already."""
+        if self.members(self.fresh).get(rank) != incarnation:
+            self.come(rank, incarnation)
+
     def scale(self, size: int) -> None:
         """Let the job have `size` ranks. ValueError: that is not within its bounds; nothing changes."""
         if not self.least <= size <= self.most:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from dstorm import PeerLost
-from dstorm.membership.barriers.rejoining import Refused
+from dstorm.errors import Refused
 from malt.session import session
 from malt.world.world import OpenVector, World
 from vol import Vector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dstorm.membership.barriers.rejoining import Refused
+from dstorm.errors import Refused
 from malt.session import session
 from malt.world.crew import Crew
 from vol import arguments

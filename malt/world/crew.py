@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from dstorm.membership.resilient import SurvivingTransport
+from dstorm.view import Member
 from malt.runner import leaving, reporting, roster
 from malt.runner.roster import Position, Roster
 from malt.world.asking import Asking
@@ -16,6 +17,8 @@ _LOOK_S = 0.1
 """The interval of the looks at the roster."""
 _LEFT = "left-{}-{}"
 """What a rank publishes as it leaves: its number, and its incarnation."""
+_MOST_LOOPS = 1 << 32
+"""More loops over epochs than a session has."""
 
 
 class Dealt(NamedTuple):
@@ -36,17 +39,23 @@ def dealt(ranks: Sequence[int], failed: Collection[int]) -> Dealt:
 class Crew:
     """The crew, as this rank knows it. `folder`: that of the job on this host. The constructor is Local.
 
-    `incarnation`: of this rank.
+    `incarnation`: of this rank. `comes_later`: whether the others have begun the session. `session`: its number.
     """
 
-    def __init__(self, folder: str, transport: SurvivingTransport, incarnation: int, found: Roster) -> None:
+    def __init__(
+        self, folder: str, transport: SurvivingTransport, incarnation: int, found: Roster, comes_later: bool,
+        session: int = 1,
+    ) -> None:  # fmt: skip
         self._folder, self._transport = folder, transport
         self._rank, self._incarnation = transport.rank, incarnation
         self._size, self.is_elastic = found.size, found.least < found.most
         self._asking = Asking(folder, found, lambda: transport.attend())
-        self._seen = self._loops = 0
+        self._seen = 0
+        self._loops = self._before = (session - 1) * _MOST_LOOPS
+        """The loops that were begun, and those of the sessions before, which count as so many as they can be: a rank
+        that was started again has not gone through them."""
         self._looked_at = transport.clock()
-        self._first: Position | None = None if incarnation else (0, 0)
+        self._first: Position | None = None if comes_later else (0, 0)
         """The first epoch that this rank trains. None: it has come later, and has not begun a loop."""
         self._epoch: Dealt | None = None
         self._is_told = self._is_signalled = self._is_departing = False
@@ -80,7 +89,7 @@ class Crew:
             self._seen = seen
             self.refresh()
         goes = self._rank >= self._size or self._is_signalled
-        if goes and not self._loops and not self._is_told:
+        if goes and self._loops == self._before and not self._is_told:
             self._is_told = True
             self._transport.call_later(self._retire_if_told)
 
@@ -142,7 +151,7 @@ class Crew:
         """
         view = self._transport.view
         self._depart_if_signalled()
-        ended = [tuple(one) for one in view.ended({rank: view.incarnation(rank) for rank in range(view.size)})]
+        ended = [tuple(one) for one in view.ended(dict(map(view.member, range(view.size))))]
         at = self._loops - 1, epoch
         found, begun = self._asking.change("begin", self._rank, self._incarnation, at, self._running(), ended)
         at = at if begun is None else (begun[0], begun[1])
@@ -164,10 +173,10 @@ class Crew:
         if goes:
             self._leave()
 
-    def _running(self) -> list[tuple[int, int]]:
+    def _running(self) -> list[Member]:
         """The ranks that run, as far as this one knows, and their incarnations."""
         view = self._transport.view
-        return [(rank, view.incarnation(rank)) for rank in view.alive]
+        return list(map(view.member, view.alive))
 
     def _depart_if_signalled(self) -> None:
         """Ask to leave, where a signal has told this rank to."""

@@ -65,9 +65,12 @@ class PlainEnding(Ending):
 
 
 class TolerantEnding(PlainEnding):
-    """The end of a session whose ranks may end one by one."""
+    """The end of a session whose ranks may end one by one. `note_over()`: notes that it is over for all."""
 
     goes_on = waits_for_exit = True
+
+    def __init__(self, note_over: Callable[[], object] = bool) -> None:
+        self._note_over = note_over
 
     def close(self, world: World, close: Close) -> None:
         """Close the session, or leave it if the other ranks still train. Collective.
@@ -94,6 +97,11 @@ class TolerantEnding(PlainEnding):
                 if training and waited_s >= world.deadline_s:
                     raise
                 heard = {rank: transport.heard_at(rank) for rank in training}
+
+    def free(self, world: World) -> None:
+        """As `PlainEnding.free`, after noting that the session is over. Local."""
+        self._note_over()
+        super().free(world)
 
     def meet(self, world: World, call: str) -> None:
         """Return once all ranks are here. Collective. PeerLost, on all: one has failed with its part of a vector."""

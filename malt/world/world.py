@@ -217,8 +217,8 @@ class World:
     @property
     def has_come_back(self) -> bool:
         """True if this process has taken the place of one that had failed, and was admitted. Local."""
-        incarnation = self.transport.view.incarnation(self.rank)
-        return incarnation > 0 and not self.is_outside
+        returns = self.transport.returns
+        return returns is not None and returns.has_come_back and not returns.is_outside
 
     @property
     def is_outside(self) -> bool:

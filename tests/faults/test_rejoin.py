@@ -115,3 +115,62 @@ time.sleep(malt.rank() / 2)
 """
     _, output = run_at_once(source)
     assert "malt: rank 1 stays out: the others are at the end of the session" in output, output
+
+
+SESSIONS = """
+import os, pathlib, signal, sys, time
+import malt
+
+here = pathlib.Path(os.environ["MALT_JOB_DIR"], "came")
+when, life = sys.argv[1], int(os.environ.get("MALT_INCARNATION", "0"))
+for session in (1, 2):
+    if life:
+        here.touch()
+    while (when, session) == ("late", 2) and not here.exists():
+        time.sleep(0.2)  # it comes when the first session is over, and the second one has not begun
+    began = time.perf_counter()
+    malt.init(deadline_s=30)
+    rank, came = malt.rank(), []
+    malt.on_join(came.append)
+    v = malt.vector(2, sync="bsp")
+    print("begins", rank, life, malt.rejoined(), time.perf_counter() - began < 15, flush=True)
+    is_over = False
+    while v.array[0] < 1:  # the mean of all: is_over on all of them
+        v.array[0] = is_over
+        v.scatter()
+        is_full = v.gather().count == 2
+        if when == "late":
+            is_over = is_full if session == 2 else v.step > 10
+        else:
+            is_over = is_full and (malt.rejoined() or came == [1])
+        if when == "amid" and rank == 1 and (life, v.step) == (session - 1, 10):
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.002)
+    if (when, rank, life) == ("late", 1, 0):
+        os.kill(os.getpid(), signal.SIGKILL)
+    v.close()
+    malt.barrier()
+    print("ends", rank, life, malt.alive(), came, flush=True)
+    malt.finalize()
+    if life == (2 if when == "amid" else 1):
+        break  # it was in the second session of the others
+"""
+
+
+def test_a_rank_that_has_come_back_begins_the_next_session_with_the_others(run_at_once):
+    """And comes back to that, too, where it fails in it."""
+    status, output = run_at_once(SESSIONS, "amid")
+    assert status == 0 and "stays out" not in output, output
+    for rank in (0, 2):
+        assert output.count(f"ends {rank} 0 (0, 1, 2) [1]") == 2, output
+    assert "begins 1 1 True True" in output and "begins 1 1 False True" in output and "begins 1 2 True True" in output
+    assert "ends 1 2 (0, 1, 2)" in output and "False\n" not in output, output
+
+
+def test_ranks_begin_a_session_without_one_that_failed_at_the_end_of_the_one_before(run_at_once):
+    """It comes to the new one, not to that which is over."""
+    status, output = run_at_once(SESSIONS, "late")
+    assert status == 0 and "malt: rank 1 stays out" not in output, output
+    for rank in (0, 2):
+        assert f"ends {rank} 0 (0, 2)" in output and f"ends {rank} 0 (0, 1, 2)" in output, output
+    assert "ends 1 1 (0, 1, 2)" in output and "False\n" not in output, output

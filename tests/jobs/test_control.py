@@ -67,8 +67,8 @@ def test_reports_become_events(open_control_server, tmp_path):
 
 
 def test_what_is_shown_and_published_becomes_files(open_control_server, tmp_path):
-    call(open_control_server, b'["shown-2", "it"]\n', b'["session-1-published-2.1", "where"]\n')
-    assert files(tmp_path) == ["events-2", "session-1-published-2.1", "shown-2"]
+    call(open_control_server, b'["shown-2", "it"]\n', b'["session-1-published-2.1", "where"]\n["session-1-over", ""]\n')
+    assert files(tmp_path) == ["events-2", "session-1-over", "session-1-published-2.1", "shown-2"]
     assert (tmp_path / "shown-2").read_text() == "it"
 
 
@@ -258,3 +258,32 @@ def test_a_rank_on_this_host_does_not_connect(open_control_server, tmp_path, job
     program.write_text(f"import os; assert '{CALL}' not in os.environ and '{CONTROL_SERVER}' not in os.environ")
     assert subprocess.run([sys.executable, PROGRAM, program], env=environment, timeout=200).returncode == 0
     assert files(tmp_path) == ["program.py"]
+
+
+@pytest.mark.parametrize("is_reached", [True, False])
+def test_a_rank_that_was_started_again_reaches_the_launcher_or_ends_in_a_line(
+    is_reached, tmp_path, job_environment, monkeypatch
+):
+    """It tries for a while. Else it would be mute: it would learn nothing of the others, nor they of it."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "key").write_text(KEY)
+    (tmp_path / "program.py").write_text(f"import os; print(os.environ['{CALL}'])")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    environment = job_environment | {CONTROL_SERVER: f"elsewhere {port} 127.0.0.1", "MALT_JOB_DIR": "/nowhere"}
+    environment |= {"MALT_RANK": "2", "MALT_INCARNATION": "1", "MALT_FAILURE_DIR": str(tmp_path / "there")}
+    with subprocess.Popen(
+        [sys.executable, PROGRAM, tmp_path / "program.py"], env=environment, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    ) as rank, contextlib.ExitStack() as opened:  # fmt: skip
+        if is_reached:
+            time.sleep(0.5)  # it has tried in vain, if it has begun
+            monkeypatch.setattr(control, "interfaces", lambda hosts: ("127.0.0.1",))
+            monkeypatch.setattr(server_of_dstorm, "_listen", lambda addresses: [socket.create_server(("", port))])
+            opened.enter_context(contextlib.closing(ControlServer(tmp_path, KEY)))
+        printed, said = rank.communicate(timeout=SOON_S)
+    if is_reached:
+        assert rank.returncode == 0 and printed and not said
+    else:
+        assert said == "malt: rank 2 stays out: it cannot reach the launcher on elsewhere\n"
+        assert rank.returncode == 1 and not printed

@@ -95,3 +95,34 @@ def test_such_a_condition_is_counted(source):
 @pytest.mark.parametrize("source", ["if aliveness: pass", "for rank in self.alive: pass", "x = set(all) - view.failed"])
 def test_others_are_not(source):
     assert not asking(source)
+
+
+INCARNATIONS = re.compile(r"(^|_)(incarnations?|stamps?)($|_)|^(entered_of|still_failed|came_after)$")
+MEMBERSHIP = (
+    "dstorm/view.py", "dstorm/membership/", "dstorm/transports/tcp.py", "dstorm/transports/links/",
+    "dstorm/transports/simulated/group.py",
+)  # fmt: skip
+"""These say who is meant: the view and the agreements behind it, and the connections between processes."""
+PROCESSES = ("malt/resilience/", "malt/world/crew.py", "malt/world/tracing.py")
+"""These begin the session of a process, which the launcher has given its incarnation, or name a file by it."""
+
+
+def readers(source: str) -> list[str]:
+    """The names in `source` of incarnations, or of what ranks agree on them by."""
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Name, ast.Attribute, ast.arg))]
+    found = [getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "arg", "") for node in nodes]
+    return sorted({name for name in found if INCARNATIONS.search(name)})
+
+
+def test_only_membership_reads_incarnations():
+    """Vectors, blocks, sharded vectors, map_reduce and checkpoints ask the view: who is a newcomer, who is meant."""
+    found, left_out = {}, (*MEMBERSHIP, *PROCESSES, *LAUNCHER)
+    for file in (file for layer in ("dstorm", "vol", "malt", "apps") for file in sorted((ROOT / layer).rglob("*.py"))):
+        if not (name := str(file.relative_to(ROOT))).startswith(left_out) and (names := readers(file.read_text())):
+            found[name] = names
+    assert not found
+
+
+@pytest.mark.parametrize("source", ["view.incarnation(1)", "incarnations[2]", "word.stamps", "edge.incarnation = 1"])
+def test_a_reader_is_found(source):
+    assert readers(source)

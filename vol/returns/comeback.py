@@ -66,9 +66,8 @@ class ComesBack:
         """Take up ranks that come back from now on, where they may; the vector is made. Local."""
         transport, view = self._transport, self._transport.view
         if transport.returns is not None:
-            born = [view.incarnation(rank) for rank in range(view.size)]
             self._returning = Returning(
-                transport, transport.returns, self._queues, born, lambda: ([self._array], {}),
+                transport, transport.returns, self._queues, view.era, lambda: ([self._array], {}),
                 self._consistency.lockstep,
             )  # fmt: skip
             self._returning.ended = self._ended

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dstorm import DeadlinePassed, Queues, Transport
-from dstorm.membership.barriers.rejoining import Refused
+from dstorm.errors import Refused
 from dstorm.membership.returns.returns import Answer, Opening, Returns
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.waiting import Awaited
 from dstorm.stopwatch import Stopwatch
+from dstorm.view import Member
 from vol.returns.packing import Values, joined, pack, packed_nbytes, parted, unpack
 from vol.update import Array
 
@@ -24,7 +25,7 @@ _PATIENCE = 0.25
 class Returning:
     """The ranks that come back to one vector, as this rank sees them. All methods are Local where not said otherwise.
 
-    `born`: the incarnations of all ranks that have it since it was made. `values()`: what a newcomer gets.
+    `born`: `View.era` as it was made. `values()`: what a newcomer gets.
     `is_lockstep`: whether the ranks go on step by step.
     """
 
@@ -49,8 +50,8 @@ class Returning:
         """What this rank got so, as it has come back."""
         self._place: int = getattr(queues.window, "place", -1)  # -1: it was freed by all
         self._view, self._rank = transport.view, transport.rank
-        self._taken: dict[int, int] = {}
-        """The incarnations that were taken up, by rank."""
+        self._taken: dict[int, Member] = {}
+        """The members that were taken up, by rank."""
         self.since: dict[int, int] = {}
         """The steps at which newcomers were taken up: their scatters go on without them."""
         self._held: dict[int, tuple[int, Awaited]] = {}
@@ -78,8 +79,7 @@ class Returning:
 
     def base(self, peer: int) -> int:
         """The number after which messages to and from `peer` begin."""
-        since_born = (self._view.incarnation(rank) - self._born[rank] for rank in (self._rank, peer))
-        return sum(since_born) << _BASE_BITS
+        return self._view.returns(self._born, (self._rank, peer)) << _BASE_BITS
 
     # -- the ranks that have the vector -----------------------------------------------------------------------
 
@@ -89,12 +89,12 @@ class Returning:
         `merged`: the step of the last gather.
         """
         for rank in self._newcomers():
-            incarnation = self._view.incarnation(rank)
+            member = self._view.member(rank)
             opening = self._returns.opening(rank, self._place)
             if opening is None:
                 continue
-            if self._taken.get(rank) != incarnation:
-                self._taken[rank] = incarnation
+            if self._taken.get(rank) != member:
+                self._taken[rank] = member
                 self._queues.renew(rank, self.base(rank))
                 self._drop(rank)  # what was for its former incarnation
                 self.since[rank] = step

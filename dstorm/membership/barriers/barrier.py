@@ -21,7 +21,6 @@ import numpy as np
 from dstorm import interruption
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
 from dstorm.membership.barriers.calls import Calls
-from dstorm.membership.barriers.wait_monitor import WaitMonitor
 from dstorm.membership.decision import DEPARTED, DESERTED, FINAL, MARKS, OPEN, Membership, Word, mask, ranks
 from dstorm.membership.status import NAME_NBYTES, Cells
 from dstorm.transport import Transport, Window
@@ -41,19 +40,18 @@ def _print(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-class Barrier(WaitMonitor):
+class Barrier:
     """The barriers of one rank. `window` has nbytes(transport.size) bytes and is used for nothing else.
 
-    `report(line)`: prints a line about a long wait.
+    `report(line)`: prints a line about a long wait. `stamped`: whether ranks may come back.
     """
 
     _excuses = DESERTED
     """Flags of ranks that may be in another barrier: a moment later this rank knows why, and raises that error."""
-    _stamped = False
-    """Whether ranks may come back."""
 
     def __init__(
-        self, transport: Transport, window: Window, deadline_s: float, report: Callable[[str], object] = _print
+        self, transport: Transport, window: Window, deadline_s: float, report: Callable[[str], object] = _print,
+        stamped: bool = False,
     ) -> None:  # fmt: skip
         self._transport = transport
         self._clock = transport.clock
@@ -65,7 +63,7 @@ class Barrier(WaitMonitor):
         self._size = size = transport.size
         self._membership = Membership(self._rank, self._view)
         self._others = [rank for rank in range(size) if rank != self._rank]
-        self._cells = Cells(size, self._stamped)
+        self._cells = Cells(size, stamped)
         self._cell = np.zeros(self._cells.nbytes, np.uint8)
         self._reading = threading.RLock()
         """Held by any thread that notes the word of another rank: an older one must not take the place of a newer."""
@@ -76,7 +74,11 @@ class Barrier(WaitMonitor):
         self.calls = Calls()
         """The collective calls that its barriers are part of."""
         self._flags = self._steps = self._heartbeats = self._open = self._awaited = self._marked = 0
-        self._evicted_at = {}
+        """Of them `_awaited` is the ranks that this rank waits for, as it has published them, as a mask."""
+        self.waiting: Wait | None = None
+        """As `Transport.waiting`."""
+        self._evicted_at: dict[int, float] = {}
+        """The ranks that it has evicted, and when."""
         self._is_inside = self._is_over = False
         now = transport.clock()
         self._heard_at = dict.fromkeys(self._others, now)
@@ -338,6 +340,56 @@ class Barrier(WaitMonitor):
             self._window.put(self._cell, peer, self._cells.at(self._rank))
         if others:
             self._window.flush(others)
+
+    # -- waits, also those of other calls ---------------------------------------------------------------------
+
+    def poll_wait(self, wait: Wait) -> bool:
+        """As `Transport.poll_wait`. One-sided."""
+        self.waiting = wait
+        self.check()
+        now = self._clock()
+        awaited = mask(wait.ranks)
+        if awaited != self._awaited and now - self._published_at > self._heartbeat_s:
+            self._awaited = awaited
+            self._publish()
+        if line := wait.report(now, self._awaited_by):
+            self._report(line)
+        state = wait.judge(now, self._alive_at, self._awaited_by)
+        if state.silent and not wait.final and self._evict_all(state.silent, now):
+            return False
+        return state.is_over
+
+    def end_wait(self, in_vain: bool = False) -> None:
+        """As `Transport.end_wait`. One-sided."""
+        self.waiting = None
+        was_published, self._awaited = self._awaited, 0
+        if was_published and not in_vain:
+            self._publish()
+
+    def heard_at(self, rank: int) -> float:
+        """As `Transport.heard_at`. Local."""
+        return self._heard_at[rank]
+
+    def _alive_at(self, rank: int) -> float:
+        """When `rank` last gave a heartbeat, or was evicted: it then has the whole deadline once more to end."""
+        return max(self._heard_at[rank], self._evicted_at.get(rank, 0.0))
+
+    def _awaited_by(self, rank: int) -> frozenset[int]:
+        """The live ranks that `rank` waits for, as far as it has published them."""
+        return ranks(self._membership.words[rank].awaited) - self._view.failed
+
+    def _evict_all(self, silent: frozenset[int], now: float) -> bool:
+        """Evict the ranks that hold up the others; return whether all of them could be, and none was before.
+
+        False where no rank can fail without the job.
+        """
+        return False
+
+    def was_evicted(self, rank: int) -> bool:
+        """As `Transport.was_evicted`. Local."""
+        return rank in self._evicted_at or any(word.evicted >> rank & 1 for word in self._membership.words)
+
+    # -- words ------------------------------------------------------------------------------------------------
 
     def _word(self, rank: int) -> Word | None:
         """The word of `rank` in this rank's memory; None where it is being written, or never was."""

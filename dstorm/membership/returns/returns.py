@@ -71,9 +71,14 @@ class Returns:
         self.are_past: Callable[[], bool] = lambda: False
         """Whether another rank waits in a barrier that this one has not entered."""
         self.check_past: Callable[[str, Collection[int], Stopwatch | None], Stopwatch | None] = lambda *arguments: None
-        """As `RejoiningBarrier.check_past`."""
+        """As `TolerantBarrier.check_past`."""
         self.lockstep: list[Any] = []
         """How this rank takes newcomers up in each open vector under lockstep (vol/returns/returning.py)."""
+
+    @property
+    def has_come_back(self) -> bool:
+        """Whether this rank has come to the others after the session began, or asks to."""
+        return bool(self._common[_K])
 
     # -- every rank -------------------------------------------------------------------------------------------
 

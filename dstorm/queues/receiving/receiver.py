@@ -69,7 +69,7 @@ class Inbox:
             [[*range(first, layout.depth), *range(first), layout.depth] for first in range(layout.depth)],
             header.writer(lambda cell: self._window.prepared(cell, peer, layout.acknowledgement(peer, rank))),
             heard_at=self._transport.clock(),
-            incarnation=self._transport.view.incarnation(peer),
+            member=self._transport.view.member(peer),
         )
 
     def renew(self, peer: int, base: int) -> None:
@@ -77,7 +77,7 @@ class Inbox:
         if (edge := self.edges.get(peer)) is not None:
             edge.ring.begin(base)
             edge.renew(self._transport.clock())
-            edge.incarnation = self._transport.view.incarnation(peer)
+            edge.member = self._transport.view.member(peer)
             edge.acknowledged, edge.lag = base, LagCounter()
             self._seen = [one for one in self._seen if one[0] is not edge]
 

@@ -65,7 +65,7 @@ class Outbox:
             [self._header(peer, slot) for slot in slots],
             self._header(peer, layout.progress(rank, peer)),
             heard_at=self._transport.clock(),
-            incarnation=self._transport.view.incarnation(peer),
+            member=self._transport.view.member(peer),
         )
 
     def _in_turn(self, edges: Iterable[OutEdge]) -> list[OutEdge]:
@@ -88,7 +88,7 @@ class Outbox:
         with contextlib.nullcontext() if buffer is None else buffer.dropping(peer):
             edge.ring.begin(base)
             edge.renew(self._transport.clock())
-            edge.incarnation = self._transport.view.incarnation(peer)
+            edge.member = self._transport.view.member(peer)
             edge.bytes_sent, edge.slot = 0, NO_SLOT
 
     def begin(self, step: int, steps: Mapping[int, int]) -> None:
@@ -177,8 +177,8 @@ class Outbox:
     def _check_slots(self, edges: Iterable[OutEdge]) -> None:
         """PeerLost: the slot that a message had got is one of a former incarnation of its receiver."""
         for edge in edges:
-            meant = edge.incarnation in (None, self._transport.view.incarnation(edge.peer))
-            if edge.slot == NO_SLOT or not meant:
+            is_meant = self._transport.view.means(edge)
+            if edge.slot == NO_SLOT or not is_meant:
                 raise PeerLost(edge.peer, "it failed while this rank waited for it, and has come back")
 
     def _may_send(self, edge: OutEdge) -> bool:

@@ -25,7 +25,7 @@ from dstorm.transports.links.server import AuthenticatedServer
 from malt.runner import reporting, roster
 from malt.runner.events import SENT, Event, Kind, Stream, event, parsed
 
-_PUBLISHED = re.compile(r"session-\d+-published-\d+(\.\d+)?|left-\d+-\d+")
+_PUBLISHED = re.compile(r"session-\d+-(published-\d+(\.\d+)?|over)|left-\d+-\d+")
 """What a rank publishes to all others (malt/resilience/hosts.py); one that was started again, with its incarnation. And
 what one that leaves does (malt/world/crew.py)."""
 _FILE = re.compile(rf"shown-\d+|{roster.ASK}|{_PUBLISHED.pattern}")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from interleaved import interleaved
 
 from dstorm import ClosedError, DeadlinePassed, Group, MismatchedCalls, PeerLost, SimulatedTransport
 from dstorm.membership.barriers.barrier import Barrier, nbytes
-from dstorm.membership.barriers.rejoining import RejoiningBarrier
 from dstorm.membership.barriers.tolerant import TolerantBarrier
 from dstorm.membership.decision import DEPARTED, OPEN, Word
+from dstorm.membership.returns.admission import stamp
 from dstorm.view import FaultTolerantView, View
 
 pytestmark = pytest.mark.serial
@@ -86,23 +86,44 @@ def test_two_threads_close_the_last_vectors():
     assert len(made) > 10
 
 
-def test_an_admission_that_is_read_while_another_thread_follows_others_is_followed_next():
-    followed = []
+CODES = {
+    name: vars(TolerantBarrier)[name] for name in ("check", "_read_all", "_read", "_mark_failed", "_lose", "_follow")
+}
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("code", CODES)
+def test_two_threads_that_follow_an_admission_take_the_newcomer_for_alive(code, is_known):
+    """Whatever they have found of its former incarnation. `is_known`: whether it counted as failed before."""
+    made = []
 
     def prepare():
-        followed.append([])
-        barrier, word = RejoiningBarrier.__new__(RejoiningBarrier), Word()
-        membership = SimpleNamespace(own=word, words=[word] * 2, admitted_by=lambda word: {1: 7}, note=lambda *_: 0)
-        barrier._cells, barrier._window = SimpleNamespace(read=lambda *_: word), SimpleNamespace(memory=None)
-        barrier._membership, barrier._view = membership, SimpleNamespace(failed=frozenset())
-        barrier._reading, barrier._rank, barrier._leave = threading.RLock(), 0, None
-        barrier._admitted, barrier._follow = {2: 5}, lambda *admitted: followed[-1].append(admitted)
-        mark = partial(barrier._mark_failed, 0)
-        return lambda: (barrier._read(1), mark()), mark
+        transport = SimulatedTransport(Group(1, 0), 0)
+        transport.rank, transport.size, transport.view = 0, 3, FaultTolerantView(3, [1] if is_known else [])
+        ended = [1]
+        returns = SimpleNamespace(
+            is_outside=False, poll=lambda: False, welcome=lambda *_: None, process_of=lambda *_: (1, 1, 1)
+        )  # fmt: skip
+        window = SimpleNamespace(
+            memory=np.zeros(nbytes(3, True), np.uint8), sync=lambda: None, put=lambda *_: None, flush=lambda *_: None
+        )  # fmt: skip
+        barrier = TolerantBarrier(
+            transport, window, 5.0, transport.view, lambda: list(ended), returns=returns,
+            readmit=lambda rank, process: ended.clear(),
+        )  # fmt: skip
+        cell = np.zeros(barrier._cells.nbytes, np.uint8)
+        at = barrier._cells.at(2)
+        barrier._cells.write(cell, Word(stamps=(0, stamp(1), 0)), b"")
+        window.memory[at : at + len(cell)] = cell
+        made.append(barrier)
+        return barrier.check, barrier.check
 
-    for _ in interleaved(RejoiningBarrier._read.__code__, prepare):
-        assert sorted(followed[-1]) == [(1, 7), (2, 5)]
-    assert len(followed) > 10
+    inner = CODES[code]
+    for _ in interleaved(getattr(inner, "__wrapped__", inner).__code__, prepare):
+        view = made[-1]._view
+        assert view.alive == (0, 1, 2) and view.incarnation(1) == 1
+        assert sum(len(change.joined) for change in view.unreported) == 1
+    assert len(made) > 10
 
 
 def test_a_wait_can_be_seen_while_it_lasts():
@@ -313,7 +334,7 @@ def test_what_the_dead_said_last_is_taken_down():
         transport.barrier()
         if rank == 0:
             assert mine._membership.words[1].entered == 0
-            mine._mark_failed(0b10)
+            mine._mark_failed(0b10, ())
             assert mine._membership.words[1].entered == 1
             assert transport.view.failed == {1}
 

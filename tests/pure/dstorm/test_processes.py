@@ -59,6 +59,14 @@ def test_who_cannot_be_seen_is_never_reported(sleeper):
     assert has_ended(process) and not has_ended(process._replace(namespace=1)) and not has_ended(Process())
 
 
+def test_who_takes_no_part_counts_as_ended_until_it_is_readmitted(sleeper):
+    monitor = watch(sleeper[1])
+    monitor.lose(3)
+    assert monitor.find_failed() == [3] and not has_ended(sleeper[1])
+    monitor.readmit(3, sleeper[1])
+    assert monitor.find_failed() == []
+
+
 def test_who_is_evicted_is_killed_where_it_can_be_seen(sleeper):
     child, process = sleeper
     assert not watch(process).kill(4) and not watch(process._replace(namespace=1)).kill(3)

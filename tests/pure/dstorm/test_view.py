@@ -52,8 +52,8 @@ def test_an_edge_to_a_former_incarnation_is_to_nobody_that_lives():
     view = FaultTolerantView(4)
     view.change(failed=[1, 2])
     view.change(joined=[1])
-    former, present, any_one = (Awaited(1, heard_at=0.0, incarnation=one) for one in (0, 1, None))
-    other, failed = (Awaited(rank, heard_at=0.0, incarnation=0) for rank in (3, 2))
+    former, present, any_one = (Awaited(1, heard_at=0.0, member=one) for one in (Member(1), Member(1, 1), None))
+    other, failed = (Awaited(rank, heard_at=0.0, member=Member(rank)) for rank in (3, 2))
     assert view.to_living([former, present, any_one, other, failed]) == [present, any_one, other]
 
 

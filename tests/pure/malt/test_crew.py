@@ -25,12 +25,14 @@ def made(tmp_path):
     view, now = FaultTolerantView(4, (2, 3)), iter(range(0, 1000, 10))
     roster.write(tmp_path, Roster.of(2, 1, 4))
 
+    def transport(rank):
+        return SimpleNamespace(rank=rank, view=view, clock=lambda: float(next(now)), call_later=calls.append)
+
     def crew(rank, incarnation=0):
-        transport = SimpleNamespace(rank=rank, view=view, clock=lambda: float(next(now)), call_later=calls.append)
-        return Crew(str(tmp_path), transport, incarnation, roster.read(tmp_path))
+        return Crew(str(tmp_path), transport(rank), incarnation, roster.read(tmp_path), incarnation > 0)
 
     calls = []
-    crew.view, crew.calls = view, calls
+    crew.view, crew.calls, crew.transport = view, calls, transport
     return crew
 
 
@@ -50,6 +52,24 @@ def test_a_rank_that_leaves_waits_until_one_is_there_that_stays(made):
     with pytest.raises(SystemExit) as left:
         one.begin(6)
     assert left.value.code == 0 and one.is_retired and back.begin(6) == 6 and back.dealt == Dealt((0,), {})
+
+
+def test_a_rank_that_was_started_again_trains_all_epochs_of_the_next_session(made):
+    """The loops of a session are counted from its begin: it has not gone through those of the one before."""
+    zero, one = made(0), made(1)
+    for _ in range(2):
+        for crew in (zero, one):
+            assert crew.begin_loop() == 0 and [crew.begin(epoch) for epoch in (0, 1)] == [0, 1]
+    with roster.changing(zero._folder) as found:
+        found.enlist(1, 1)
+        found.enlist(1, 1)
+        assert [one.incarnation for one in found.spells if one.rank == 1] == [0, 1]
+    made.view.begin([], [0, 1, 0, 0])
+    zero, one = (Crew(zero._folder, made.transport(rank), rank, roster.read(zero._folder), False, 2) for rank in (0, 1))
+    for crew in (one, zero):
+        assert crew.begin_loop() == 0 and crew.begin(0) == 0 and crew.dealt == Dealt((0, 1), {})
+    made.view.change(failed=[1])
+    assert zero.begin(1) == 1 and zero.dealt == Dealt((0, 1), {1: (0,)})
 
 
 def test_without_a_loop_over_epochs_a_rank_leaves_in_a_call(made):

@@ -10,9 +10,11 @@ import types
 import pytest
 
 from dstorm import DeadlinePassed
+from dstorm.errors import Refused
 from malt.resilience import rendezvous
 from malt.resilience.rendezvous import Members, Rendezvous
 from malt.runner import reporting
+from malt.runner.events import Kind, append, event
 
 pytestmark = pytest.mark.serial
 
@@ -69,12 +71,12 @@ def begun(folder, failures, fault_tolerant, size=4, free_nbytes=(800, 600, 900, 
 
 def test_all_come(tmp_path, fault_tolerant):
     found, _ = begun(tmp_path, {}, fault_tolerant)
-    assert found == dict.fromkeys(range(4), Members((0, 1, 2, 3), 600))
+    assert found == dict.fromkeys(range(4), Members((0, 1, 2, 3), 600, (0, 0, 0, 0)))
 
 
 def test_failed_ranks_are_not_waited_for(tmp_path, fault_tolerant):
     found, _ = begun(tmp_path, {}, fault_tolerant, failed_before=[1, 3])
-    assert found == dict.fromkeys((0, 2), Members((0, 2), 800))
+    assert found == dict.fromkeys((0, 2), Members((0, 2), 800, (0, 0)))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -93,5 +95,46 @@ def test_missing_ranks_are_named(tmp_path):
 
 
 def test_a_later_session_has_its_own_rendezvous(tmp_path):
-    assert Rendezvous(tmp_path, "session-1", 0, 1).come(1, lambda: (), 5) == Members((0,), 1)
-    assert Rendezvous(tmp_path, "session-2", 0, 1).come(2, lambda: (), 5) == Members((0,), 2)
+    assert Rendezvous(tmp_path, "session-1", 0, 1).come(1, lambda: (), 5) == Members((0,), 1, (0,))
+    assert Rendezvous(tmp_path, "session-2", 0, 1).come(2, lambda: (), 5) == Members((0,), 2, (0,))
+
+
+def again(folder, rank, incarnation, is_admitted=False):
+    """Report that `rank` was started again, and whether the others have admitted it."""
+    append(folder, event(Kind.AGAIN, rank, str(incarnation)))
+    if is_admitted:
+        append(folder, event(Kind.READY, rank))
+
+
+def test_a_rank_that_was_started_again_and_admitted_begins_the_next_session_with_the_others(tmp_path):
+    again(tmp_path, 1, 2, is_admitted=True)
+    with pytest.raises(DeadlinePassed, match="rank 1"):
+        Rendezvous(tmp_path, "session-2", 0, 2, is_first=False).come(5, lambda: (), 0.05)
+    found = Rendezvous(tmp_path, "session-2", 1, 2, 2, is_first=False).come(3, lambda: (), 5)
+    assert found == Members((0, 1), 3, (0, 2)) and found.lives == {0: 0, 1: 2}
+
+
+def test_nobody_waits_for_a_rank_that_was_admitted_to_no_session(tmp_path):
+    again(tmp_path, 1, 1)
+    with pytest.raises(DeadlinePassed, match="rank 0"):
+        Rendezvous(tmp_path, "session-2", 1, 2, 1, is_first=False).come(3, lambda: (), 0.05)
+    found = Rendezvous(tmp_path, "session-2", 0, 2, is_first=False).come(5, lambda: (), 5)
+    assert found.lives == {0: 0, 1: 1}, "it had come before this was decided"
+    found = Rendezvous(tmp_path, "session-3", 0, 2, is_first=False).come(5, lambda: (), 5)
+    assert found.lives == {0: 0}
+
+
+def test_ranks_that_were_admitted_to_no_session_begin_none_alone(tmp_path):
+    again(tmp_path, 1, 1)
+    again(tmp_path, 2, 1)
+    with pytest.raises(Refused, match="rank 1 stays out: the other ranks have ended"):
+        Rendezvous(tmp_path, "session-2", 1, 3, 1, is_first=False).come(5, lambda: {0}, 5)
+    found = Rendezvous(tmp_path, "session-1", 1, 3, 1).come(5, lambda: {0, 2}, 5)
+    assert found.lives == {1: 1}, "before the first one all are alike"
+
+
+def test_one_that_is_not_of_those_which_begin_the_job_begins_no_session(tmp_path):
+    with pytest.raises(DeadlinePassed, match="rank 0"):
+        Rendezvous(tmp_path, "session-1", 2, 2, 1).come(5, lambda: (), 0.05)
+    found = [Rendezvous(tmp_path, "session-1", rank, 2).come(5, lambda: {1}, 5) for rank in (0, 1)]
+    assert found[0].lives == {0: 0}
