@@ -49,7 +49,7 @@ class View:
     """The membership view where no rank can fail without the job: all ranks are always alive. All methods are Local."""
 
     can_change = False
-    """Return whether ranks may fail or join while the others go on."""
+    """Whether ranks may fail or join while the others go on."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -81,7 +81,7 @@ class View:
 
     @property
     def era(self) -> list[int]:
-        """What `newcomers` and `returns` take for this moment. JSON can express it."""
+        """Return this moment, for `newcomers` and `returns`. JSON can express it."""
         return [self.incarnation(rank) for rank in range(self.size)]
 
     def newcomers(self, since: Sequence[int], rank: int) -> list[int]:
@@ -89,7 +89,7 @@ class View:
         return [other for other in self.alive if self.incarnation(other) > since[other] and other != rank]
 
     def returns(self, since: Sequence[int], ranks: Iterable[int]) -> int:
-        """How often these ranks have come back since `era` was `since`, together."""
+        """Return how often these ranks have come back since `era` was `since`, together."""
         return sum(self.incarnation(rank) - since[rank] for rank in ranks)
 
     def means(self, edge: HasPeer) -> bool:
