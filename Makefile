@@ -25,7 +25,7 @@ make run       train a linear SVM on the embedded data, on 4 ranks
 make test      the tests that a change must pass, in five minutes
 make test-all  all tests, with PyTorch and the frameworks beside it; make test-7: those of the transport on seven ranks
 make test-mpi  of the tests of make test those that load MPI, and all tests across hosts
-make test-plain  tests/mpi, apps.svm and apps.mf with nothing but mpi4py, NumPy, scipy, pytest and an MPI
+make test-plain  tests/mpi and the programs with nothing but mpi4py, NumPy, scipy, pytest and an MPI
 make check     ruff and mypy --strict
 make faults    kill ranks of real jobs at random moments, many times: an hour
 make docs      the pages of docs/ as a site: build/docs/index.html

@@ -55,7 +55,25 @@ def _next(links: Links, before: int, node: int, p: float, q: float, generator: n
             return int(drawn)
 
 
-@kernel()
+def _draw(
+    links: Links, starts: Pairs, walk: Pairs, window: int, p: float, q: float, generator: np.random.Generator,
+    pairs: Pairs,
+) -> None:  # fmt: skip
+    nodes, length = len(links.threshold), len(walk)
+    places = [(one, near) for one in range(length) for near in range(length) if 0 < abs(one - near) <= window]
+    centers, others = np.array(places).T
+    for first, start in enumerate(starts):
+        walk[0] = start
+        for step in range(1, length):
+            walk[step] = _next(links, walk[step - 2] if step > 1 else -1, walk[step - 1], p, q, generator)
+        at = generator.random((len(places), pairs.shape[1] - 2)) * nodes
+        drawn = at.astype(np.int64)
+        rows = slice(first, first + len(places) * len(starts), len(starts))
+        pairs[rows, 0], pairs[rows, 1] = walk[centers], walk[others]
+        pairs[rows, 2:] = np.where(at - drawn < links.threshold[drawn], drawn, links.other[drawn])
+
+
+@kernel(interpreted=_draw)
 def draw(
     links: Links, starts: Pairs, walk: Pairs, window: int, p: float, q: float, generator: np.random.Generator,
     pairs: Pairs,
@@ -82,7 +100,19 @@ def draw(
                 row += len(starts)
 
 
-@kernel()
+def _exchange_end(pairs: Pairs, first: int, most: int, centers: Counts, others: Counts) -> int:
+    seen: list[dict[int, int]] = [{}, {}]
+    for end in range(first, len(pairs)):
+        center, *near = pairs[end].tolist()
+        if max(seen[0].get(center, 0), *(seen[1].get(node, 0) for node in near)) >= most:
+            return end
+        seen[0][center] = seen[0].get(center, 0) + 1
+        for node in near:
+            seen[1][node] = seen[1].get(node, 0) + 1
+    return len(pairs)
+
+
+@kernel(interpreted=_exchange_end)
 def exchange_end(pairs: Pairs, first: int, most: int, centers: Counts, others: Counts) -> int:
     """The end of the pairs from `first` on of which no node is the center, or another one, of more than `most`.
 
@@ -114,12 +144,15 @@ def _learn(own: Floats, near: Floats, pairs: Pairs, found: Floats, step: float) 
     margins = np.where(np.arange(found.shape[1]) == 0, found, -found).astype(np.float64)
     slopes = np.exp(-np.logaddexp(0.0, margins))
     rates = (step * np.where(np.arange(found.shape[1]) == 0, slopes, -slopes)).astype(np.float32)
-    for row, (first, *others) in enumerate(pairs.tolist()):
-        center, change = own[first], np.zeros(own.shape[1], np.float32)
-        for rate, node in zip(rates[row], others, strict=True):
-            other = near[node]
-            change += rate * other
-            other += rate * center
+    for pair, rate in zip(pairs, rates, strict=True):
+        center, nodes, change = own[pair[0]], pair[1:], np.zeros(own.shape[1], np.float32)
+        if len(set(nodes.tolist())) == len(nodes):
+            change = rate @ near[nodes]
+            near[nodes] += rate[:, np.newaxis] * center
+        else:  # a node that comes again has moved
+            for one, node in zip(rate, nodes, strict=True):
+                change += one * near[node]
+                near[node] += one * center
         center += change
     return float(np.logaddexp(0.0, -margins).sum())
 
