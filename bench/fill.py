@@ -59,9 +59,6 @@ class Number(float):
     def __str__(self) -> str:
         return self.text
 
-    def __format__(self, form: str) -> str:
-        return super().__format__(form) if form else self.text
-
 
 class Named(Generic[T]):
     """Rows of a table, or cells of a row, by their names or what these begin with."""
