@@ -13,7 +13,8 @@ from malt.kernels import compile_first, linear
 from malt.replica.replica import Replica
 from malt.session.collectives import allreduce
 from malt.sklearn.rows import Rows, agreed
-from malt.sklearn.training.classes import Classes
+from malt.sklearn.training.classes import Classes, Softmax
+from malt.sklearn.training.weighted import SOFTMAX, loss_sum
 
 _PATIENCE: Final = 2
 """Epochs in a row that improve the objective too little, before it ends."""
@@ -25,8 +26,8 @@ class Model:
 
     params: NDArray[np.float32]
     """A row for each class, or one for two classes: the weights, then the intercept. C-contiguous."""
-    rows: int = 0
-    """The rows of all ranks in all calls."""
+    rows: float = 0
+    """The rows of all ranks in all calls, or the sum of their weights."""
     trained: float = 0.0
     """The examples that a rank has trained on: the mean over the ranks."""
     blended: int = 0
@@ -75,6 +76,8 @@ class Descent:
             for number in range(1, epochs + 1):  # noqa: B007
                 self._take_rows()
                 order = linear.visiting_order(len(self._order), generator)
+                if self._rows.weights is not None:
+                    order = self._rows.weights.drawn(order, self._order, generator)
                 for start in range(0, len(order), every):
                     self._learn(order[start : start + every], replica)
                 if tol:
@@ -128,6 +131,13 @@ class Descent:
     def _objective(self) -> float:
         """The mean objective of the ranks' models, each on its rows; the same on all ranks. Collective."""
         penalties = sum(linear.penalty(self._problem, params) for params in self._average)
-        sums = np.array([self._classes.losses(self._average) + len(self._order) * penalties, len(self._order)])
+        sums = np.array([self._losses() + len(self._order) * penalties, len(self._order)])
         allreduce(sums, "sum")
         return float(sums[0] / sums[1])
+
+    def _losses(self) -> float:
+        """The sum of the losses of this rank's rows at the mean of models. Local."""
+        if self._rows.weights is None:
+            return self._classes.losses(self._average)
+        loss, order = SOFTMAX if self._kind is Softmax else self._problem.loss, self._order
+        return loss_sum(loss, self._X[order], self._codes[order], self._average, self._rows.weights.relative[order])

@@ -83,7 +83,7 @@ class Training:
         generator = self._rows.generator()
         with Replica(self._layers.weights, **exchange, check_finite=True, name=self._name) as replica:
             for epoch in range(epochs):
-                order = generator.permutation(self._rows.mine())  # more, once another rank has failed
+                order = self._order(generator)
                 for start in range(0, len(order), self._batch):
                     part = order[start : start + self._batch]
                     progress = (epoch + start / len(order)) / epochs
@@ -93,6 +93,14 @@ class Training:
         self._layers.state = [_mean(optimizer.state()) for optimizer in self._optimizers]
         if not all(np.isfinite(layer).all() for layer in self._layers.weights):
             raise FloatingPointError(f"{self._name}: the weights diverge: scale the features, or take smaller steps")
+
+    def _order(self, generator: np.random.Generator) -> NDArray[np.intp]:
+        """The rows of an epoch: more, once another rank has failed."""
+        rows = self._rows.mine()
+        if self._rows.weights is None:
+            return generator.permutation(rows)
+        drawn: NDArray[np.intp] = rows[self._rows.weights.drawn(np.arange(len(rows)), rows, generator)]
+        return drawn
 
     def _learn(self, part: NDArray[np.intp], step: float) -> None:
         """Take one step on these rows."""

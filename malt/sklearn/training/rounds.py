@@ -55,6 +55,8 @@ class Rounds:
         self._y = np.ascontiguousarray(self._targets[:, order])
         self._scores = np.array([one.scores(bins, self.binning.missing) for one in self.trees])
         self._grower = trees.Grower(bins, self.binning, self._growth, count)
+        if self._rows.weights is not None:
+            self._grower.weigh(self._rows.weights.given[order], self._rows.weights.heaviest)
 
     def _grow(self) -> None:
         """Grow a tree of each kind. Collective. PeerLost, on all ranks: a rank has failed."""
