@@ -89,7 +89,7 @@ class Trainer(harness.Trainer):
         """All trees, where `finish` has left those up to the best."""
         self._kept: list[Measures] = []
         self.vectors = [Counted(malt.init().statistics)]
-        self._rounds = Rounds(growth, binning, [self._trees], self._sets["train"], self._deal)
+        self._rounds = Rounds(growth, [self._trees], self._sets["train"], self._deal)
 
     def _mine(self, count: int) -> Any:
         """The rows that this rank has, of so many."""

@@ -37,7 +37,7 @@ def claim(environ: MutableMapping[str, str], rank: int | None = None) -> None:
 
 
 def refusal() -> str:
-    """Why this process cannot take part in a session, where it is a child of a rank; otherwise "". Local."""
+    """Return why this process cannot take part in a session, where it is a child of a rank; otherwise "". Local."""
     words = os.environ.get(RANK_PROCESS, "").split()
     if len(words) != 3 or (int(words[1]) == os.getpid() and int(words[2]) in (-1, this_process().started)):
         return ""
@@ -48,7 +48,7 @@ def refusal() -> str:
 
 
 def has_inherited_mpi() -> bool:
-    """Whether this process was forked while MPI was loaded. It must then exit without MPI_Finalize. Local."""
+    """Return whether this process was forked while MPI was loaded. It must then exit without MPI_Finalize. Local."""
     return _has_inherited_mpi
 
 

@@ -196,7 +196,7 @@ class Collectives:
 
 
 def _offset(rank: int, parity: int) -> int:
-    """Where the cell of `rank` begins. `parity`: that of the number of the round's barrier.
+    """Return where the cell of `rank` begins. `parity`: that of the number of the round's barrier.
 
     A cell is written again two barriers later, when all have read it.
     """

@@ -140,7 +140,7 @@ class Membership:
         self._write(own)
 
     def came_after(self, rank: int, generation: int) -> bool:
-        """Whether barrier `generation` has gone on without `rank`, which was admitted later."""
+        """Return whether barrier `generation` has gone on without `rank`, which was admitted later."""
         return self._came_after(self.own.stamps, rank, generation)
 
     @staticmethod
@@ -177,7 +177,7 @@ class Membership:
 
     @property
     def _decides(self) -> bool:
-        """Whether this is the rank that decides: the lowest."""
+        """True if this is the rank that decides: the lowest."""
         return self.view.lowest == self.rank
 
     def _decide(self, generation: int, lost: int) -> None:

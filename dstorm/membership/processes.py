@@ -73,7 +73,7 @@ def has_ended(process: Process) -> bool:
 
 
 def is_stopped(process: Process) -> bool:
-    """Whether `process` is stopped (SIGSTOP, a debugger)."""
+    """Return whether `process` is stopped (SIGSTOP, a debugger)."""
     seen = _state(process.number) if _is_visible(process) else None
     return seen is not None and not _is_over(process, seen) and seen[0] in _STOPPED
 
@@ -189,7 +189,7 @@ class ProcessMonitor:
 
 
 def _is_visible(process: Process) -> bool:
-    """Whether the number of `process` is valid here: another container of this machine counts for itself."""
+    """Return whether the number of `process` is valid here: another container of this machine counts for itself."""
     with contextlib.suppress(OSError):
         return process.number > 0 and process.namespace == os.stat("/proc/self/ns/pid").st_ino
     return False
@@ -211,7 +211,7 @@ def _state(number: int) -> tuple[str, int, int] | None:
 
 
 def _is_there(number: int) -> bool:
-    """Whether there is a process of this number, also a zombie. The question takes no file descriptor."""
+    """Return whether there is a process of this number, also a zombie. The question takes no file descriptor."""
     try:
         os.kill(number, 0)
     except ProcessLookupError:

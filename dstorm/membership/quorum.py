@@ -90,14 +90,14 @@ class Quorum:
 
     @property
     def is_undecided(self) -> bool:
-        """Whether members have lost each other, and it is not decided yet who goes on."""
+        """True if members have lost each other, and it is not decided yet who goes on."""
         present = self.members & ~self.state.ended
         suspected = present & self._suspected
         return bool(self.why or suspected) or any(present & ~self.state.keeps[rank] for rank in ranks(present))
 
     @property
     def may_ask(self) -> bool:
-        """Whether this rank has voted for nothing less than the members: only then may it be confirmed."""
+        """True if this rank has voted for nothing less than the members: only then may it be confirmed."""
         return (
             not self.why and not self.is_outside and not self._suspected & self.members
             and self.vote == self.members == self._choice
@@ -105,7 +105,7 @@ class Quorum:
 
     @property
     def is_outside(self) -> bool:
-        """Whether this rank was started again, and is no member yet."""
+        """True if this rank was started again, and is no member yet."""
         return self.state.epoch < 0
 
     def suspect(self, some: Iterable[int]) -> None:
@@ -157,7 +157,7 @@ class Quorum:
             self.suspect([peer])  # it has lost this rank, and so does not follow it
 
     def _follows(self, peer: int, state: State) -> bool:
-        """Whether this rank, which is meant by `state` of `peer`, enters its epoch."""
+        """Return whether this rank, which is meant by `state` of `peer`, enters its epoch."""
         own = self.state
         if not state.base & self._own:
             return False
@@ -245,7 +245,7 @@ class Quorum:
             self.state = own._replace(prior=0)
 
     def _may_go_on(self, some: int) -> bool:
-        """Whether the ranks `some` may go on without the rest of the members."""
+        """Return whether the ranks `some` may go on without the rest of the members."""
         own = self.state
         if is_quorum(some, own.members) and (not own.prior or is_quorum(some, own.prior)):
             return True
@@ -313,7 +313,7 @@ class Quorum:
             self._vote(choice)
 
     def _has_confirmed(self, some: int, now: float) -> bool:
-        """Whether it has confirmed one of the ranks `some` a moment ago, and may not vote without it yet."""
+        """Return whether it has confirmed one of the ranks `some` a moment ago, and may not vote without it yet."""
         some &= ~self.state.ended
         return any(now < until and some >> rank & 1 for rank, until in self._granted.items())
 

@@ -300,7 +300,7 @@ class SurvivingTransport(BarrierTransport):
         """
 
     def was_cut_off(self, rank: int) -> bool:
-        """Whether the others go on without `rank`, of which nobody knows that it has ended; here none. Local."""
+        """Return whether the others go on without `rank`, of which nobody knows that it has ended; here none. Local."""
         return False
 
     def depart(self) -> None:

@@ -47,7 +47,7 @@ class Cells:
         """The bytes and the word that were read last, by rank, as most polls find the same."""
 
     def at(self, rank: int) -> int:
-        """Where the cell of `rank` begins. Pure."""
+        """Return where the cell of `rank` begins. Pure."""
         return rank * self._stride + self._start
 
     def write(self, cell: Bytes, word: Word, name: bytes) -> None:

@@ -54,7 +54,7 @@ class State(NamedTuple):
         return b"".join(one.to_bytes(width, "little") for one in masks) + struct.pack(f"<{len(numbers)}i", *numbers)
 
     def is_of(self, other: State) -> bool:
-        """Whether both are of one epoch."""
+        """Return whether both are of one epoch."""
         return (self.epoch, self.base) == (other.epoch, other.base)
 
 
@@ -84,7 +84,7 @@ def from_bytes(data: bytes, size: int) -> State:
 
 
 def is_quorum(some: int, members: int) -> bool:
-    """Whether the ranks `some` are more than half of `members`, or half of them with the lowest. Masks."""
+    """Return whether the ranks `some` are more than half of `members`, or half of them with the lowest. Masks."""
     twice, number = 2 * (some & members).bit_count(), members.bit_count()
     return twice > number or (twice == number and bool(some & members & -members))
 

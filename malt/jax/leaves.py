@@ -36,7 +36,7 @@ class Leaves:
         return {name: _as_numbers(found[name]) for name in self._exchanged}
 
     def differ(self, one: Any, other: Any) -> bool:
-        """Whether floats or integers of two such pytrees have other bits."""
+        """Return whether floats or integers of two such pytrees have other bits."""
         theirs = self.arrays(other)
         return any(array.tobytes() != theirs[name].tobytes() for name, array in self.arrays(one).items())
 

@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from malt.data.shards import shard
 from malt.files.checksum import checksum
+from malt.models.weights import Floats, Weights, compared
 from malt.session import session
 from malt.session.collectives import allgather, allreduce
 from malt.world.agreement import Checked, Description
@@ -54,7 +55,9 @@ def settings(estimator: Any) -> Description:
     return found
 
 
-def described(kind: str, X: Any, y: NDArray[Any], classes: Any, random_state: Any) -> Description:
+def described(
+    kind: str, X: Any, y: NDArray[Any], classes: Any, random_state: Any, weights: Floats | None = None
+) -> Description:  # fmt: skip
     """What ranks compare of the rows of an estimator whose `rows` is `kind`. Local.
 
     ValueError: `kind` is not valid, or a class is neither a number nor text.
@@ -72,6 +75,7 @@ def described(kind: str, X: Any, y: NDArray[Any], classes: Any, random_state: An
         "_classes": classes.tolist(),
         "_dtype": classes.dtype.str,
         "_seed": int(check_random_state(random_state).randint(_LARGEST_SEED)),
+        **compared(kind, weights),
     }
     if kind == "shard":  # without it ranks of different rows would train on a part of theirs
         is_text = y.dtype.kind in "OSU"  # on one rank as objects, maybe
@@ -116,18 +120,26 @@ def united(what: str, classes: NDArray[Any], reports: Mapping[int, Any]) -> NDAr
 class Rows:
     """The rows that this rank was given, of which it trains on all, or on its shard. Local.
 
-    `reports`: what all ranks have `described`, by rank.
+    `reports`: what all ranks have `described`, by rank. `weights`: of the rows of this rank.
     """
 
-    def __init__(self, kind: str, reports: Mapping[int, Any]) -> None:
+    def __init__(self, kind: str, reports: Mapping[int, Any], weights: Floats | None = None) -> None:
         self._count, self._deals = reports[session.rank()]["_count"], kind == "shard"
         self.seed: int = reports[min(reports)]["_seed"]
         """The same number on all ranks."""
         self.total: int = self._count if self._deals else sum(one["_count"] for one in reports.values())
         """The rows of all ranks."""
+        self.weights: Weights | None = None
+        if weights is not None:
+            self.weights = Weights(weights, self._deals, reports, session.rank(), self.total)
         # A permutation, as rows may be sorted by label, and each rank needs all labels.
         place = 0 if self._deals else session.rank()
         self._order = np.random.default_rng([self.seed, place]).permutation(self._count)
+
+    @property
+    def weight(self) -> float:
+        """The sum of the weights of the rows of all ranks; without weights their number."""
+        return self.total if self.weights is None else self.weights.sum
 
     def mine(self) -> NDArray[np.intp]:
         """The numbers of the rows that this rank trains on, in random order; more once another rank has failed."""
@@ -138,6 +150,11 @@ class Rows:
         if not self._deals:
             allreduce(sums, "sum")
         return sums
+
+    def mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The mean of the rows of `values` over all ranks, by their weights. Collective."""
+        some = values if self.weights is None else values * self.weights.relative[:, None]
+        return self.summed(some.sum(axis=0)) / self.total
 
     def sample(self, X: NDArray[Any], most: int) -> NDArray[Any]:
         """Rows that are the same on all ranks: all of them for "shard"; else at most so many, at random. Collective."""

@@ -36,6 +36,9 @@ def average(
     - All ranks start from one state: coefficients of 0, the weights that the first rank draws, the centres that it has
       after its first batch; of a fitted estimator those of rank 0. It is fitted on all ranks, or on none.
 
+    partial_fit takes `sample_weight` where that of the estimator does. Counts, and centres of MiniBatchKMeans, then add
+    up weights; in other means a call counts as another one, whatever its rows weigh.
+
     SGDClassifier, SGDRegressor, SGDOneClassSVM, Perceptron, PassiveAggressiveClassifier and -Regressor exchange
     coefficients and intercepts, with `average` also their means over steps. MLPClassifier and MLPRegressor exchange
     weights; what their optimizers keep stays each rank's own. MiniBatchKMeans exchanges centres, weighted by the rows

@@ -112,7 +112,7 @@ class Barrier:
 
     @property
     def is_marked(self) -> bool:
-        """Whether any rank has marked the barrier that this rank has left last: the same on all ranks. Local."""
+        """True if any rank has marked the barrier that this rank has left last: the same on all ranks. Local."""
         mark = MARKS[self._membership.own.entered % 2]
         return bool(self._flags & mark) or any(self._membership.words[rank].flags & mark for rank in self._others)
 
@@ -283,7 +283,7 @@ class Barrier:
                 raise PeerLost(rank, f"it has departed, and {what} needs it")
 
     def _check_names(self, what: str, generation: int) -> bool:
-        """Whether all ranks in barrier `generation` have the same name for it.
+        """Return whether all ranks in barrier `generation` have the same name for it.
 
         MismatchedCalls: a rank has another name, and none of the flags that excuse it.
         """

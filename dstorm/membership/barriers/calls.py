@@ -20,7 +20,7 @@ class Calls:
 
     @property
     def is_any(self) -> bool:
-        """Whether this rank is in a collective call that has a name. Local."""
+        """True if this rank is in a collective call that has a name. Local."""
         return bool(self._current)
 
     @contextmanager

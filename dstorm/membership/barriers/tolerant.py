@@ -114,7 +114,7 @@ class TolerantBarrier(Barrier):
 
     @property
     def _is_outside(self) -> bool:
-        """Whether this rank has come back, and is not admitted yet."""
+        """True if this rank has come back, and is not admitted yet."""
         return self._returns is not None and self._returns.is_outside
 
     @interruption.whole
@@ -240,7 +240,7 @@ class TolerantBarrier(Barrier):
         return not unreachable and fresh == silent
 
     def are_past(self) -> bool:
-        """Whether another rank waits in a barrier that this one has not entered."""
+        """Return whether another rank waits in a barrier that this one has not entered."""
         return any(map(self._is_past, self._membership.others()))
 
     def _is_past(self, rank: int) -> bool:

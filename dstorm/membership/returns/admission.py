@@ -86,7 +86,7 @@ def verdict(
     """
 
     def earlier(one: int) -> bool:
-        """Whether `one` was admitted before `rank`."""
+        """Return whether `one` was admitted before `rank`."""
         return (stamps[one], one) < (stamps[rank], rank)
 
     if rank in finished:

@@ -77,7 +77,7 @@ class Returns:
 
     @property
     def has_come_back(self) -> bool:
-        """Whether this rank has come to the others after the session began, or asks to."""
+        """True if this rank has come to the others after the session began, or asks to."""
         return bool(self._common[_K])
 
     # -- every rank -------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class Returns:
         return None if found is None else Opening(*found)
 
     def opens_more(self, rank: int) -> bool:
-        """Whether `rank`, which has come back, has vectors to open still, as far as it has said."""
+        """Return whether `rank`, which has come back, has vectors to open still, as far as it has said."""
         note, present = self._seen.get(rank, {}), self._view.incarnation(rank)
         return note.get(_K) == present and bool(note[_OPENS])
 
@@ -161,7 +161,7 @@ class Returns:
                 self._write(rank)
 
     def refusal(self, incarnation: int, others: Sequence[int]) -> str:
-        """Why this rank is refused; "": it is not."""
+        """Return why this rank is refused; "": it is not."""
         found = [self._board.read(rank).get(_REFUSAL, (0, "")) for rank in others]
         return next((why for number, why in found if number == incarnation), "")
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from malt.kernels import compile_first
 from malt.models import linear
 from malt.models.common import Sharing
-from malt.models.linear.descent import Classes
+from malt.models.linear.descent import Classes, Softmax
 from malt.models.linear.learners import ModelLearner
+from malt.models.linear.weighted import SOFTMAX, loss_sum
 from malt.models.rows import Rows, agreed
 from malt.session.collectives import allreduce
 
@@ -27,8 +28,8 @@ class Model:
 
     params: NDArray[np.float32]
     """A row for each class, or one for two classes: the weights, then the intercept. C-contiguous."""
-    rows: int = 0
-    """The rows of all ranks in all calls."""
+    rows: float = 0
+    """The rows of all ranks in all calls, or the sum of their weights."""
     trained: float = 0.0
     """The examples that a rank has trained on: the mean over the ranks."""
     blended: int = 0
@@ -78,6 +79,8 @@ class Descent:
         for number in range(1, epochs + 1):  # noqa: B007
             self._take_rows(learner)
             order = linear.visiting_order(len(self._order), generator)
+            if self._rows.weights is not None:
+                order = self._rows.weights.drawn(order, self._order, generator)
             for start in range(0, len(order), sharing.every):
                 part = order[start : start + sharing.every]
                 learner.learn(part)
@@ -124,6 +127,13 @@ class Descent:
     def _objective(self, learner: ModelLearner) -> float:
         """The mean objective of the ranks' models, each on its rows; the same on all ranks. Collective."""
         penalties = sum(linear.penalty(self._problem, params) for params in learner.model)
-        sums = np.array([learner.classes.losses(learner.model) + len(self._order) * penalties, len(self._order)])
+        sums = np.array([self._losses(learner) + len(self._order) * penalties, len(self._order)])
         allreduce(sums, "sum")
         return float(sums[0] / sums[1])
+
+    def _losses(self, learner: ModelLearner) -> float:
+        """The sum of the losses of this rank's rows, times their weights, at the mean of models. Local."""
+        if self._rows.weights is None:
+            return learner.classes.losses(learner.model)
+        loss, order = SOFTMAX if self._kind is Softmax else self._problem.loss, self._order
+        return loss_sum(loss, self._X[order], self._codes[order], learner.model, self._rows.weights.relative[order])

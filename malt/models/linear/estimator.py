@@ -20,7 +20,9 @@ from malt.models import Sharing, linear
 from malt.models.linear.averaged import Descent, Model
 from malt.models.linear.batch import CURVATURES, Batch
 from malt.models.linear.descent import KINDS
+from malt.models.linear.weighted import WeightedBatch
 from malt.models.rows import Rows, agreed, described, labels, settings, united
+from malt.models.weights import kept
 from malt.session.collectives import broadcast
 from malt.session.session import alive, size
 from vol import arguments
@@ -40,29 +42,31 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
     intercept_: NDArray[np.float64]
     n_iter_: int
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Train on rows X with the labels y, from zeros. Returns self. Collective.
 
-        `X`: an array or sparse matrix of shape (rows, features). `y`: labels of any kind, of shape (rows,).
+        `X`: an array, sparse matrix or data frame of shape (rows, features). `y`: labels of any kind, of shape (rows,).
+        `sample_weight`: of shape (rows,); None: 1 for each row. On all ranks, or on none.
 
         ValueError, the same on all ranks: an argument or parameter is wrong on one of them; with rows="shard" X or y
         differ; there is one class; for "sgd" the features are out of scale. FloatingPointError: the weights diverge. A
         ConvergenceWarning says that `max_iter` was too small.
         """
-        self._learn("fit", X, y, None, None)
+        self._learn("fit", X, y, None, None, sample_weight)
         if self.n_iter_ >= self.max_iter:
             warnings.warn(f"max_iter={self.max_iter} is too small to converge", ConvergenceWarning, stacklevel=2)
         return self
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Any:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
         """Train on each row once by "sgd", from where the last call of fit or partial_fit ended. Collective.
 
         All ranks make the same number of calls, and end each with the same model. `classes`: all labels, in the first
-        call. In the penalty 1 / (C n), n is the number of rows of all ranks in all calls. Returns self.
+        call. In the penalty 1 / (C n), n is the number of rows of all ranks in all calls, or the sum of their weights.
+        Returns self.
 
         Errors: as `fit`.
         """
-        self._learn("partial_fit", X, y, classes, getattr(self, "_model", None))
+        self._learn("partial_fit", X, y, classes, getattr(self, "_model", None), sample_weight)
         return self
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
@@ -85,26 +89,27 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 
     # -- private ----------------------------------------------------------------------------------------------
 
-    def _learn(self, what: str, X: Any, y: Any, classes: Any, before: Model | None) -> None:
+    def _learn(self, what: str, X: Any, y: Any, classes: Any, before: Model | None, weights: Any) -> None:
         """Train `before`, or a model of zeros, on these rows. Collective."""
         name = f"{type(self).__name__}.{what}"
-        (X, y, own), reports = agreed(name, lambda: self._checked(what, X, y, classes, before))
+        (X, y, own, weights), reports = agreed(name, lambda: self._checked(what, X, y, classes, before, weights))
         known = united(name, own, reports) if before is None else self.classes_
-        rows = Rows(self.rows, reports)
+        rows = Rows(self.rows, reports, weights)
         model = Model.of_zeros(len(known), X.shape[1]) if before is None else before.copy()
-        model.rows += rows.total
+        model.rows += rows.weight
         problem = linear.Problem(self._loss_name(), 1 / (self.C * model.rows), self.fit_intercept)
         data = rows, csr_matrix(X), np.searchsorted(known, y)
         is_softmax = self._is_multinomial and len(known) > 2
         if what == "fit" and self.solver == "lbfgs":
-            weights, self.n_iter_ = self._minimize(model, Batch(problem, is_softmax, len(known), *data))
+            batch = Batch if rows.weights is None else WeightedBatch
+            trained, self.n_iter_ = self._minimize(model, batch(problem, is_softmax, len(known), *data))
         else:
             descent = Descent(name, model, problem, KINDS[is_softmax], *data)
             epochs, tol = (self.max_iter, self.tol) if what == "fit" else (1, 0.0)
             self.n_iter_ = descent.train(epochs, tol, Sharing(self.graph, self.sync, self.every))
-            weights = model.params.astype(np.float64)
+            trained = model.params.astype(np.float64)
         self.classes_, self._model = known, model
-        self.coef_, self.intercept_ = weights[:, :-1].copy(), weights[:, -1].copy()
+        self.coef_, self.intercept_ = trained[:, :-1].copy(), trained[:, -1].copy()
 
     def _minimize(self, model: Model, batch: Batch) -> tuple[NDArray[np.float64], int]:
         """The weights at the minimum, by class, which `model` takes, and the iterations. Collective."""
@@ -115,15 +120,16 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         model.trained = result.evaluations * model.rows / size()  # partial_fit goes on with small steps
         return weights, max(result.iterations, 1)
 
-    def _checked(self, what: str, X: Any, y: Any, classes: Any, before: Model | None) -> Any:
-        """X, y and the classes that this rank knows; what ranks compare. Local."""
+    def _checked(self, what: str, X: Any, y: Any, classes: Any, before: Model | None, weights: Any) -> Any:
+        """X, y, the classes that this rank knows, and weights; what ranks compare. Local."""
         self._check_parameters()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32, order="C", reset=before is None)
+        X, y, weights = kept(X, y, weights)
         known = labels(what, y, classes, None if before is None else self.classes_)
-        return (X, y, known), {
+        return (X, y, known, weights), {
             **settings(self),
             "the rows of calls before": 0 if before is None else before.rows,
-            **described(self.rows, X, y, known, self.random_state),
+            **described(self.rows, X, y, known, self.random_state, weights),
         }
 
     def _check_parameters(self) -> None:
@@ -147,7 +153,9 @@ class LinearSVC(LinearClassifier):
 
         |w|^2 / 2 + C (the sum over rows of loss(y (x . w + b)))        is minimized, for each class against the rest
 
-    All ranks end with the same model, bit for bit. Sample weights and class weights are not supported.
+    All ranks end with the same model, bit for bit. With sample weights the loss of a row counts so many times: with
+    "lbfgs" and integers that is the minimum of the rows repeated as often; "sgd" draws rows in proportion to their
+    weights. A row of weight 0 counts as one that is not there. Class weights are not supported.
 
     `C`: the inverse of the strength of the penalty. `loss`: "squared_hinge", or "hinge", for solver="sgd".
     `fit_intercept`: whether there is a b, which is not penalized. `rows`: "shard": all ranks pass the same rows, and

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from malt.models.networks import OPTIMIZERS, Network
 from malt.models.networks.layers import Dense, Layers, train
 from malt.models.rows import Rows, agreed, described, labels, settings, united
+from malt.models.weights import kept
 from vol import arguments
 
 
@@ -46,10 +47,10 @@ class MultilayerPerceptron(BaseEstimator):
     # -- private ----------------------------------------------------------------------------------------------
 
     def _train(
-        self, what: str, reports: Any, X: Any, targets: NDArray[Any], outputs: int, loss: str, before: Layers | None
+        self, what: str, rows: Rows, X: Any, targets: NDArray[Any], outputs: int, loss: str, before: Layers | None
     ) -> None:  # fmt: skip
         """Train `before`, or new layers, on these rows. Collective."""
-        name, rows = f"{type(self).__name__}.{what}", Rows(self.rows, reports)
+        name = f"{type(self).__name__}.{what}"
         if before is None:
             layers = Layers.first([X.shape[1], *self._hidden(), outputs], self.solver, rows.seed)
         else:
@@ -68,8 +69,8 @@ class MultilayerPerceptron(BaseEstimator):
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return self._layers.outputs(X)
 
-    def _checked(self, X: Any, y: Any, is_numeric: bool, before: Layers | None) -> Any:
-        """X, y; the parameters that all ranks have alike. Local."""
+    def _checked(self, X: Any, y: Any, weights: Any, is_numeric: bool, before: Layers | None) -> Any:
+        """X, y and their weights; the parameters that all ranks have alike. Local."""
         self._check_parameters()
         X, y = validate_data(
             self, X, y, dtype=np.float32, order="C", y_numeric=is_numeric, multi_output=is_numeric, reset=before is None
@@ -78,7 +79,9 @@ class MultilayerPerceptron(BaseEstimator):
             raise ValueError(f"hidden_layer_sizes must stay {tuple(before.sizes[1:-1])}, as in the first call")
         if before is not None and self.solver != before.solver:
             raise ValueError(f"solver must stay {before.solver!r}, as in the first call")
-        return X, y, {**settings(self), "the examples of calls before": before.trained if before else 0}
+        return *kept(X, y, weights), {
+            **settings(self), "the examples of calls before": before.trained if before else 0
+        }  # fmt: skip
 
     def _hidden(self) -> tuple[int, ...]:
         sizes = self.hidden_layer_sizes
@@ -106,6 +109,8 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
 
     Each rank trains on batches of its rows, and averages its model with those of its peers. All ranks end with the same
     model, bit for bit. The mean cross-entropy + alpha / 2 |W|^2 is minimized, in float32. Scale the features first.
+    With sample weights rows are drawn in proportion to them: a row of weight 0 counts as one that is not there, and a
+    weight of 2 is like a row that is there twice, but not bit for bit.
 
     `hidden_layer_sizes`: the neurons of each hidden layer. `solver`: "adam", "momentum" or "adagrad".
     `learning_rate_init`: the first step size, which falls linearly to 0 within `fit`; None: 0.005, 0.1, 0.05 of
@@ -120,23 +125,24 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
 
     classes_: NDArray[Any]
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Train on rows X with the labels y, from random weights. Returns self. Collective.
 
-        `X`: an array of shape (rows, features). `y`: labels of any kind, of shape (rows,).
+        `X`: an array or data frame of shape (rows, features). `y`: labels of any kind, of shape (rows,).
+        `sample_weight`: of shape (rows,); None: 1 for each row. On all ranks, or on none.
 
         ValueError, the same on all ranks: an argument or parameter is wrong on one of them; with rows="shard" X or y
         differ; there is one class. FloatingPointError, on all: the weights diverge.
         """
-        return self._learn("fit", X, y, None, None)
+        return self._learn("fit", X, y, None, None, sample_weight)
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Any:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
         """Train on each row once, from where the last call of fit or partial_fit ended. Returns self. Collective.
 
         All ranks make the same number of calls, and end each with the same model. The step size is constant.
         `classes`: all labels, in the first call. Errors: as `fit`.
         """
-        return self._learn("partial_fit", X, y, classes, getattr(self, "_layers", None))
+        return self._learn("partial_fit", X, y, classes, getattr(self, "_layers", None), sample_weight)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probability of each class, of shape (rows, classes). Local."""
@@ -156,20 +162,20 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
 
     # -- private ----------------------------------------------------------------------------------------------
 
-    def _learn(self, what: str, X: Any, y: Any, classes: Any, before: Layers | None) -> Any:
+    def _learn(self, what: str, X: Any, y: Any, classes: Any, before: Layers | None, weights: Any) -> Any:
         name = f"{type(self).__name__}.{what}"
-        (X, y, own), reports = agreed(name, lambda: self._labelled(what, X, y, classes, before))
+        (X, y, own, weights), reports = agreed(name, lambda: self._labelled(what, X, y, classes, before, weights))
         known = united(name, own, reports) if before is None else self.classes_
-        codes = np.searchsorted(known, y)
-        self._train(what, reports, X, codes, len(known) if len(known) > 2 else 1, "cross-entropy", before)
+        codes, rows = np.searchsorted(known, y), Rows(self.rows, reports, weights)
+        self._train(what, rows, X, codes, len(known) if len(known) > 2 else 1, "cross-entropy", before)
         self.classes_ = known
         return self
 
-    def _labelled(self, what: str, X: Any, y: Any, classes: Any, before: Layers | None) -> Any:
-        """X, y and the classes that this rank knows; what ranks compare. Local."""
-        X, y, same = self._checked(X, y, False, before)
+    def _labelled(self, what: str, X: Any, y: Any, classes: Any, before: Layers | None, weights: Any) -> Any:
+        """X, y, the classes that this rank knows, and weights; what ranks compare. Local."""
+        X, y, weights, same = self._checked(X, y, weights, False, before)
         known = labels(what, y, classes, None if before is None else self.classes_)
-        return (X, y, known), {**same, **described(self.rows, X, y, known, self.random_state)}
+        return (X, y, known, weights), {**same, **described(self.rows, X, y, known, self.random_state, weights)}
 
 
 class MLPRegressor(RegressorMixin, MultilayerPerceptron):
@@ -179,23 +185,24 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
     standard deviation of the first call. Everything else is as in `MLPClassifier`.
     """
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Train on rows X with the numbers y, from random weights. Returns self. Collective.
 
-        `X`: an array of shape (rows, features). `y`: of shape (rows,) or (rows, numbers).
+        `X`: an array or data frame of shape (rows, features). `y`: of shape (rows,) or (rows, numbers).
+        `sample_weight`: as of `MLPClassifier.fit`.
 
         ValueError, the same on all ranks: an argument or parameter is wrong on one of them; with rows="shard" X or y
         differ. FloatingPointError, on all: the weights diverge.
         """
-        return self._learn("fit", X, y, None)
+        return self._learn("fit", X, y, None, sample_weight)
 
-    def partial_fit(self, X: Any, y: Any) -> Any:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Train on each row once, from where the last call of fit or partial_fit ended. Returns self. Collective.
 
         All ranks make the same number of calls, and end each with the same model. The step size is constant. Errors:
         as `fit`.
         """
-        return self._learn("partial_fit", X, y, getattr(self, "_layers", None))
+        return self._learn("partial_fit", X, y, getattr(self, "_layers", None), sample_weight)
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """The numbers of each row, of shape (rows,) or (rows, numbers). Local."""
@@ -209,25 +216,25 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
 
     # -- private ----------------------------------------------------------------------------------------------
 
-    def _learn(self, what: str, X: Any, y: Any, before: Layers | None) -> Any:
-        (X, y), reports = agreed(f"{type(self).__name__}.{what}", lambda: self._numbered(X, y, before))
-        columns = y.reshape(len(y), -1)
+    def _learn(self, what: str, X: Any, y: Any, before: Layers | None, weights: Any) -> Any:
+        name = f"{type(self).__name__}.{what}"
+        (X, y, weights), reports = agreed(name, lambda: self._numbered(X, y, before, weights))
+        columns, rows = y.reshape(len(y), -1), Rows(self.rows, reports, weights)
         if before is None:
-            rows = Rows(self.rows, reports)
-            self._mean = rows.summed(columns.sum(axis=0)) / rows.total
-            spread = np.sqrt(rows.summed(np.square(columns - self._mean).sum(axis=0)) / rows.total)
+            self._mean = rows.mean(columns)
+            spread = np.sqrt(rows.mean(np.square(columns - self._mean)))
             self._spread = np.where(spread > 0, spread, 1.0)
             self._is_flat = y.ndim == 1
         targets = ((columns - self._mean) / self._spread).astype(np.float32)
-        self._train(what, reports, X, targets, columns.shape[1], "squared", before)
+        self._train(what, rows, X, targets, columns.shape[1], "squared", before)
         return self
 
-    def _numbered(self, X: Any, y: Any, before: Layers | None) -> Any:
-        """X and y; what ranks compare. Local."""
-        X, y, same = self._checked(X, y, True, before)
+    def _numbered(self, X: Any, y: Any, before: Layers | None, weights: Any) -> Any:
+        """X, y and their weights; what ranks compare. Local."""
+        X, y, weights, same = self._checked(X, y, weights, True, before)
         y = np.asarray(y, np.float64)
         outputs = 1 if y.ndim == 1 else y.shape[1]
         if before is not None and outputs != before.sizes[-1]:
             raise ValueError(f"y must have {before.sizes[-1]} numbers a row, as in the first call")
         same["the numbers of a row of y"] = outputs
-        return (X, y), {**same, **described(self.rows, X, y, (), self.random_state)}
+        return (X, y, weights), {**same, **described(self.rows, X, y, (), self.random_state, weights)}

@@ -93,12 +93,21 @@ def train(
     steps: Callable[[float], float] = partial(step_at, step) if falls else lambda _: step
     with Replica(layers.weights, **exchange, check_finite=True, name=name) as learner.replica:
         for epoch in range(epochs):
-            order = generator.permutation(rows.mine())  # more, once another rank has failed
+            order = _order(rows, generator)
             learner.train(order, -(-batch // size()), epoch, epochs, steps)
     layers.trained += epochs
     layers.state = [_mean(optimizer.state()) for optimizer in optimizers]
     if not all(np.isfinite(layer).all() for layer in layers.weights):
         raise FloatingPointError(f"{name}: the weights diverge: scale the features, or take smaller steps")
+
+
+def _order(rows: Rows, generator: np.random.Generator) -> NDArray[np.intp]:
+    """The rows of an epoch: more, once another rank has failed. Local."""
+    mine = rows.mine()
+    if rows.weights is None:
+        return generator.permutation(mine)
+    drawn: NDArray[np.intp] = mine[rows.weights.drawn(np.arange(len(mine)), mine, generator)]
+    return drawn
 
 
 def _mean(state: Mapping[str, Any]) -> dict[str, Any]:

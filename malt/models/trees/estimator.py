@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from malt.kernels import compile_first
 from malt.models import trees
 from malt.models.rows import Rows, agreed, described, settings, united
+from malt.models.weights import kept
 from malt.session.collectives import allgather
 from vol import arguments
 
@@ -48,8 +49,8 @@ class HistGradientBoosting(BaseEstimator):
         compile_first(trees.compile_kernels)
         binning = trees.bins_of(rows.sample(X, trees.SAMPLE_ROWS), self.max_bins, True, rows.seed)
         made = [trees.Trees(baseline, {}) for baseline in baselines.tolist()]
-        train = trees.Scored(X, targets, rows.mine, binning, made)
-        rounds = trees.Rounds(growth, binning, made, train, partial(_dealt, rows, train))
+        train = trees.Scored(X, targets, rows.mine, binning, made, rows.weights)
+        rounds = trees.Rounds(growth, made, train, partial(_dealt, rows, train))
         for _ in range(self.max_iter):
             rounds.grow()
         self._binning, self._trees, self.n_iter_ = binning, made, self.max_iter
@@ -62,12 +63,13 @@ class HistGradientBoosting(BaseEstimator):
         bins = self._binning.bins(X)
         return np.array([one.scores(bins, self._binning.missing) for one in self._trees])
 
-    def _checked(self, X: Any, y: Any, is_numeric: bool) -> Any:
-        """X, y and the classes that this rank knows; what ranks compare. Local."""
+    def _checked(self, X: Any, y: Any, weights: Any, is_numeric: bool) -> Any:
+        """X, y, the classes that this rank knows, and weights; what ranks compare. Local."""
         self._check_parameters()
         X, y = validate_data(
             self, X, y, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", y_numeric=is_numeric
         )
+        X, y, weights = kept(X, y, weights)
         if len(y) > trees.MOST_ROWS:
             raise ValueError(f"{len(y):,} rows, and {trees.MOST_ROWS:,} are the most")
         if is_numeric:
@@ -75,7 +77,8 @@ class HistGradientBoosting(BaseEstimator):
         else:
             check_classification_targets(y)
         known = np.unique(y[:0] if is_numeric else y)
-        return (X, y, known), {**settings(self), **described(self.rows, X, y, known, self.random_state)}
+        same = described(self.rows, X, y, known, self.random_state, weights)
+        return (X, y, known, weights), {**settings(self), **same}
 
     def _check_parameters(self) -> None:
         """TypeError, ValueError: a parameter is not valid."""
@@ -97,7 +100,9 @@ class HistGradientBoostingClassifier(ClassifierMixin, HistGradientBoosting):
 
     Ranks add up integer histograms of their rows: all ranks end with the same trees, bit for bit, and with rows="shard"
     with those of a single rank. With several classes an iteration grows one tree per class, from the gradients of the
-    softmax. NaN is a missing value. Sample weights and class weights are not supported.
+    softmax. NaN is a missing value. A sample weight multiplies the gradient and the Hessian of a row; a row of weight 0
+    counts as one that is not there. As in scikit-learn, `min_samples_leaf` counts rows, whatever they weigh, and so do
+    the bins. Class weights are not supported.
 
     `learning_rate`: the fraction of each tree that is added. `max_iter`: the number of iterations. `max_depth`: of a
     tree, at most 12; trees grow level by level. `min_samples_leaf`: the minimum number of rows per leaf.
@@ -112,19 +117,20 @@ class HistGradientBoostingClassifier(ClassifierMixin, HistGradientBoosting):
 
     classes_: NDArray[Any]
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Train on rows X with the labels y. Returns self. Collective.
 
-        `X`: an array of shape (rows, features). `y`: labels of any kind, of shape (rows,).
+        `X`: an array or data frame of shape (rows, features). `y`: labels of any kind, of shape (rows,).
+        `sample_weight`: of shape (rows,); None: 1 for each row. On all ranks, or on none.
 
         ValueError, the same on all ranks: an argument or parameter is wrong on one of them; with rows="shard" X or y
         differ; there is one class.
         """
         name = f"{type(self).__name__}.fit"
-        (X, y, own), reports = agreed(name, lambda: self._checked(X, y, is_numeric=False))
+        (X, y, own, weights), reports = agreed(name, lambda: self._checked(X, y, sample_weight, is_numeric=False))
         known = united(name, own, reports)
-        rows, codes = Rows(self.rows, reports), np.searchsorted(known, y)
-        counts = rows.summed(np.bincount(codes, minlength=len(known)).astype(np.float64))
+        rows, codes = Rows(self.rows, reports, weights), np.searchsorted(known, y)
+        counts = rows.summed(np.bincount(codes, weights, minlength=len(known)).astype(np.float64))
         if len(known) == 2:
             loss, kinds, baselines = "logistic", np.arange(1, 2), np.log(counts[1:] / counts[:1])
         else:
@@ -157,17 +163,20 @@ class HistGradientBoostingRegressor(RegressorMixin, HistGradientBoosting):
     Everything else is as in `HistGradientBoostingClassifier`.
     """
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Train on rows X with the numbers y. Returns self. Collective.
 
-        `X`: an array of shape (rows, features). `y`: of shape (rows,).
+        `X`: an array or data frame of shape (rows, features). `y`: of shape (rows,). `sample_weight`: as of
+        `HistGradientBoostingClassifier.fit`.
 
         ValueError, the same on all ranks: an argument or parameter is wrong on one of them; with rows="shard" X or y
         differ.
         """
-        (X, y, _), reports = agreed(f"{type(self).__name__}.fit", lambda: self._checked(X, y, is_numeric=True))
-        rows = Rows(self.rows, reports)
-        self._mean = float(rows.summed(np.array([y.sum()]))[0]) / rows.total
+        name = f"{type(self).__name__}.fit"
+        (X, y, _, weights), reports = agreed(name, lambda: self._checked(X, y, sample_weight, is_numeric=True))
+        rows = Rows(self.rows, reports, weights)
+        weighed = y if rows.weights is None else y * rows.weights.relative
+        self._mean = float(rows.summed(np.array([weighed.sum()]))[0]) / rows.total
         self._train("squared", rows, X, (y - self._mean).astype(np.float32)[np.newaxis], np.zeros(1))
         return self
 

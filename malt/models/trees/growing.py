@@ -115,6 +115,12 @@ class Grower:
         self._all = share_of(self.layout, 0, 1)
         self._ranks: list[int] = []
         """The ranks that grow the tree, once that is known."""
+        self._weights: NDArray[np.float64] | None = None
+        self._heaviest = 1.0
+
+    def weigh(self, weights: NDArray[np.float64], heaviest: float) -> None:
+        """Give the rows of this rank weights. Local. `heaviest`: the largest weight of all ranks."""
+        self._weights, self._heaviest = weights[:, np.newaxis] / heaviest, heaviest
 
     def grow(
         self, scores: NDArray[np.float64], y: NDArray[np.float32], chances: NDArray[np.float64] | None = None
@@ -158,7 +164,10 @@ class Grower:
         scale = Scale(2.0 ** (min(62 - bits, WORD_BITS) - exponent), 2.0**hessian, below)
         self._order[:] = np.arange(len(y))
         losses.gradients(self._loss, scores, y, scale, self._words)
-        return scale
+        if self._weights is None:
+            return scale
+        np.rint(self._words * self._weights, out=self._words, casting="unsafe")
+        return scale._replace(gradient=scale.gradient / self._heaviest, hessian=scale.hessian / self._heaviest)
 
     def _is_small(self, slots: int) -> bool:
         """Return whether so many histograms of a level go from each rank to all others."""

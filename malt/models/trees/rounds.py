@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,26 +14,39 @@ from malt.models.trees.ensemble import Trees
 from malt.models.trees.growing import Grower, Growth, by_rank
 from malt.models.trees.losses import LOSSES, softmax, total_loss
 
+if TYPE_CHECKING:
+    from malt.models.weights import Weights  # needs scikit-learn, as estimators alone do
+
 
 class Scored:
     """This rank's part of some rows: their bins, their targets, and what the trees of each kind say of them.
 
     `X`: a matrix, or an array with NaN for missing values. `targets`: of shape (kinds, rows): numbers, or +1 for a
-    class and -1 for the rest. `mine`: returns the rows that this rank has now. There are none before `take`. Local.
+    class and -1 for the rest. `mine`: returns the rows that this rank has now. There are none before `take`.
+    `weights`: of all of these rows. Local.
     """
 
     def __init__(
-        self, X: Any, targets: NDArray[np.float32], mine: Callable[[], Any], binning: Binning, made: Sequence[Trees]
+        self, X: Any, targets: NDArray[np.float32], mine: Callable[[], Any], binning: Binning, made: Sequence[Trees],
+        weights: Weights | None = None,
     ) -> None:  # fmt: skip
         self._X, self._targets, self._mine, self._binning, self._trees = X, targets, mine, binning, made
+        self._weights = weights
         self.count = targets.shape[1]
         """The rows of all ranks, where they have parts of these."""
 
     def take(self) -> None:
         """Take the rows that this rank has from here on, and let all trees score them."""
-        rows = self._mine()
+        rows = self._rows = self._mine()
         self.bins, self.y = self._binning.bins(self._X[rows]), np.ascontiguousarray(self._targets[:, rows])
         self.score_again()
+
+    def grower(self, growth: Growth, count: int) -> Grower:
+        """Return what grows trees on these rows, of `count` of all ranks. Local."""
+        grower = Grower(self.bins, self._binning, growth, count)
+        if self._weights is not None:
+            grower.weigh(self._weights.given[self._rows], self._weights.heaviest)
+        return grower
 
     def score_again(self) -> None:
         """Let all trees score the rows."""
@@ -60,15 +73,15 @@ class Rounds:
     """
 
     def __init__(
-        self, growth: Growth, binning: Binning, made: Sequence[Trees], train: Scored, deal: Callable[[], int]
+        self, growth: Growth, made: Sequence[Trees], train: Scored, deal: Callable[[], int]
     ) -> None:  # fmt: skip
-        self._growth, self._binning, self._trees, self._train, self._deal = growth, binning, made, train, deal
+        self._growth, self._trees, self._train, self._deal = growth, made, train, deal
         self.take()
 
     def take(self) -> None:
         """Take the rows that this rank has from here on. Collective."""
         count = self._deal()
-        self._grower = Grower(self._train.bins, self._binning, self._growth, count)
+        self._grower = self._train.grower(self._growth, count)
 
     def grow(self) -> None:
         """Grow a tree of each kind. Collective. Where a rank fails the round begins again."""

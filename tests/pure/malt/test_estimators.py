@@ -32,13 +32,25 @@ pytestmark = [pytest.mark.serial, pytest.mark.single, pytest.mark.filterwarnings
 BOTH = pytest.mark.parametrize("kind", [LinearSVC, LogisticRegression])
 
 
+def unequal(estimator):
+    """Why integers as weights are not rows repeated to a rounding error, but for LogisticRegression by L-BFGS."""
+    names = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
+    if estimator.solver == "sgd":
+        return dict.fromkeys(names, "rows are drawn in proportion to their weights")
+    if isinstance(estimator, LinearSVC):
+        return dict.fromkeys(names, "scores at its minimum are known to 3e-6, and the check wants 1e-7")
+    return {}
+
+
 @pytest.mark.thorough
-@parametrize_with_checks([LinearSVC(), LogisticRegression(), LinearSVC(solver="sgd", loss="hinge")])
+@parametrize_with_checks(
+    [LinearSVC(), LogisticRegression(), LinearSVC(solver="sgd", loss="hinge")], expected_failed_checks=unequal
+)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-@parametrize_with_checks([LogisticRegression(solver="sgd", max_iter=5, tol=0.1)])
+@parametrize_with_checks([LogisticRegression(solver="sgd", max_iter=5, tol=0.1)], expected_failed_checks=unequal)
 def test_scikit_learn_checks_of_few_epochs(estimator, check):
     check(estimator)
 
