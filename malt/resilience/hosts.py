@@ -94,7 +94,7 @@ def transport(
     again, and cannot come back. DeadlinePassed: ranks are missing, or cannot be reached. MemoryError: a host has too
     little free shared memory.
     """
-    exchange = Exchange(ranks.rank, reporting.job_key(), session, reporting.job_hosts())
+    exchange = Exchange(ranks.rank, reporting.job_key(), session, dict.fromkeys(reporting.job_hosts()))
     mine = [host_name(), this_process(), exchange.endpoint, shm_space.free_nbytes()]
     reports = _gather(session, ranks, mine, deadline_s)
     newest = _newest(session) if ranks.rejoins else {}

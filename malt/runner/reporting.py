@@ -31,8 +31,8 @@ CONTROL_NAME = "malt control server"
 """The name by which the control server is called (dstorm/transports/links/handshake.py)."""
 
 KEY = "key"
-"""The file in the folder of the job, on each of its hosts, that holds the key of the job, and the names of its hosts,
-one a line. Ranks read it at their start. The launcher writes it, and has its agents do so over ssh.
+"""The file in the folder of the job, on each of its hosts, that holds the key of the job, and the name of the host
+of each rank, one a line. Ranks read it at their start. The launcher writes it, and has its agents do so over ssh.
 
 So the key stands in no argument and no variable.
 """
@@ -107,7 +107,7 @@ def job_key() -> str:
 
 
 def job_hosts() -> tuple[str, ...]:
-    """The names of the hosts of the job, as the launcher was given them; () where that is not known. Local."""
+    """The name of the host of each rank, as the launcher was given it; () where that is not known. Local."""
     return _key[1:]
 
 

@@ -18,8 +18,8 @@ def epochs(stop: int, start: int = 0) -> Iterator[int]:
     though they come to it at different times, and each row of each epoch is in one part, also where ranks come and
     leave. Where one fails in an epoch, the others share its rows from their next epoch on.
 
-    Where the job has shrunk (malt scale), a rank that is to leave does so before its next epoch: SystemExit(0) is
-    raised in the loop.
+    Where the job has shrunk (malt scale), or this rank alone has got SIGTERM (--elastic), a rank that is to leave does
+    so before its next epoch: SystemExit(0) is raised in the loop.
 
     TypeError, ValueError: `stop` or `start` is not a whole number, or one is negative. Where a rank that has come
     back calls it before its first vector or Replica, it ends in a line.

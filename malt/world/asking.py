@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,8 @@ class Asking:
         self._folder, self._known, self._attend = folder, found, attend
         self._number = self._unheard = 0
         """How often it has asked; and the question that was not answered, since none was."""
+        self._changing = threading.RLock()
+        """Held while it asks: the answer to a question takes the place of the one before."""
 
     def read(self) -> Roster:
         """The roster, as far as this rank knows it. Local."""
@@ -49,7 +52,8 @@ class Asking:
                 result = found.follow(name, *arguments)
             self._known = found
             return found, result
-        answer = self._asked(name, arguments)
+        with self._changing:
+            answer = self._asked(name, arguments)
         if answer is None:
             changed = copy.deepcopy(self.read())
             result = changed.follow(name, *arguments)
@@ -63,7 +67,7 @@ class Asking:
         return self._known, result
 
     def _asked(self, name: str, arguments: tuple[Any, ...]) -> list[Any] | None:
-        """The answer of the launcher. None: there is none."""
+        """The answer of the launcher. None: there is none, or it has no roster any more."""
         if self._unheard and (self._answer() or [0])[0] >= self._unheard:
             self._unheard = 0
         self._number += 1
@@ -72,7 +76,7 @@ class Asking:
         while not self._unheard and not leaving.is_disconnected():
             answer = self._answer()
             if answer is not None and answer[0] == self._number:
-                return answer
+                return answer if answer[2] or answer[3] else None
             if waited.seconds() > ANSWER_S:
                 self._unheard = self._number
             self._attend()
@@ -81,6 +85,6 @@ class Asking:
 
     @staticmethod
     def _answer() -> list[Any] | None:
-        """The last answer of the launcher, as ROSTER.ANSWER says."""
+        """The last answer of the launcher, as roster.ANSWER says."""
         found: list[Any] | None = json.loads(leaving.published().get(roster.ANSWER, "null"))
         return found

@@ -15,8 +15,8 @@ from malt.world.asking import Asking
 
 _LOOK_S = 0.1
 """The interval of the looks at the roster."""
-_LEFT = "left-{}-{}"
-"""What a rank publishes as it leaves: its number, and its incarnation."""
+_LEFT = "left-"
+"""What the name begins with under which a rank publishes something as it leaves. Its number and incarnation follow."""
 _MOST_LOOPS = 1 << 32
 """More loops over epochs than a session has."""
 
@@ -62,7 +62,7 @@ class Crew:
         self.leave_behind: Callable[[], object] | None = None
         """Returns what `left_behind` gives the others where this rank leaves: anything that JSON can represent."""
         self.is_retired = False
-        """Whether this rank leaves, as the job has shrunk."""
+        """Whether this rank leaves in order."""
 
     @property
     def size(self) -> int:
@@ -118,12 +118,12 @@ class Crew:
         self._is_signalled = True
 
     def left_behind(self) -> list[Any]:
-        """What the ranks have left behind that have left as the job shrank, as far as this rank knows. Local."""
+        """What the ranks have left behind that have left in order, as far as this rank knows. Local."""
         if reporting.is_connected():
-            texts = [text for name, text in leaving.published().items() if name.startswith(_LEFT.format("", "")[:-1])]
+            texts = [text for name, text in sorted(leaving.published().items()) if name.startswith(_LEFT)]
         else:
-            paths = sorted(Path(self._folder).glob(_LEFT.format("*", "*")))
-            texts = [path.read_text(encoding="utf-8") for path in paths if path.suffix == ""]
+            paths = sorted(Path(self._folder).glob(f"{_LEFT}*"))
+            texts = [path.read_text(encoding="utf-8") for path in paths if not path.suffix]  # with one, it is written
         return [json.loads(text) for text in texts]
 
     def scale(self, size: int) -> None:
@@ -166,10 +166,9 @@ class Crew:
 
     def _retire_if_told(self) -> None:
         """Leave, unless the job has grown again. SystemExit."""
-        self._is_told = False
         self._depart_if_signalled()
         found, goes = self._asking.change("leave", self._rank, self._incarnation, self._running())
-        self._size = found.size
+        self._size, self._is_told = found.size, False  # not before, as it may have waited for the answer
         if goes:
             self._leave()
 
@@ -189,5 +188,5 @@ class Crew:
         """Leave in order. SystemExit."""
         self.is_retired = True
         if self.leave_behind is not None:
-            reporting.publish(_LEFT.format(self._rank, self._incarnation), json.dumps(self.leave_behind()))
+            reporting.publish(f"{_LEFT}{self._rank}-{self._incarnation}", json.dumps(self.leave_behind()))
         raise SystemExit(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 
 TRAINS = """
@@ -96,13 +97,15 @@ touch /tmp/told
 def test_the_ranks_of_a_host_that_is_taken_away_leave_in_order(hosts):
     """All of its processes get SIGTERM. They are not the last ranks: their rows are dealt to those before and after."""
     job = ["--elastic", "1:3", "-n", "3", "--survive=best-effort", "--hosts", "a:1,b:1,c:1", "-c", TAKEN]
-    process, lines = hosts.start_malt("a", *job), []
-    while "now" not in lines:
-        lines.append(process.stdout.readline().rstrip())
-        assert lines[-1], process.communicate(timeout=60)
-    hosts.shell("b", TAKE)
-    printed, errors = process.communicate(timeout=120)
-    lines += printed.splitlines()
+    with hosts.start_malt("a", *job) as process:
+        limit, lines = threading.Timer(120, process.kill), []
+        limit.start()
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            if line == "now\n":
+                hosts.shell("b", TAKE)
+        errors = process.stderr.read()
+    limit.cancel()
     assert process.returncode == 0, (lines, errors)
     check_rows(lines)
     assert {"ends 0 a 3 []", "ends 2 c 3 []"} < set(lines), (lines, errors)

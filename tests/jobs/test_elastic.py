@@ -107,7 +107,7 @@ def test_the_loop_of_the_guide(job_environment, tmp_path):
     [
         (["scale", "999999999", "3"], "malt scale: no job 999999999 of this user runs on this machine"),
         (["run", "--elastic", "2:3", "-n", "4", "x.py"], "--elastic 2:3: the job would begin with 4 ranks: -n 2"),
-        (["run", "--elastic", "1:4", "-n", "2", "--hosts", "no:4", "x.py"], "one host alone: leave out --hosts"),
+        (["run", "--elastic", "1:4", "-n", "2", "--hosts", "no:4", "x.py"], "allow it with --survive=best-effort"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(words, says, tmp_path, monkeypatch, capsys):

@@ -131,14 +131,18 @@ class ControlServer:
 
 
 def _answer(folder: Path, asked: str) -> str:
-    """Change the roster as a rank has `asked` for; return the answer. OSError: a full disk."""
+    """Change the roster as a rank has `asked` for; return the answer. OSError: a full disk.
+
+    Without a roster it is empty: a cleaner of /tmp has removed it.
+    """
     number, *arguments = json.loads(asked)
     found, result, why = None, None, ""
-    try:
-        with roster.changing(folder) as found:
-            result = found.follow(*arguments)
-    except (LookupError, ValueError, TypeError) as error:
-        why = str(error)
+    with contextlib.suppress(LookupError):
+        try:
+            with roster.changing(folder) as found:
+                result = found.follow(*arguments)
+        except (ValueError, TypeError) as error:
+            why = str(error)
     return json.dumps([number, result, why, "" if found is None else roster.text(found)])
 
 
