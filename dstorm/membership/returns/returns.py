@@ -119,26 +119,20 @@ class Returns:
         return note.get(_K) == present and bool(note[_OPENS])
 
     def answer(self, rank: int, place: int, answer: Answer) -> None:
-        """Answer `rank`, which has opened the vector at `place`. Whether this rank waits there stays as it was."""
+        """Answer `rank`, which has opened the vector at `place`."""
         with self._lock:
             private = self._private.setdefault(rank, {})
             private[_FOR] = self._view.incarnation(rank)
-            before = self._answer(rank, place)
-            holds = before is not None and before.holds
-            private.setdefault(_ANSWERS, {})[str(place)] = answer._replace(holds=answer.holds or holds)
+            private.setdefault(_ANSWERS, {})[str(place)] = answer
             self._write(rank)
 
     def hold(self, rank: int, place: int) -> None:
-        """Tell `rank`, whom this one has answered for the vector at `place`, that this rank waits there."""
+        """Add to the answer to `rank` for the vector at `place` that this rank waits there. To be called in each poll.
+        """
         with self._lock:
-            before = self._answer(rank, place)
+            before: Answer | None = self._private.get(rank, {}).get(_ANSWERS, {}).get(str(place))
             if before is not None and not before.holds:
                 self.answer(rank, place, before._replace(holds=True))
-
-    def _answer(self, rank: int, place: int) -> Answer | None:
-        """The last answer to `rank` for the vector at `place`."""
-        found: Answer | None = self._private.get(rank, {}).get(_ANSWERS, {}).get(str(place))
-        return found
 
     # -- the rank that admits ---------------------------------------------------------------------------------
 
