@@ -272,8 +272,7 @@ class Returning:
         waiting, polls = self._queues.waiting, 0
         waited = waiting.stopwatch()
         while waited.seconds() < _PATIENCE * waiting.deadline_s and not self._returns.are_past():
-            there = {rank for rank, one in self._returns.answers(self._place).items() if one.closed}
-            there |= self._returns.holding(self._place)
+            there = {rank for rank, one in self._returns.answers(self._place).items() if one.closed or one.holds}
             if not [rank for rank in self._peers() if rank not in there and not self._returns.opens_more(rank)]:
                 return
             self._transport.pause(polls)

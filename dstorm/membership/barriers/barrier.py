@@ -11,6 +11,7 @@ dstorm/membership/barriers/tolerant.py has the barriers of ranks that may fail.
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import threading
 import zlib
@@ -82,16 +83,22 @@ class Barrier:
         self._is_inside = self._is_over = False
         now = transport.clock()
         self._heard_at = dict.fromkeys(self._others, now)
-        self._published_at = now
+        self._published_at = self._checked_at = now
+        self._check_s = math.inf
+        """The period of the checks for failed ranks; here none, as none can fail."""
 
     def count_step(self) -> None:
-        """Count a step of this rank; publish it where the last time was a while ago. One-sided."""
+        """Count a step of this rank; publish it, and check for failed ranks, where the last time was a while ago.
+        One-sided.
+        """
         self._steps += 1
         now = self._clock()
         if self._transport.trains_since is None:
             self._transport.begin_training(now)
         if now - self._published_at > self._heartbeat_s:
             self._publish_soon()
+        if now - self._checked_at > self._check_s:
+            self.check()
 
     def heartbeat(self) -> None:
         """Give a heartbeat; publish it where the last time was a while ago. One-sided. Any thread may call it."""
@@ -128,7 +135,9 @@ class Barrier:
             self._read(rank)
 
     def check_now_and_then(self) -> None:
-        """Check for failed ranks where the last time was a while ago; here nothing, as none can fail. One-sided."""
+        """Do `check` where the last one was a while ago. One-sided."""
+        if self._clock() - self._checked_at > self._check_s:
+            self.check()
 
     @interruption.whole
     def enter(

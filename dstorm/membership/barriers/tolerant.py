@@ -63,7 +63,6 @@ class TolerantBarrier(Barrier):
         self._changing = view
         self._find_failed, self._leave, self._evict = find_failed, leave, evict
         self._check_s = _CHECK_S * max(1.0, len(self._others) / _OFTEN)
-        self._checked_at = self._published_at
         self._returns, self._readmit = returns, readmit or (lambda rank, process: None)
         self.offer: Offer = lambda: "the session has not begun"
         """What all ranks know alike between two collective calls, for a newcomer; or why none can be admitted."""
@@ -71,17 +70,6 @@ class TolerantBarrier(Barrier):
         """Proposes to all who go on that a rank is admitted, as this incarnation; returns whether they all know it."""
         self.joined: list[Callable[[int], object]] = []
         """Functions that are called with a rank that has come back, before this rank passes its admission on."""
-
-    def count_step(self) -> None:
-        """As `Barrier.count_step`; now and then it also checks for failed ranks. One-sided."""
-        self._steps += 1
-        now = self._clock()
-        if self._transport.trains_since is None:
-            self._transport.begin_training(now)
-        if now - self._published_at > self._heartbeat_s:
-            self._publish_soon()
-        if now - self._checked_at > self._check_s:
-            self.check()
 
     @interruption.whole
     def check(self) -> None:
@@ -100,11 +88,6 @@ class TolerantBarrier(Barrier):
             with self._publishing:
                 if self._returns.poll():
                     self._changing.touch()
-
-    def check_now_and_then(self) -> None:
-        """Do `check` where the last one was a while ago. One-sided."""
-        if self._clock() - self._checked_at > self._check_s:
-            self.check()
 
     @property
     def returns(self) -> Returns:

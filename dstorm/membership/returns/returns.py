@@ -21,7 +21,7 @@ from dstorm.transport import Bytes
 from dstorm.view import View
 
 _K, _FOR, _PROCESS, _OPEN, _ANSWERS = "incarnation", "for", "process", "open", "answers"
-_ADMISSION, _REFUSAL, _OPENS, _HOLDS = "admission", "refusal", "opens", "holds"
+_ADMISSION, _REFUSAL, _OPENS = "admission", "refusal", "opens"
 
 
 class Answer(NamedTuple):
@@ -33,6 +33,8 @@ class Answer(NamedTuple):
     """Whether it has closed the vector."""
     values: Sequence[int] = ()
     """Where the values are: offset and length in its part of the arena, and the number of the copy. (): not yet."""
+    holds: bool = False
+    """Whether it waits in the vector until the newcomer has opened all."""
 
 
 class Opening(NamedTuple):
@@ -125,12 +127,12 @@ class Returns:
             self._write(rank)
 
     def hold(self, rank: int, place: int) -> None:
-        """Tell `rank`, which has opened the vector at `place`, that this rank waits there until it has opened all."""
+        """Add to the answer to `rank` for the vector at `place` that this rank waits there. To be called in each poll.
+        """
         with self._lock:
-            private = self._private.setdefault(rank, {})
-            if place not in private.get(_HOLDS, ()):
-                private[_HOLDS] = [*private.get(_HOLDS, ()), place]
-                self._write(rank)
+            before: Answer | None = self._private.get(rank, {}).get(_ANSWERS, {}).get(str(place))
+            if before is not None and not before.holds:
+                self.answer(rank, place, before._replace(holds=True))
 
     # -- the rank that admits ---------------------------------------------------------------------------------
 
@@ -195,12 +197,6 @@ class Returns:
             if note.get(_FOR) == self._common[_K] and str(place) in note.get(_ANSWERS, {}):
                 found[rank] = Answer(*note[_ANSWERS][str(place)])
         return found
-
-    def holding(self, place: int) -> set[int]:
-        """The live ranks that wait in the vector at `place` until this one has opened all."""
-        notes = {rank: self._board.read(rank) for rank in self._view.alive if rank != self._rank}
-        k = self._common[_K]
-        return {rank for rank, note in notes.items() if note.get(_FOR) == k and place in note.get(_HOLDS, ())}
 
     def _write(self, rank: int) -> bool:
         return self._board.write(rank, {**self._common, **self._private.get(rank, {})})
