@@ -46,19 +46,21 @@ SHARDED = {
     "logistic_adam": "Logistic regression by Adam on sharded vectors",
     "logistic_lbfgs": "Logistic regression by L-BFGS, on arrays and on sharded vectors",
     "multiply_sum": "Multiply and sum, by map/reduce over numbers that rank 0 has",
+    "mlflow_reports": "Reports in MLflow: ranks as runs, the job as their parent",
 }
 """Programs without a serial twin, and their titles."""
 _TITLES = "| | lines, serial | parallel | added | changed | result, serial | on two ranks |"
 PAGE = """# Examples
 
-All but the last three programs in examples/ come in two versions: serial, without MALT, and parallel. Run them in the
+All but the last four programs in examples/ come in two versions: serial, without MALT, and parallel. Run them in the
 root of the checkout:
 
     python examples/svm_serial.py
     malt run -n 4 examples/svm_parallel.py
 
 The matrix factorization needs numba, the PyTorch network the extra torch, a Trainer hf or lightning, and JAX the
-extra jax. With `sync="bsp"` every run has the same result, bit for bit. Without it, no rank waits for another.
+extra jax; the last program needs mlflow. With `sync="bsp"` every run has the same result, bit for bit. Without it, no
+rank waits for another.
 
 {table}
 
