@@ -133,8 +133,9 @@ $(TORCH_READY): $(READY)
 # For the tests of malt.torch.hf, malt.torch.lightning and malt.jax, which are else skipped: half a minute, 800 MB beside
 # PyTorch, of which jaxlib has 350.
 $(FRAMES_READY): $(TORCH_READY)
-	@echo "adding transformers, Lightning and JAX, for their tests, once"
-	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --editable ".[hf,lightning,jax]" torch==2.13.0
+	@echo "adding transformers, Lightning, JAX and MLflow, for their tests, once"
+	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --editable ".[hf,lightning,jax]" \
+		torch==2.13.0 mlflow-skinny
 	@touch $(FRAMES_READY)
 
 $(DOCS_READY): $(READY)

@@ -37,7 +37,7 @@ EXAMPLES = {
     "lightning": Example("A Trainer of Lightning", "loss", 0.8386, 0.8342),
     "jax": Example("A network in JAX", "loss", 0.6653, 0.6664),
 }  # fmt: skip
-SHARDED = "logistic_adam", "logistic_lbfgs", "multiply_sum"
+SHARDED = "logistic_adam", "logistic_lbfgs", "multiply_sum", "mlflow_reports"
 """Programs without a serial twin."""
 
 

@@ -27,6 +27,7 @@ def main(folders: list[Path], output: Path | None) -> int:
     from malt.watch.trace import perfetto
     from malt.watch.trace.advice import advice
     from malt.watch.trace.page import page
+    from malt.watch.trace.reported import outcome
     from malt.watch.trace.summary import summarize
 
     try:
@@ -37,6 +38,8 @@ def main(folders: list[Path], output: Path | None) -> int:
         raise LaunchError(f"{error.filename or path}: {error.strerror}") from None
     for trace in traces:
         head = f"{trace.folder}: " if len(traces) > 1 else ""
-        print(*(f"{head}{line}" for line in advice(trace, summarize(trace))), sep="\n")
+        found = summarize(trace)
+        lines = [outcome(trace, found.failures), *advice(trace, found)]
+        print(*(f"{head}{line}" for line in lines), sep="\n")
     print(path, *(trace.folder / files.TIMELINE for trace in traces), sep="\n")
     return 0

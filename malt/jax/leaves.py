@@ -18,13 +18,17 @@ class Leaves:
     def __init__(self, params: Any) -> None:
         found = _named(params)
         self._kinds = {name: _kind(one) for name, one in found.items()}
-        self._tree = jax.tree_util.tree_structure(params)
+        leaves, self._tree = jax.tree_util.tree_flatten(params)
+        self._likes = [_like(one) for one in leaves]
         self._exchanged = [name for name, one in found.items() if _is_array(one) and _is_number(one)]
 
     def check(self, params: Any) -> None:
         """Check that `params` is like the pytree at the start. TypeError: it is traced. ValueError: it is not."""
+        leaves, tree = jax.tree_util.tree_flatten(params)
+        if tree == self._tree and [_like(one) for one in leaves] == self._likes:
+            return  # at each step: to name the leaves takes longer
         found = _named(params)
-        if jax.tree_util.tree_structure(params) != self._tree and found.keys() != self._kinds.keys():
+        if found.keys() != self._kinds.keys():
             raise ValueError(f"params has other leaves than at the start: {_difference(self._kinds, found)}")
         for name, one in found.items():
             if (kind := _kind(one)) != self._kinds[name]:
@@ -63,6 +67,12 @@ def _named(params: Any) -> dict[str, Any]:
 
 def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, (jax.Array, np.ndarray))
+
+
+def _like(leaf: Any) -> Any:
+    """What is compared at each step: dtype and shape of an array that is not traced, else the type."""
+    is_concrete = _is_array(leaf) and not isinstance(leaf, jax.core.Tracer)
+    return (leaf.dtype, leaf.shape) if is_concrete else type(leaf)
 
 
 def _is_number(leaf: Any) -> bool:

@@ -54,5 +54,5 @@ def enable_caching(dispatcher: Any) -> bool:
 
 
 def has_cache() -> bool:
-    """Whether numba has a folder for its cache of kernels of malt. Local."""
+    """Return whether numba has a folder for its cache of kernels of malt. Local."""
     return enable_caching(numba.njit(enable_caching))

@@ -131,7 +131,7 @@ _said: Final = {""}
 
 
 def _note() -> str:
-    """Why kernels are slower than they could be, or an empty string."""
+    """Return why kernels are slower than they could be, or an empty string."""
     if Kernels.are_cached and not Kernels.slowest:
         return ""
     from malt.kernels import compiler

@@ -23,6 +23,7 @@ from malt.session import session
 from malt.session.creation import agree_on_replica, check_name
 from malt.session.graphs import session_graph
 from malt.watch.metrics import note_counts
+from malt.watch.trace.layout import INTERVAL
 from malt.world.agreement import exchange
 from vol import Vector, arguments
 from vol.update import Array
@@ -236,6 +237,9 @@ class Replica(Resumes):
             self._world.replicas.remove(self)
         except ValueError:  # a second call, perhaps of another thread
             return
+        if self._plan.bounds[0] != self._plan.bounds[1] and self._transport.trace is not None:
+            name = self.name.replace(": ", " ")  # of which names of vectors are known
+            self._transport.trace.name(f"{INTERVAL}{self.every} {name}")
         if not isinstance(self._pacing, Led):  # it has counted what its leader has
             note_counts(self._count - self._began_with, self._transport.clock() - self._began_at)
 

@@ -195,7 +195,7 @@ def newest_session() -> int:
 
 
 def is_over(session: str) -> bool:
-    """Whether the session of that name is over. Local."""
+    """Return whether the session of that name is over. Local."""
     folder, name = reporting.folder(), OVER.format(session)
     return name in leaving.published() if folder is None else os.path.exists(os.path.join(folder, name))
 

@@ -258,6 +258,26 @@ def test_accelerate_starts_no_process_group_where_the_guide_says_how(launcher, j
 
 
 @pytest.mark.thorough
+@needs("mlflow")
+def test_ranks_are_runs_of_mlflow(job, tmp_path, monkeypatch):
+    """In files: there is no server here."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    place = (tmp_path / "runs").as_uri()
+    job("examples/mlflow_reports.py", MLFLOW_TRACKING_URI=place, MLFLOW_ALLOW_FILE_STORE="true")
+    from mlflow import MlflowClient
+
+    client = MlflowClient(place)
+    runs = client.search_runs([client.get_experiment_by_name("malt").experiment_id])
+    named = {run.info.run_name: run for run in runs}
+    parent = named.pop("logistic regression")
+    assert named.keys() == {"rank 0", "rank 1"} and parent.data.tags["ranks"] == "2"
+    for run in named.values():
+        assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id and run.info.status == "FINISHED"
+        assert [one.step for one in client.get_metric_history(run.info.run_id, "loss")] == [1, 2, 3, 4]
+        assert run.data.metrics["loss"] < 0.2 and run.data.metrics["examples"] == 16000
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", [pytest.param("trainer", marks=with_hf), pytest.param("lightning", marks=with_lightning)]
 )

@@ -70,7 +70,7 @@ class Returning:
         return frozenset(rank for rank in self._newcomers() if self._returns.opening(rank, self._place) is None)
 
     def begins_after(self, rank: int, step: int) -> bool:
-        """Whether `rank` has come back, and scatters only after `step`, under lockstep."""
+        """Return whether `rank` has come back, and scatters only after `step`, under lockstep."""
         opening = self._returns.opening(rank, self._place) if self.is_lockstep and rank in self._taken else None
         return opening is not None and not 0 <= opening.asked < step
 
@@ -128,7 +128,7 @@ class Returning:
 
     @property
     def is_held(self) -> bool:
-        """Whether a newcomer that has opened it opened more when it was looked at last."""
+        """True if a newcomer that has opened it opened more when it was looked at last."""
         return bool(self._held)
 
     def holding(self) -> list[Awaited]:
@@ -169,7 +169,7 @@ class Returning:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a newcomer waits for values."""
+        """True if a newcomer waits for values."""
         return bool(self._copied_at)
 
     def _copy(self, rank: int, step: int) -> None:
@@ -314,7 +314,7 @@ class Returning:
         self._returns.open(self._place, Opening(self._server, asked))
 
     def _has_values(self, rank: int) -> bool:
-        """Whether `rank` does not wait for values itself."""
+        """Return whether `rank` does not wait for values itself."""
         opening = self._returns.opening(rank, self._place)
         return rank not in self._newcomers() or (opening is not None and opening.server < 0)
 

@@ -33,6 +33,8 @@ _NAMES_START = 128
 
 HOST = "host "
 """The beginning of the name that is the host of the rank, where there are several."""
+INTERVAL = "interval "
+"""The beginning of the name that is the interval of a Replica at its end, as "auto" chose it, and its name."""
 LAUNCHED, TRAINS = "launched ", "trains "
 """The beginnings of the names that say when the launcher began, and the training of the rank, by the clock of the rank.
 Names stay where records are overwritten."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from html import escape
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from malt.watch.trace import charts
+from malt.watch.trace import charts, reported
 from malt.watch.trace.advice import advice
 from malt.watch.trace.charts import Series, number
 from malt.watch.trace.reading import Trace
@@ -31,6 +30,10 @@ _SPLIT = {"start": "yield", "training": "compute", "waiting": "wait"}
 """The classes of the parts of `Split` in a bar."""
 _PALETTE = ("merge", "send", "compute", "wait", "yield", "collective")
 """The classes of peers in a bar."""
+_OF_RANKS = ("one", "two", *_PALETTE[2:])
+"""The classes of ranks in a chart of one run."""
+_MOST_CARDS = 12
+"""The most numbers that are drawn."""
 
 
 class Run(NamedTuple):
@@ -53,7 +56,7 @@ def page(traces: Sequence[Trace]) -> str:
     keys = "".join(f'<span class="key {run.kind}"></span>{escape(run.label)}' for run in runs) if len(runs) > 1 else ""
     sections = [
         _section("What to do", "", runs, _advice, wide=True),
-        *_losses(runs),
+        *_reported(runs),
         _section("Timeline", _legend(ACTIVITIES), runs, partial(_timeline, len(runs) == 1), wide=True),
         _section("Start, training, waiting", _SPLIT_IS, runs, _splits),
         _section("What ranks do", "Parts of their time, from the first exchange on.", runs, _shares),
@@ -68,9 +71,16 @@ def page(traces: Sequence[Trace]) -> str:
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}: malt report</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>\n'
         f"<body><h1>{escape(title)}</h1>"
-        f'<p class="dim">{keys or escape(_program(runs[0].trace))}</p>\n<div class="cards">\n'
+        f'<p class="dim">{keys or escape(_program(runs[0].trace))}</p>\n{_outcomes(runs)}<div class="cards">\n'
         + "\n".join(sections) + "\n</div></body></html>\n"
     )  # fmt: skip
+
+
+def _outcomes(runs: Sequence[Run]) -> str:
+    """How each run went, in a sentence each."""
+    heads = [f"{run.label}: " if len(runs) > 1 else "" for run in runs]
+    told = [head + reported.outcome(run.trace, run.found.failures) for head, run in zip(heads, runs, strict=True)]
+    return "".join(f"<p>{escape(line)}</p>\n" for line in told)
 
 
 def _section(heading: str, about: str, runs: Sequence[Run], draw: Callable[[Run], str], wide: bool = False) -> str:
@@ -90,35 +100,27 @@ def _advice(run: Run) -> str:
     return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in advice(run.trace, run.found)) + "</ul>"
 
 
-def _losses(runs: Sequence[Run]) -> list[str]:
-    """Two cards, in each of which all runs are overlaid."""
-    cards = []
-    for heading, across, pick in (("Loss over time", "seconds", 0), ("Loss over examples", "examples of all ranks", 1)):
-        series = [Series(run.kind, points) for run in runs for points in _curves(run.trace)[pick]]
-        body = charts.lines(series, across, "loss") if series else _nothing("no malt.report(loss=...) in it")
-        if pick and not series and any(_curves(run.trace)[0] for run in runs):
-            body = _nothing("no malt.report(examples=...) in it")
-        cards.append(f"<section><h2>{heading}</h2>{body}</section>")
-    return cards
+def _reported(runs: Sequence[Run]) -> list[str]:
+    """A card for each number that was reported, in which all runs are overlaid, and one of losses over examples."""
+    names = reported.names(run.trace for run in runs)
+    cards = [_card(f"{name.capitalize()} over time", runs, name, "seconds", reported.over_time) for name in names]
+    if "loss" in names:
+        over = _card("Loss over examples", runs, "loss", "examples of all ranks", reported.over_examples)
+        cards.insert(1, over)
+    return cards[:_MOST_CARDS] or [f"<section><h2>Reports</h2>{_nothing('no malt.report(loss=...) in it')}</section>"]
 
 
-def _curves(trace: Trace) -> tuple[list[list[tuple[float, float]]], list[list[tuple[float, float]]]]:
-    """Losses over time and over examples, a list of points for each rank that reports them."""
-    by_time: dict[int, list[tuple[float, float]]] = {}
-    by_examples: dict[int, list[tuple[float, float]]] = {}
-    examples: dict[int, float] = {}
-    for report in trace.metrics:
-        if _is_number(report.get("examples")):
-            examples[report["rank"]] = report["examples"]
-        if _is_number(report.get("loss")):
-            by_time.setdefault(report["rank"], []).append((report["time"], report["loss"]))
-            if examples:
-                by_examples.setdefault(report["rank"], []).append((sum(examples.values()), report["loss"]))
-    return list(by_time.values())[:_MOST_LINES], list(by_examples.values())[:_MOST_LINES]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+def _card(
+    heading: str, runs: Sequence[Run], name: str, across: str, pick: Callable[[Trace, str], dict[int, reported.Points]]
+) -> str:  # fmt: skip
+    """A card of the curves of a number: each run in its colour, or each rank of the only run."""
+    found = [(run, rank, points) for run in runs for rank, points in list(pick(run.trace, name).items())[:_MOST_LINES]]
+    kinds = [run.kind if len(runs) > 1 else _OF_RANKS[rank % len(_OF_RANKS)] for run, rank, _ in found]
+    series = [Series(kind, points) for kind, (*_, points) in zip(kinds, found, strict=True)]
+    body = charts.lines(series, across, name) if series else _nothing("no malt.report(examples=...) in it")
+    keys = [f'<span class="key {kind}"></span>rank {rank}' for kind, (_, rank, _) in zip(kinds, found, strict=True)]
+    line = f'<p class="about">{"".join(keys)}</p>' if len(runs) == 1 and keys else ""
+    return f"<section><h2>{escape(heading)}</h2>{line}{body}</section>"
 
 
 def _timeline(is_wide: bool, run: Run) -> str:
@@ -224,6 +226,8 @@ def _facts(run: Run) -> str:
         "MPI": job.get("mpi"), "Python, malt": ", ".join(filter(None, [job.get("python"), job.get("malt")])),
         "machine": job.get("machine"), "cores": job.get("cores"), "hosts": ", ".join(job.get("hosts") or []),
         "exchanged": "; ".join(found.vectors),
+        "every, by auto": "; ".join(reported.intervals(run.trace)),
+        "examples/s": reported.speeds(run.trace),
         "calls": "; ".join(f"{name} {seconds:.3g} s in {count:,}" for name, seconds, count in found.calls[:6]),
         "clocks": f"the same to {error_s * 1e6:.3g} us at the start" if error_s else "one clock",
         "variables": "; ".join(f"{name}={value}" for name, value in (job.get("environment") or {}).items()),

@@ -59,6 +59,6 @@ STYLE = (
     + _PAGE + _CHARTS
     + "".join(f".{name} {{ fill: var(--{name}); }}\n.key.{name} {{ background: var(--{name}); }}\n"
               for name in (*ACTIVITIES, *_RUNS))
-    + "".join(f".line.{name} {{ fill: none; stroke: var(--{name}); }}\n" for name in _RUNS)
+    + "".join(f".line.{name} {{ fill: none; stroke: var(--{name}); }}\n" for name in (*ACTIVITIES, *_RUNS))
 )  # fmt: skip
 """The style sheet of the page."""

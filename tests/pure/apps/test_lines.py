@@ -46,7 +46,7 @@ def test_a_program_is_short_and_uses_what_is_public(file):
     modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     modules |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     packages = {str(name).split(".")[0] for name in modules}
-    assert packages <= {"malt", "numpy", "numba", "torch", "transformers", "lightning", "jax"}
+    assert packages <= {"malt", "numpy", "numba", "torch", "transformers", "lightning", "jax", "mlflow"}
     names = {node.attr for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "malt"}
     assert names <= {*malt.__all__, "jax", "torch"}
 
