@@ -3,22 +3,18 @@
 They are compiled by numba: pip install '.[apps]' in the checkout. Without numba, kernels that say how much slower they
 are then are interpreted, as all of malt.models and apps/ do. The others raise ImportError.
 
-The models that have kernels are `malt.models`. Their names of before are kept: `malt.kernels.linear` is
-`malt.models.linear`, and so are `factors`, `networks` and `trees`.
+The models that have kernels are `malt.models`.
 """
 
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
 from malt.kernels.compiling import FAST, Kernels, compile_first
 
 __all__ = ["FAST", "Kernels", "compile_first", "types"]
-_MODELS: Final = ("factors", "linear", "networks", "trees")
 
 
 def __getattr__(name: str) -> Any:
     if name == "types":  # those of numba, for the signatures of kernels; networks of dense layers do not import it
         return import_module("malt.kernels.compiler").types
-    if name in _MODELS:
-        return import_module(f"malt.models.{name}")
     raise AttributeError(f"module 'malt.kernels' has no attribute {name!r}")

@@ -35,10 +35,3 @@ def test_every_class_shows_its_signature_and_replica_is_first():
     page = (API / "malt.md").read_text()
     assert re.search(r"^::: (\S+)$", page, re.MULTILINE)[1] == "malt.Replica"
     assert "merge_init_into_class: true" in (API.parents[1] / "mkdocs.yml").read_text()
-
-
-@pytest.mark.parametrize("name", ["factors", "linear", "networks", "trees"])
-def test_models_have_their_names_of_before(name):
-    pytest.importorskip("numba")
-    model = importlib.import_module(f"malt.models.{name}")
-    assert importlib.import_module(f"malt.kernels.{name}") is model is getattr(malt.kernels, name)
