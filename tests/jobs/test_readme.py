@@ -97,6 +97,26 @@ def test_estimators(tmp_path, job_environment):
     assert run(EXAMPLES["estimators"], tmp_path, job_environment, ranks=2) == "0.988\n" * 2
 
 
+def test_row_groups_of_parquet(tmp_path, job_environment):
+    """Each group is read by one rank; all ranks end with the weights that the rows were made of."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    X = np.random.default_rng(0).normal(size=(3000, 3))
+    rows = {**{f"x{column}": X[:, column] for column in range(3)}, "y": X @ [1.0, -2.0, 0.5] + 3}
+    parquet.write_table(pyarrow.table(rows), tmp_path / "rows.parquet", row_group_size=250)
+    program = EXAMPLES["parquet"]
+    assert 10 <= len(program.splitlines()) <= 19
+    read = "table = file.read_row_group(group)"
+    assert read in program
+    printed = run(program.replace(read, f"print('read', epoch, group); {read}"), tmp_path, job_environment, ranks=3)
+    lines = printed.splitlines()
+    assert sorted(line for line in lines if line[:4] == "read") == sorted(
+        f"read {epoch} {group}" for epoch in range(5) for group in range(12)
+    )
+    weights = sorted(line for line in lines if line[:4] != "read")
+    assert weights == [f"{rank} [ 1.  -2.   0.5  3. ]" for rank in range(3)]
+
+
 def test_map_reduce(tmp_path, job_environment):
     [line] = run(EXAMPLES["map_reduce"], tmp_path, job_environment, ranks=3).splitlines()
     assert re.fullmatch(r"loss \d+\.\d{3}, converged; 1,3\d\d,\d{3} bytes of chunks", line)
