@@ -163,6 +163,8 @@ def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Surviv
     # Where the launcher is on another host, the reports of ranks are in no folder that they see.
     folder, here = Path(os.environ[JOB_DIR]), _is_on_one_host() and not is_connected()
     ranks = party()
+    if ranks.incarnation and reporting.folder() is None and not is_connected():
+        raise Refused(ranks.rank, "it cannot reach the launcher")  # nor learn of the others
     session = _session(ranks.incarnation)
     is_elastic = ranks.roster is not None and ranks.roster.least < ranks.roster.most
     if ranks.incarnation and _sessions > 1 and (is_elastic or not here):

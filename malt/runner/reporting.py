@@ -76,8 +76,7 @@ def start(folder: str | None, endpoint: Sequence[str]) -> str | None:
     launcher's. Local.
 
     `endpoint`: the words of CONTROL_SERVER. If the connection fails, the launcher knows nothing of this rank. One that
-    was started again then ends in a line, and is started once more: it would learn nothing of the others, nor they of
-    it.
+    was started again can come to no session then (malt/resilience/start.py).
     """
     global _folder, _process, _key
     _process = os.getpid()
@@ -89,8 +88,6 @@ def start(folder: str | None, endpoint: Sequence[str]) -> str | None:
         end = time.monotonic() + (_CONNECT_S if incarnation() else 0.0)
         while not _connect(*endpoint[1:]) and time.monotonic() < end:
             time.sleep(_AGAIN_S)
-    if is_elsewhere and incarnation() and _connection is None:
-        raise SystemExit(f"malt: rank {rank()} stays out: it cannot reach the launcher on {endpoint[0]}")
     if incarnation():
         report(Kind.AGAIN, str(incarnation()))
     return _folder

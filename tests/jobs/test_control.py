@@ -264,14 +264,16 @@ def test_a_rank_on_this_host_does_not_connect(open_control_server, tmp_path, job
 def test_a_rank_that_was_started_again_reaches_the_launcher_or_ends_in_a_line(
     is_reached, tmp_path, job_environment, monkeypatch
 ):
-    """It tries for a while. Else it would be mute: it would learn nothing of the others, nor they of it."""
+    """It tries for a while. Its session would wait in vain: it would learn nothing of the others, nor they of it."""
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "key").write_text(KEY)
-    (tmp_path / "program.py").write_text(f"import os; print(os.environ['{CALL}'])")
+    program = f"import os; print('{CALL}' in os.environ, flush=True)"
+    (tmp_path / "program.py").write_text(program if is_reached else f"{program}; import malt; malt.init()")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     environment = job_environment | {CONTROL_SERVER: f"elsewhere {port} 127.0.0.1", "MALT_JOB_DIR": "/nowhere"}
-    environment |= {"MALT_RANK": "2", "MALT_INCARNATION": "1", "MALT_FAILURE_DIR": str(tmp_path / "there")}
+    environment |= {"MALT_RANK": "2", "MALT_INCARNATION": "1", "MALT_SIZE": "3", "MALT_HOST_SIZE": "1"}
+    environment |= {"MALT_FAILURE_DIR": str(tmp_path / "there")}
     with subprocess.Popen(
         [sys.executable, PROGRAM, tmp_path / "program.py"], env=environment, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
@@ -283,7 +285,7 @@ def test_a_rank_that_was_started_again_reaches_the_launcher_or_ends_in_a_line(
             opened.enter_context(contextlib.closing(ControlServer(tmp_path, KEY)))
         printed, said = rank.communicate(timeout=SOON_S)
     if is_reached:
-        assert rank.returncode == 0 and printed and not said
+        assert rank.returncode == 0 and printed == "True\n" and not said
     else:
-        assert said == "malt: rank 2 stays out: it cannot reach the launcher on elsewhere\n"
-        assert rank.returncode == 1 and not printed
+        assert said == "malt: rank 2 stays out: it cannot reach the launcher\n"
+        assert rank.returncode == 1 and printed == "False\n"
