@@ -33,7 +33,8 @@ def seconds(folder, seed, ranks):
     roster.write(folder, found)
 
     def live(transport):
-        session.world().crew = Crew(str(folder), transport, job.group.incarnations[transport.rank], found)
+        incarnation = job.group.incarnations[transport.rank]
+        session.world().crew = Crew(str(folder), transport, incarnation, found, comes_later=incarnation > 0)
         generator, w = np.random.default_rng([seed, transport.rank]), np.ones(WIDTH)
         replica = malt.Replica(w, every=EVERY, average="model", graph="all", sync="bsp")
         for epoch in malt.epochs(EPOCHS):
