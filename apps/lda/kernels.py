@@ -25,6 +25,19 @@ kernel = Kernels(fast=True, slower=70)
 
 
 @kernel()
+def _sum(weights: Floats, size: int) -> np.float32:
+    """The sum of the first weights.
+
+    It has a loop of its own: where a loop that adds also stores, the order of additions depends on where in memory the
+    arrays are, because it is vectorized only if they are far enough apart.
+    """
+    total = np.float32(0.0)
+    for place in range(size):
+        total += weights[place]
+    return total
+
+
+@kernel()
 def _found(weights: Floats, topics: int, total: float, drawn: float) -> int:
     """The topic that a number from 0 to 1 stands for. `weights`: zeros behind those of the topics."""
     rest, block = np.float32(drawn * total), 0
@@ -72,11 +85,9 @@ def sweep(
             here[old] -= np.float32(1.0)
             totals[old] -= 1.0
             inverse[old] = 1.0 / (totals[old] + vocabulary * beta)
-            total = np.float32(0.0)
             for topic in range(topics):
-                weight = here[topic] * (row[topic] + low) * inverse[topic]
-                weights[topic] = weight
-                total += weight
+                weights[topic] = here[topic] * (row[topic] + low) * inverse[topic]
+            total = _sum(weights, topics)
             new = _found(weights, topics, float(total), generator.random())
             assigned[token] = new
             row[new] += np.float32(1.0)
@@ -107,10 +118,9 @@ def draw(words: Numbers, topics: Floats, generator: np.random.Generator, assigne
     size = topics.shape[1]
     weights = np.zeros(-(-size // _BLOCK) * _BLOCK, np.float32)
     for token in range(len(words)):
-        total = np.float32(0.0)
         for topic in range(size):
             weights[topic] = topics[words[token], topic]
-            total += weights[topic]
+        total = _sum(weights, size)
         assigned[token] = _found(weights, size, float(total), generator.random())
 
 
@@ -130,10 +140,10 @@ def complete(starts: Places, words: Numbers, topics: Floats, alpha: float) -> fl
         for _ in range(_ROUNDS):
             expected[:] = np.float32(alpha)
             for token in range(begin, middle):
-                row, total = topics[words[token]], np.float32(0.0)
+                row = topics[words[token]]
                 for topic in range(size):
                     weights[topic] = shares[topic] * row[topic]
-                    total += weights[topic]
+                total = _sum(weights, size)
                 for topic in range(size):
                     expected[topic] += weights[topic] / total
             for topic in range(size):

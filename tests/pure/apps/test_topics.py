@@ -19,6 +19,19 @@ from apps.lda.measuring import HeldOut
 pytestmark = pytest.mark.serial
 
 
+def test_sums_do_not_depend_on_where_arrays_are():
+    """Kernels allocate arrays: wherever these lie, the same topics have the same bits."""
+    generator = np.random.default_rng(0)
+    starts, words = np.array([0, 40]), generator.integers(0, 50, 40).astype(np.int32)
+    topics, found = generator.random((50, 10), np.float32), set()
+    for _ in range(1000):
+        others: list[object] = [np.empty(nbytes, np.uint8) for nbytes in generator.integers(40, 200, 50)]
+        for place in generator.permutation(50)[:40]:
+            others[place] = None
+        found.add(kernels.complete(starts, words, topics, 0.1))
+    assert len(found) == 1
+
+
 @pytest.mark.thorough(but="3")
 @pytest.mark.parametrize("topics", [3, 40])
 def test_a_token_takes_each_topic_as_often_as_its_weight_says(topics):
