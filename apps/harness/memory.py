@@ -17,9 +17,11 @@ _DEPTH = 2
 def queues_nbytes(options: Namespace, message_nbytes: int, depth: int = _DEPTH) -> int:
     """The bytes that the queues of one vector take on this rank: in-degree x depth x message. Local.
 
-    Where ranks may fail, any rank may become a neighbour.
+    Where ranks may fail, any rank may become a neighbour. A rank that is started again while the job shrinks may have a
+    number that the smaller job lacks, until it leaves.
     """
-    senders = malt.graph(options.graph, malt.size(), options.degree).sources(malt.rank())
+    size = malt.size()
+    senders = malt.graph(options.graph, size, options.degree).sources(min(malt.rank(), size - 1))
     return len(malt.init().reachable(senders)) * depth * message_nbytes
 
 

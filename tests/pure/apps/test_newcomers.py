@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import malt
-from apps.harness import newcomers
+from apps.harness import memory, newcomers
 from apps.harness.errors import BadInput, StaysOut
 from apps.harness.marks import Mark
 from apps.harness.shares import Shares
@@ -59,3 +60,10 @@ def test_rows_go_back_to_a_rank_that_comes_back():
         return True
 
     assert malt.simulate(shares, 4) == [True] * 4
+
+
+def test_a_rank_beyond_a_job_that_has_shrunk_knows_what_its_queues_take(monkeypatch):
+    monkeypatch.setattr(malt, "size", lambda: 2)
+    monkeypatch.setattr(malt, "rank", lambda: 3)
+    monkeypatch.setattr(malt, "init", lambda: SimpleNamespace(reachable=lambda senders: (0, 1, 2)))  # any may be one
+    assert memory.queues_nbytes(Namespace(graph="all", degree=None), 100, depth=2) == 3 * 2 * 100
