@@ -36,7 +36,7 @@ def number(value: float) -> str:
 
 
 def lines(series: Sequence[Series], across: str, up: str) -> str:
-    """A chart of lines. `across`, `up`: what the axes mean."""
+    """Return a chart of lines. `across`, `up`: what the axes mean; the title of its card names `up`."""
     points = [point for one in series for point in one.points]
     height, bottom = 240, 240 - _BOTTOM
     x, x_ticks = _scale([point[0] for point in points], _LEFT, _WIDTH - _RIGHT)
@@ -44,7 +44,7 @@ def lines(series: Sequence[Series], across: str, up: str) -> str:
     body = [_line(_LEFT, y(tick), _WIDTH - _RIGHT, y(tick), "grid") + _text(_LEFT - 6, y(tick) + 4, number(tick), "end")
             for tick in y_ticks]  # fmt: skip
     body += [_text(x(tick), bottom + 16, number(tick), "middle") for tick in x_ticks]
-    body += [_text((_LEFT + _WIDTH) / 2, height - 4, across, "middle dim"), _text(4, _TOP + 2, up, "dim")]
+    body.append(_text((_LEFT + _WIDTH) / 2, height - 4, across, "middle dim"))
     for one in series:
         path = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in one.points)
         body.append(f'<polyline class="line {one.kind}" points="{path}"/>')
