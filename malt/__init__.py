@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
     from malt.launch.machine.memory import free_memory
     from malt.mapreduce import map_reduce
-    from malt.session.checkpoint import Checkpoint
+    from malt.session.checkpoints.checkpoint import Checkpoint
     from malt.session.running import run
     from malt.watch.reports import on_report, progress, report
 
@@ -110,7 +110,7 @@ __all__ = [
 ]
 
 _LATER = {
-    "Checkpoint": "malt.session.checkpoint",
+    "Checkpoint": "malt.session.checkpoints.checkpoint",
     "free_memory": "malt.launch.machine.memory",
     "map_reduce": "malt.mapreduce",
     "run": "malt.session.running",

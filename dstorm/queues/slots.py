@@ -154,6 +154,7 @@ class Slots(Closing):
         self._transport.closed()
 
     def free(self) -> None:
+        """Free the memory. Collective."""
         self._memory = memoryview(b"")
         self._prepared.clear()
         self._window.free()

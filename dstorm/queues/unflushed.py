@@ -34,8 +34,9 @@ _KEPT: Final = 0.99
 
 
 class Unflushed:
-    """The Puts of one rank for one vector to ranks of other hosts that are not flushed. Its constructor is Local.
-    Methods without a docstring are those of `Load`.
+    """The Puts of one rank for one vector to ranks of other hosts that are not flushed: a `Load`.
+
+    Its constructor is Local.
 
     `carrier`: who flushes where this rank makes no call. None: each Put is flushed at once. `owing`: the peers to which
     acknowledgements may wait for the next scatter.
@@ -75,6 +76,7 @@ class Unflushed:
             carrier.add(self)
 
     def check(self) -> None:
+        """Raise what the transfer thread has failed with, if it has. Local."""
         if self._carrier is not None:
             self._carrier.check()
 
@@ -187,9 +189,11 @@ class Unflushed:
         return True
 
     def flush(self) -> None:
+        """Complete the Puts to all peers that were left. One-sided."""
         self._window.flush(sorted(self._peers))
 
     def finish(self) -> None:
+        """Forget what the flush has completed, unless more has started since. Local."""
         with self._changing:
             if self._flushing == self._puts:
                 self._forget()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from malt.session.stateful import as_tensors
+from malt.session.checkpoints.stateful import as_tensors
 from malt.torch.optimizer import Optimizer
 
 

@@ -35,8 +35,7 @@ from dstorm.transport import Bytes, Carrier, Put, Window
 
 @dataclass(eq=False)
 class Outgoing:
-    """The outgoing buffer of one vector on one rank. Its constructor is Local. Methods without a docstring are those of
-    `Load`.
+    """The outgoing buffer of one vector on one rank: a `Load`. Its constructor is Local.
 
     `edges`: those to ranks of other hosts, by rank. `waiting`: how `drain` waits.
     """
@@ -153,6 +152,7 @@ class Outgoing:
             yield
 
     def drain(self, what: str, timeout_s: float | None = None) -> None:
+        """Wait until all that is here now has arrived. DeadlinePassed names the peers, and `what` waits. One-sided."""
         with self._lock:
             sealed = [(track, track.seal()) for track in self.tracks.values()]
 
@@ -172,6 +172,7 @@ class Outgoing:
     # -- what the carrier does --------------------------------------------------------------------------------
 
     def start(self) -> bool:
+        """Start the Puts that are due; return whether there are any, which `flush` and `finish` follow. One-sided."""
         puts: list[Put] = []
         with self._lock:
             for peer, track in self.tracks.items():
@@ -223,10 +224,12 @@ class Outgoing:
         return one._replace(payload=payload, encoding=encoding), state
 
     def flush(self) -> None:
+        """Complete the Puts that `start` has started. One-sided."""
         self.window.linger(self._moving)
         self.window.flush(self._moving)
 
     def finish(self) -> None:
+        """Note that the Puts have arrived: what they carried has left. Local."""
         with self._lock:
             for peer in self._moving:
                 track = self.tracks[peer]

@@ -9,7 +9,8 @@ import malt
 from dstorm import Group, SimulatedTransport
 from dstorm.membership.resilient import SurvivingTransport
 from malt.files import checkpoint
-from malt.session import session, sharded_state
+from malt.session import session
+from malt.session.checkpoints import sharded_state
 from malt.world.endings import TolerantEnding
 from malt.world.world import World
 

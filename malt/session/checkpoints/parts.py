@@ -15,8 +15,8 @@ import numpy as np
 from dstorm import PeerLost, Transport
 from malt.files import values
 from malt.files.values import Bytes, Packed
-from malt.session.state import plain
-from malt.session.stateful import generators, is_object, put_back, set_generators, state_of
+from malt.session.checkpoints.state import plain
+from malt.session.checkpoints.stateful import generators, is_object, put_back, set_generators, state_of
 from malt.world.agreement import exchange, succeed
 from malt.world.world import World
 

@@ -19,11 +19,11 @@ from malt.files.checkpoint import Content
 from malt.files.npz import Member, Streamed
 from malt.files.values import Packed
 from malt.session import session
+from malt.session.checkpoints.parts import Part, checkable, dealt_part, may_save, restore, taken
+from malt.session.checkpoints.sharded_state import dealt, head, incomplete, open_places, rested, streamed
+from malt.session.checkpoints.state import AsArray, checked_name, member
+from malt.session.checkpoints.stateful import is_object
 from malt.session.collectives import allgather, lowest
-from malt.session.parts import Part, checkable, dealt_part, may_save, restore, taken
-from malt.session.sharded_state import dealt, head, incomplete, open_places, rested, streamed
-from malt.session.state import AsArray, checked_name, member
-from malt.session.stateful import is_object
 from malt.world.agreement import exchange, succeed
 from malt.world.world import World
 from vol import OwnedVector, arguments
