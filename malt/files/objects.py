@@ -53,12 +53,13 @@ def is_sendable(kind: type) -> bool:
 
 def made(found: Parts) -> Any:
     """The object of these parts. Local. TypeError: its class is none that can be sent."""
-    for name, make in _MAKERS.items():
-        if name in found:
+    for key, make in _MAKERS.items():
+        if key in found:
             return make(found)
-    kind = _found(found["class"])
+    name = found["class"]
+    kind = _found(name) if name[0].startswith(_PACKAGES) else None  # to import a module is to run it
     if not isinstance(kind, type) or not is_sendable(kind):
-        raise TypeError(f"{'.'.join(found['class'])} is no class whose objects are sent")
+        raise TypeError(f"{'.'.join(name)} is no class whose objects are sent")
     if "arguments" in found:
         one = kind(*found["arguments"])
         if found["state"] is not None:
@@ -135,9 +136,11 @@ def _dtype(found: Parts) -> Any:
 
 
 def _function(found: Parts) -> Any:
-    if not f"{found['function'][0]}.".startswith(_FUNCTIONS):
-        raise TypeError(f"{'.'.join(found['function'])} is no function that is sent")
-    return _found(found["function"])
+    name = found["function"]
+    function = _found(name) if f"{name[0]}.".startswith(_FUNCTIONS) else None
+    if [getattr(function, "__module__", None), getattr(function, "__qualname__", None)] != name:  # one that it imports
+        raise TypeError(f"{'.'.join(name)} is no function that is sent")
+    return function
 
 
 _MAKERS: Final[dict[str, Callable[[Parts], Any]]] = {

@@ -217,7 +217,9 @@ class Roster:
             return self.depart(rank, incarnation, dict(running))
         if name == "come":
             return self.come(*arguments)
-        return self.scale(*arguments)
+        if name == "scale":
+            return self.scale(*arguments)
+        raise ValueError(f"a roster does not {name!r}")
 
     def _end(self, spells: Iterable[Spell]) -> None:
         """End those of `spells` that go on, at the first epoch that no rank has begun."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 
 import numpy as np
@@ -98,15 +99,23 @@ def test_averaged_estimators_are_sent_plain():
 
 @pytest.mark.parametrize("name", [
     ["os", "system"], ["subprocess", "Popen"], ["malt.launch.job", "Job"], ["sklearn.base", "os"],
-    ["sklearn", "nothing"], ["sklearn.externals._packaging.version", "re.compile"],
+    ["sklearn", "nothing"], ["sklearn.pipeline", "islice"], ["sklearn.externals._packaging.version", "re.compile"],
 ])  # fmt: skip
 def test_a_message_makes_no_other_objects(name):
     text = json.dumps({"object": {"dict": {"class": name, "arguments": {"tuple": ["true"]}, "state": None}}})
     with pytest.raises(TypeError, match="is no class whose objects are sent"):
         unpack(Packed(text, []))
-    if not name[0].startswith("sklearn"):
-        with pytest.raises(TypeError, match="is no function that is sent"):
-            unpack(Packed(json.dumps({"object": {"dict": {"function": name}}}), []))
+    with pytest.raises(TypeError, match="is no function that is sent"):
+        unpack(Packed(json.dumps({"object": {"dict": {"function": name}}}), []))
+
+
+def test_a_message_imports_no_module(tmp_path, monkeypatch):
+    (tmp_path / "stranger.py").write_text("class Stranger: pass")
+    monkeypatch.syspath_prepend(tmp_path)
+    for what in ({"class": ["stranger", "Stranger"]}, {"function": ["stranger", "Stranger"]}):
+        with pytest.raises(TypeError, match="stranger.Stranger is no"):
+            unpack(Packed(json.dumps({"object": {"dict": what}}), []))
+    assert "stranger" not in sys.modules
 
 
 def test_a_checkpoint_has_no_estimators():
