@@ -228,6 +228,7 @@ except ValueError as error:
     print(error, flush=True)
 """
 CURED = DOCUMENTED["accelerate"] + """
+import sys
 import torch
 torch.manual_seed(malt.rank())
 model = torch.nn.Linear(2, 1)
@@ -236,7 +237,8 @@ optimizer = malt.torch.Optimizer(optimizer, model, every=1)
 accelerator.backward(model(torch.ones(4, 2)).sum())
 optimizer.step()
 optimizer.finish()
-print(accelerator.num_processes, malt.allgather(model.weight.detach().numpy())[0] == model.weight.detach().numpy())
+same = malt.allgather(model.weight.detach().numpy())[0] == model.weight.detach().numpy()
+sys.stdout.write(f"{accelerator.num_processes} {same}\\n")  # in one piece: torchrun runs python -u
 """
 
 
