@@ -5,8 +5,8 @@ from __future__ import annotations
 from dstorm import Group, MismatchedCalls, SimulatedTransport
 from dstorm.errors import Refused
 from dstorm.membership.resilient import SurvivingTransport
-from malt.resilience.newcomer import Newcomer, offer
 from malt.session import session
+from malt.world.creations import Newcomer, offer
 from malt.world.endings import TolerantEnding
 from malt.world.world import World
 

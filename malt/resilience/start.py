@@ -27,7 +27,6 @@ from malt.files import atomic
 from malt.launch.command import survive_of
 from malt.launch.mpi_library import LaunchError
 from malt.resilience import hosts, job_folder
-from malt.resilience.newcomer import Newcomer, offer
 from malt.resilience.party import NO_MPI, SESSION, Party, party
 from malt.resilience.rendezvous import Rendezvous
 from malt.resilience.torchrun import Started
@@ -37,6 +36,7 @@ from malt.runner.leaving import is_leaving
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import is_connected
 from malt.watch.ranks import processes
+from malt.world.creations import Newcomer, offer
 from malt.world.crew import Crew
 from malt.world.endings import PlainEnding, TolerantEnding
 from malt.world.world import World
