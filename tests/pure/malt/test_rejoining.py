@@ -494,6 +494,24 @@ def test_a_replica_comes_back_with_the_model_of_the_others(options, seed):
         assert 1 < found[1][0] <= STEPS + 1
 
 
+@pytest.mark.parametrize("turns", [(26, 180), (26, 90), (40, 120)])
+def test_the_first_sum_that_comes_after_a_return_is_merged_from_the_next_exchange_on(turns):
+    """The rank has begun with no sum but its own, as its only in-neighbour had come back, too, or came later."""
+
+    def live(transport):
+        w = {"a": np.zeros(5), "b": np.zeros(3, np.float32)}
+        replica = malt.Replica(w, every=2, graph="ring", average="delta")
+        for _ in range(2 * STEPS - 2 * replica.vectors[0].step):
+            w["a"] += 0.5
+            replica.step()
+            transport.pause(14)
+        replica.finish()
+        return w["a"].tobytes()
+
+    found = Job(4, 525325, {2: turns[0]}, {2: [turns[1], 0]}).run(live)
+    assert len({one for one in found if isinstance(one, bytes)}) == 1, found
+
+
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")
 @pytest.mark.parametrize("seed", range(6))
 def test_a_rank_comes_back_to_an_optimizer_of_torch(seed):
