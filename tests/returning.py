@@ -38,7 +38,7 @@ class Job:
         )  # fmt: skip
         if group.incarnations[rank]:
             made.clear()
-            made.rejoining.ask(group.incarnations[rank], (), lambda: group.failed | self.ended | self.away)
+            made.returns.barrier.ask(group.incarnations[rank], (), lambda: group.failed | self.ended | self.away)
         return made
 
     def run(self, live):
@@ -49,9 +49,9 @@ class Job:
             while rank in self.absent and not self.group.incarnations[rank]:
                 transport._place.pause(14)
             world = World(transport, 5.0, ending=TolerantEnding())
-            transport.rejoining.offer = lambda: offer(world)
+            transport.returns.barrier.offer = lambda: offer(world)
             note_ready = lambda: self.ready.append((rank, world.is_outside))  # noqa: E731
-            world.newcomer = Newcomer(transport, transport.rejoining, note_ready) if world.is_outside else None
+            world.newcomer = Newcomer(transport, note_ready) if world.is_outside else None
             session.replace_world(world)
             try:
                 result = live(transport)

@@ -101,14 +101,9 @@ class SurvivingTransport(BarrierTransport):
             self.returns = Returns(Board(notes, self.rank), self.view, self.rank, self)
         self._barrier: TolerantBarrier = TolerantBarrier(self, memory, *options, self.returns, readmit)
         if self.returns is not None:
-            self.returns.are_past, self.returns.check_past = self._barrier.are_past, self._barrier.check_past
+            self.returns.barrier = self._barrier
         self._collectives = Collectives(self, self._slice(collectives.nbytes(self.size)), self._barrier)
         self._barrier.joined.append(self._collectives.send_again)
-
-    @property
-    def rejoining(self) -> TolerantBarrier | None:
-        """What admits ranks that come back, and asks for that. None: none may."""
-        return self._barrier if self.returns is not None else None
 
     @property
     def taken(self) -> dict[int, int]:

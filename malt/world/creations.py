@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from dstorm import Statistics
 from dstorm.errors import Refused
-from dstorm.membership.barriers.tolerant import TolerantBarrier
 from dstorm.membership.resilient import SurvivingTransport
 from vol import Vector
 
@@ -73,10 +72,8 @@ class Newcomer:
     `report_ready()`: called once the others have admitted it.
     """
 
-    def __init__(
-        self, transport: SurvivingTransport, barrier: TolerantBarrier, report_ready: Callable[[], object] = bool
-    ) -> None:  # fmt: skip
-        self._transport, self._barrier, self._report_ready = transport, barrier, report_ready
+    def __init__(self, transport: SurvivingTransport, report_ready: Callable[[], object] = bool) -> None:
+        self._transport, self._report_ready = transport, report_ready
         self.announced: list[Vector] = []
         """The vectors that it has announced, and not begun yet."""
         self.is_gathering = False
@@ -134,7 +131,7 @@ class Newcomer:
         """Be admitted, once."""
         if not self._transport.returns.is_outside:
             return
-        session = self._barrier.come_in()
+        session = self._transport.returns.barrier.come_in()
         self._report_ready()
         self._transport.take_over({int(start): end for start, end in session["taken"].items()})
         self._made, self._replicas = list(session["made"]), list(session["replicas"])

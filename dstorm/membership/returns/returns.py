@@ -12,13 +12,15 @@ It also says while it still opens vectors. Until it has opened all, ranks hold b
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dstorm.membership.returns.board import Board, Note
-from dstorm.stopwatch import Stopwatch
 from dstorm.transport import Bytes
 from dstorm.view import View
+
+if TYPE_CHECKING:
+    from dstorm.membership.barriers.tolerant import TolerantBarrier
 
 _K, _FOR, _PROCESS, _OPEN, _ANSWERS = "incarnation", "for", "process", "open", "answers"
 _ADMISSION, _REFUSAL, _OPENS = "admission", "refusal", "opens"
@@ -70,10 +72,8 @@ class Returns:
         self._lock = threading.RLock()
         self.is_outside = False
         """Whether this rank has come back, and is not admitted yet."""
-        self.are_past: Callable[[], bool] = lambda: False
-        """Whether another rank waits in a barrier that this one has not entered."""
-        self.check_past: Callable[[str, Collection[int], Stopwatch | None], Stopwatch | None] = lambda *arguments: None
-        """As `TolerantBarrier.check_past`."""
+        self.barrier: TolerantBarrier
+        """The barriers of this rank, which admit ranks that come back, and ask for that."""
         self.lockstep: list[Any] = []
         """How this rank takes newcomers up in each open vector under lockstep (vol/returns/returning.py)."""
 
