@@ -99,7 +99,7 @@ def come_in(world: World) -> None:
         world.transport.returns.opened_all()
     elif not world.newcomer.is_led:
         returning = [vector.returning for vector in vectors if not vector.closed]
-        leading = [one for one in returning if one is not None and one.is_lockstep]
+        leading = [one for one in returning if one is not None and one.is_stepwise]
         world.newcomer.is_led = bool(leading)
         for one in leading[:1]:
             one.await_holds()

@@ -79,7 +79,7 @@ class Newcomer:
         self.is_gathering = False
         """Whether more are to be announced before they begin."""
         self.is_led = False
-        """Whether one under lockstep has begun, in which the others hold until all are opened."""
+        """Whether one under bsp or ssp has begun, in which the others hold until all are opened."""
         self._made: list[dict[str, Any]] = []
         self._replicas: list[dict[str, Any]] = []
 

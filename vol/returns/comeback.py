@@ -76,8 +76,8 @@ class ComesBack:
                 self._consistency,
             )  # fmt: skip
             self._returning.ended = self._ended
-            if self._consistency.lockstep:
-                transport.returns.lockstep.append(self._returning)
+            if self._consistency.is_stepwise:
+                transport.returns.stepwise.append(self._returning)
             transport.duties.append(self._attend)
 
     def _ended(self) -> int | None:

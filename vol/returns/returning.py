@@ -53,7 +53,7 @@ class Returning:
     ) -> None:  # fmt: skip
         self._transport, self._returns, self._queues = transport, returns, queues
         self._born = born
-        self.is_lockstep, self._waits = consistency.lockstep, consistency.waits
+        self.is_stepwise, self._waits = consistency.is_stepwise, consistency.waits
         self.values = values
         """What a newcomer gets."""
         self.ended: Callable[[], int | None] = lambda: None
@@ -71,7 +71,7 @@ class Returning:
         self.since: dict[int, int] = {}
         """The steps at which newcomers were taken up: their scatters go on without them."""
         self._held: dict[int, Awaited] = {}
-        """Under lockstep the newcomers that opened vectors still when they were last looked at, with these steps."""
+        """Under bsp and ssp the newcomers that opened vectors still when they were last looked at, with these steps."""
         self._copies: dict[int, _Copy] = {}
         """The copies for the newcomers that ask this rank for values, by rank."""
         self._has_closed: set[int] = set()
@@ -84,8 +84,8 @@ class Returning:
         return frozenset(rank for rank in self._newcomers() if self._returns.opening(rank, self._place) is None)
 
     def begins_after(self, rank: int, step: int) -> bool:
-        """Return whether `rank` has come back, and scatters only after `step`, under lockstep."""
-        opening = self._returns.opening(rank, self._place) if self.is_lockstep and rank in self._taken else None
+        """Return whether `rank` has come back, and scatters only after `step`, under bsp or ssp."""
+        opening = self._returns.opening(rank, self._place) if self.is_stepwise and rank in self._taken else None
         return opening is not None and not 0 <= opening.asked < step
 
     def _newcomers(self) -> list[int]:
@@ -112,7 +112,7 @@ class Returning:
                 self._queues.renew(rank, self.base(rank))
                 self._drop(rank)  # what was for its former incarnation
                 self.since[rank] = step
-                if self.is_lockstep:
+                if self.is_stepwise:
                     self._held[rank] = Awaited(rank, heard_at=self._transport.clock(), step=step)
                 self._returns.answer(rank, self._place, Answer(step, self._queues.closed))
             if opening.server == self._rank:
@@ -120,7 +120,7 @@ class Returning:
         self.serve(merged)
 
     def before_exchange(self) -> None:
-        """Note that this rank opens no more vectors for now; under lockstep, hold. One-sided. DeadlinePassed.
+        """Note that this rank opens no more vectors for now; under bsp and ssp, hold. One-sided. DeadlinePassed.
 
         A newcomer opens vectors one by one. Along most graphs ranks that do not gather from it would go on meanwhile,
         and be at a later step in the vectors that it opens next than those which wait for it. So no rank goes further
@@ -129,16 +129,16 @@ class Returning:
         same place of their programs: before the exchange within which that of the vector begins.
         """
         self._returns.opened_all()
-        if not (self.is_lockstep and self.is_steady):
+        if not (self.is_stepwise and self.is_steady):
             return
-        under_way = [one for one in self._returns.lockstep if one.ended() is None]
+        under_way = [one for one in self._returns.stepwise if one.ended() is None]
         self.outer = under_way[0].outer if under_way else self
-        if any(one.is_held for one in self._returns.lockstep):
+        if any(one.is_held for one in self._returns.stepwise):
             self._queues.waiting.until_none("scatter", self._holding)
 
     def _holding(self) -> list[Awaited]:
         """The newcomers because of which this rank does not begin an exchange of this vector."""
-        return [found for one in self._returns.lockstep if one.outer is self for found in one.holding()]
+        return [found for one in self._returns.stepwise if one.outer is self for found in one.holding()]
 
     @property
     def is_held(self) -> bool:
@@ -204,8 +204,8 @@ class Returning:
     def close(self) -> None:
         """Answer newcomers that this rank has closed the vector. One-sided."""
         self._returns.opened_all()
-        if self in self._returns.lockstep:
-            self._returns.lockstep.remove(self)
+        if self in self._returns.stepwise:
+            self._returns.stepwise.remove(self)
         for rank in self._taken.keys() & {*self._view.alive}:
             self._returns.answer(rank, self._place, Answer(0, True))
             self._drop(rank)
@@ -220,7 +220,7 @@ class Returning:
     def announce(self, born: Sequence[int]) -> None:
         """Say that this rank opens the vector that the others have. One-sided. `born`: as they have it.
 
-        Under lockstep its values must be of the step at which it begins, else they are the newest.
+        Under bsp and ssp its values must be of the step at which it begins, else they are the newest.
         """
         self._born = born
         self._waited, self._polls = self._queues.waiting.stopwatch(), 0
@@ -247,7 +247,7 @@ class Returning:
         open_ones = {rank: one.step for rank, one in answers.items() if rank not in self._has_closed}
         self._queues.begin(step, open_ones)
         self._queues.note_closed(self._has_closed)
-        self._ask(step if self.is_lockstep else 0)
+        self._ask(step if self.is_stepwise else 0)
 
     def fetched(self) -> Values | None:
         """The values that another rank has given; None: all others have closed the vector. One-sided.

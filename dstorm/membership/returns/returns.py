@@ -74,8 +74,8 @@ class Returns:
         """Whether this rank has come back, and is not admitted yet."""
         self.barrier: TolerantBarrier
         """The barriers of this rank, which admit ranks that come back, and ask for that."""
-        self.lockstep: list[Any] = []
-        """How this rank takes newcomers up in each open vector under lockstep (vol/returns/returning.py)."""
+        self.stepwise: list[Any] = []
+        """How this rank takes newcomers up in each open vector under bsp and ssp (vol/returns/returning.py)."""
 
     @property
     def has_come_back(self) -> bool:

@@ -173,14 +173,15 @@ def test_ranks_that_come_back_stay_out_where_nobody_has_the_values_any_more(sync
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("graph", ["ring", "exponential", "one-peer", "star"])
 @pytest.mark.parametrize("order", ["0011", "0101", "1001", "1010"])
-def test_a_rank_comes_back_to_several_vectors_along_any_graph(order, graph, seed):
+@pytest.mark.parametrize("sync", ["bsp", "ssp:1"])
+def test_a_rank_comes_back_to_several_vectors_along_any_graph(sync, order, graph, seed):
     """Ranks that do not gather from it would go on, while it opens one vector after the other.
 
     `order`: of the scatter and the gather of each of two vectors.
     """
 
     def live(transport):
-        made = [malt.vector(np.zeros(2), sync="bsp", graph=graph) for _ in range(2)]
+        made = [malt.vector(np.zeros(2), sync=sync, graph=graph) for _ in range(2)]
         while min(v.step for v in made) < STEPS:
             for place, which in enumerate(order):
                 v = made[int(which)]
