@@ -76,8 +76,8 @@ class LinkedTransport(SurvivingTransport):
             place, arena, find_failed_anywhere, deadline_s, leave, arena.discard, evict_anywhere,
             readmit_here if readmit is not None else None, absent,
         )  # fmt: skip
-        if self.rejoining is not None:
-            self.rejoining.propose = arbiter.propose
+        if self.returns is not None:
+            self.returns.barrier.propose = arbiter.propose
         links.takes_part = self._takes_part
         self.carrier = self._transfer = TransferThread(self, deadline_s)
         arbiter.share(self._slice(nbytes(self.size)), place.local_peers)

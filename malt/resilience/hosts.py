@@ -126,9 +126,9 @@ def transport(
         place, arena, links, arbiter, monitor.find_failed, monitor.end, deadline_s, leave, monitor.kill,
         readmit if ranks.rejoins else None, absent,
     )  # fmt: skip
-    if ranks.incarnation and made.rejoining is not None:
+    if ranks.incarnation and made.returns is not None:
         made.clear()
-        made.rejoining.ask(ranks.incarnation, this_process(), arbiter.over, partial(is_over, session))
+        made.returns.barrier.ask(ranks.incarnation, this_process(), arbiter.over, partial(is_over, session))
         return made, monitor
     made.barrier("malt.init")
     if not ranks.rejoins:  # ranks that come back map it, too: the launcher and its agents remove it at the end

@@ -27,7 +27,6 @@ from malt.files import atomic
 from malt.launch.command import survive_of
 from malt.launch.mpi_library import LaunchError
 from malt.resilience import hosts, job_folder
-from malt.resilience.newcomer import Newcomer, offer
 from malt.resilience.party import NO_MPI, SESSION, Party, party
 from malt.resilience.rendezvous import Rendezvous
 from malt.resilience.torchrun import Started
@@ -37,6 +36,7 @@ from malt.runner.leaving import is_leaving
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import is_connected
 from malt.watch.ranks import processes
+from malt.world.creations import Newcomer, offer
 from malt.world.crew import Crew
 from malt.world.endings import PlainEnding, TolerantEnding
 from malt.world.world import World
@@ -115,9 +115,9 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
     over = hosts.OVER.format(SESSION.format(_sessions))
     opened = World(made, deadline_s, ending=TolerantEnding(partial(reporting.publish, over, "")))
     _add_crew(opened, made)
-    if (barrier := made.rejoining) is not None:
-        barrier.offer = partial(offer, opened)
-        opened.newcomer = Newcomer(made, barrier, partial(reporting.report, Kind.READY)) if opened.is_outside else None
+    if made.returns is not None:
+        made.returns.barrier.offer = partial(offer, opened)
+        opened.newcomer = Newcomer(made, partial(reporting.report, Kind.READY)) if opened.is_outside else None
     if opened.newcomer is None:  # else its session begins once the others admit it
         reporting.report(Kind.READY)
     made.view.subscribe(lambda change: report(opened, made, change, monitor))
@@ -223,10 +223,10 @@ def _of_one_host(
         evict=monitor.kill if may_go_on() else None, readmit=monitor.readmit if ranks.rejoins else None,
         absent=range(ranks.first, ranks.size), incarnations=arrived.lives if begins else None,
     )  # fmt: skip
-    if not begins and made.rejoining is not None:
+    if not begins and made.returns is not None:
         made.clear()
         ended = partial(_ended, ranks, monitor, reports)
-        made.rejoining.ask(ranks.incarnation, this_process(), ended, partial(hosts.is_over, session))
+        made.returns.barrier.ask(ranks.incarnation, this_process(), ended, partial(hosts.is_over, session))
         return made, monitor
     made.barrier("malt.init")
     if not ranks.rejoins:  # ranks that come back map it, too: the launcher removes it at the end
