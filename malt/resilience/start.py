@@ -24,10 +24,7 @@ from dstorm.transports.mapped import fence
 from dstorm.transports.shm import OneHost, SharedMemory
 from dstorm.view import Change, View
 from malt.files import atomic
-from malt.launch.command import survive_of
-from malt.launch.mpi_library import LaunchError
-from malt.resilience import hosts, job_folder
-from malt.resilience.newcomer import Newcomer, offer
+from malt.resilience import job_folder, sessions
 from malt.resilience.party import NO_MPI, SESSION, Party, party
 from malt.resilience.rendezvous import Rendezvous
 from malt.resilience.torchrun import Started
@@ -36,7 +33,7 @@ from malt.runner.events import History, Kind, Stream, append, event
 from malt.runner.leaving import is_leaving
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import is_connected
-from malt.watch.ranks import processes
+from malt.watch.processes import processes
 from malt.world.crew import Crew
 from malt.world.endings import PlainEnding, TolerantEnding
 from malt.world.world import World
@@ -57,8 +54,8 @@ def is_asked_for(environ: Mapping[str, str], survive: bool = False) -> bool:
     RuntimeError: the variable of the environment has another value.
     """
     try:
-        return survive or survive_of(environ) is not None
-    except LaunchError as error:
+        return survive or reporting.survive_of(environ) is not None
+    except ValueError as error:
         raise RuntimeError(str(error)) from None
 
 
@@ -112,10 +109,12 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
         reporting.report(Kind.READY)
         made.view.subscribe(lambda change: end_with(opened, change))
         return opened
-    over = hosts.OVER.format(SESSION.format(_sessions))
+    over = sessions.OVER.format(SESSION.format(_sessions))
     opened = World(made, deadline_s, ending=TolerantEnding(partial(reporting.publish, over, "")))
     _add_crew(opened, made)
     if (barrier := made.rejoining) is not None:
+        from malt.resilience.newcomer import Newcomer, offer
+
         barrier.offer = partial(offer, opened)
         opened.newcomer = Newcomer(made, barrier, partial(reporting.report, Kind.READY)) if opened.is_outside else None
     if opened.newcomer is None:  # else its session begins once the others admit it
@@ -176,6 +175,8 @@ def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Surviv
         return _of_one_host(folder, session, ranks, deadline_s, suspect_after_s)
     if any(view.reported for view in _views):
         raise RuntimeError("ranks have failed in the session before: no new one can begin, start a new job")
+    from malt.resilience import hosts  # it loads all that connects ranks of several hosts
+
     return hosts.transport(session, ranks, deadline_s, suspect_after_s)
 
 
@@ -193,7 +194,7 @@ def _is_on_one_host() -> bool:
 def _session(incarnation: int) -> str:
     """The name of the next session: the same on all ranks. One that was started again comes to that which goes on."""
     global _sessions
-    newest = hosts.newest_session() if incarnation else 0
+    newest = sessions.newest_session() if incarnation else 0
     _sessions = newest or _sessions + 1
     return SESSION.format(_sessions)
 
@@ -226,7 +227,7 @@ def _of_one_host(
     if not begins and made.rejoining is not None:
         made.clear()
         ended = partial(_ended, ranks, monitor, reports)
-        made.rejoining.ask(ranks.incarnation, this_process(), ended, partial(hosts.is_over, session))
+        made.rejoining.ask(ranks.incarnation, this_process(), ended, partial(sessions.is_over, session))
         return made, monitor
     made.barrier("malt.init")
     if not ranks.rejoins:  # ranks that come back map it, too: the launcher removes it at the end
