@@ -75,11 +75,8 @@ def compute(seconds: float) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float, np.number)) or not 0 <= seconds < math.inf:
         raise ValueError(f"malt.compute takes a finite number of seconds of at least 0, got {seconds!r}")
     transport = session.world().transport
-    if session.in_simulation() and seconds:
-        from dstorm import SimulatedTransport
-
-        if isinstance(transport, SimulatedTransport):  # else it is alone within a simulated rank
-            transport.compute(float(seconds))
+    if seconds:
+        transport.compute(float(seconds))
 
 
 def clock() -> float:
