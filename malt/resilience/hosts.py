@@ -9,7 +9,6 @@ which stays until the job ends.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -34,16 +33,14 @@ from dstorm.transports.shm import SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts, host_name
 from dstorm.view import Member
 from malt.launch.machine import open_files
+from malt.resilience import sessions
 from malt.resilience.party import NO_MPI, Party
 from malt.runner import leaving, reporting
 from malt.runner.program import JOB_DIR
 
 PUBLISHED = "{}-published-{}"
 """The report of a rank: session and rank. That of one that was started again ends in a point and its incarnation."""
-OVER = "{}-over"
-"""What a rank reports of a session that has ended for it, as for all others: that no rank can come back to it."""
 _NAME = re.compile(r"(session-(\d+))-published-(\d+)\.?(\d*)")
-_BEGUN, _OVER = re.compile(r"session-(\d+)-(?:members|published-.*)"), re.compile(r"session-(\d+)-over")
 _POLL_S = 0.01
 _START_S = 30.0
 """How long the ranks may take to connect, once all have come."""
@@ -128,7 +125,7 @@ def transport(
     )  # fmt: skip
     if ranks.incarnation and made.returns is not None:
         made.clear()
-        made.returns.barrier.ask(ranks.incarnation, this_process(), arbiter.over, partial(is_over, session))
+        made.returns.barrier.ask(ranks.incarnation, this_process(), arbiter.over, partial(sessions.is_over, session))
         return made, monitor
     made.barrier("malt.init")
     if not ranks.rejoins:  # ranks that come back map it, too: the launcher and its agents remove it at the end
@@ -186,38 +183,14 @@ def _call_again(exchange: Exchange, endpoints: Mapping[int, Endpoint], known: Kn
     return {rank: out for rank, (out, _) in found.items()}, {rank: into for rank, (_, into) in found.items()}
 
 
-def newest_session() -> int:
-    """The number of the newest session that ranks have begun; 0: none; the next one where that is over. Local."""
-    names = _names()
-    begun, over = (max((int(one[1]) for name in names if (one := form.fullmatch(name))), default=0)
-                   for form in (_BEGUN, _OVER))  # fmt: skip
-    return begun + 1 if 0 < begun <= over else begun
-
-
-def is_over(session: str) -> bool:
-    """Return whether the session of that name is over. Local."""
-    folder, name = reporting.folder(), OVER.format(session)
-    return name in leaving.published() if folder is None else os.path.exists(os.path.join(folder, name))
-
-
 def _newest(session: str) -> dict[int, int]:
     """By rank: the newest incarnation that has published an endpoint of the session, of those started again."""
     found: dict[int, int] = {}
-    for name in _names():
+    for name in sessions.names():
         one = _NAME.fullmatch(name)
         if one and one[1] == session and one[4]:
             found[int(one[3])] = max(int(one[4]), found.get(int(one[3]), 0))
     return found
-
-
-def _names() -> Sequence[str]:
-    """The names of what ranks have published by the launcher."""
-    folder = reporting.folder()
-    if folder is None:
-        return list(leaving.published())
-    with contextlib.suppress(OSError):
-        return os.listdir(folder)
-    return []
 
 
 def _allow_files(count: int) -> None:

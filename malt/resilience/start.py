@@ -24,9 +24,7 @@ from dstorm.transports.mapped import fence
 from dstorm.transports.shm import OneHost, SharedMemory
 from dstorm.view import Change, View
 from malt.files import atomic
-from malt.launch.command import survive_of
-from malt.launch.mpi_library import LaunchError
-from malt.resilience import hosts, job_folder
+from malt.resilience import job_folder, sessions
 from malt.resilience.party import NO_MPI, SESSION, Party, party
 from malt.resilience.rendezvous import Rendezvous
 from malt.resilience.torchrun import Started
@@ -35,7 +33,7 @@ from malt.runner.events import History, Kind, Stream, append, event
 from malt.runner.leaving import is_leaving
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import is_connected
-from malt.watch.ranks import processes
+from malt.watch.processes import processes
 from malt.world.creations import Newcomer, offer
 from malt.world.crew import Crew
 from malt.world.endings import PlainEnding, TolerantEnding
@@ -57,8 +55,8 @@ def is_asked_for(environ: Mapping[str, str], survive: bool = False) -> bool:
     RuntimeError: the variable of the environment has another value.
     """
     try:
-        return survive or survive_of(environ) is not None
-    except LaunchError as error:
+        return survive or reporting.survive_of(environ) is not None
+    except ValueError as error:
         raise RuntimeError(str(error)) from None
 
 
@@ -112,7 +110,7 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
         reporting.report(Kind.READY)
         made.view.subscribe(lambda change: end_with(opened, change))
         return opened
-    over = hosts.OVER.format(SESSION.format(_sessions))
+    over = sessions.OVER.format(SESSION.format(_sessions))
     opened = World(made, deadline_s, ending=TolerantEnding(partial(reporting.publish, over, "")))
     _add_crew(opened, made)
     if made.returns is not None:
@@ -176,6 +174,8 @@ def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Surviv
         return _of_one_host(folder, session, ranks, deadline_s, suspect_after_s)
     if any(view.reported for view in _views):
         raise RuntimeError("ranks have failed in the session before: no new one can begin, start a new job")
+    from malt.resilience import hosts  # it loads all that connects ranks of several hosts
+
     return hosts.transport(session, ranks, deadline_s, suspect_after_s)
 
 
@@ -193,7 +193,7 @@ def _is_on_one_host() -> bool:
 def _session(incarnation: int) -> str:
     """The name of the next session: the same on all ranks. One that was started again comes to that which goes on."""
     global _sessions
-    newest = hosts.newest_session() if incarnation else 0
+    newest = sessions.newest_session() if incarnation else 0
     _sessions = newest or _sessions + 1
     return SESSION.format(_sessions)
 
@@ -226,7 +226,7 @@ def _of_one_host(
     if not begins and made.returns is not None:
         made.clear()
         ended = partial(_ended, ranks, monitor, reports)
-        made.returns.barrier.ask(ranks.incarnation, this_process(), ended, partial(hosts.is_over, session))
+        made.returns.barrier.ask(ranks.incarnation, this_process(), ended, partial(sessions.is_over, session))
         return made, monitor
     made.barrier("malt.init")
     if not ranks.rejoins:  # ranks that come back map it, too: the launcher removes it at the end

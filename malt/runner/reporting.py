@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,9 @@ RANK, SIZE, HOST_SIZE = "MALT_RANK", "MALT_SIZE", "MALT_HOST_SIZE"
 REJOIN, INCARNATION = "MALT_REJOIN", "MALT_INCARNATION"
 """The variable of a job whose failed ranks are started again (malt/launch/hosts/plain/starter.py); and that of such a
 rank, which says how often it was."""
+
+SURVIVE, BEST_EFFORT = "MALT_SURVIVE", "best-effort"
+"""The variable that lets live ranks go on when a rank fails. 1: on one host. best-effort: on several hosts, too."""
 
 _RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", RANK, "SLURM_PROCID")
 _CONNECT_S, _AGAIN_S = 5.0, 0.1
@@ -174,6 +177,14 @@ def rank() -> str:
 def is_plain() -> bool:
     """Return whether this process is a rank of a job of plain processes: no mpiexec has started it. Local."""
     return RANK in os.environ and next(name for name in _RANKS if name in os.environ) == RANK
+
+
+def survive_of(environ: Mapping[str, str]) -> str | None:
+    """Return the value of MALT_SURVIVE, or None if it is unset, empty or 0. ValueError: another value."""
+    value = environ.get(SURVIVE, "")
+    if value not in ("", "0", "1", BEST_EFFORT):
+        raise ValueError(f"{SURVIVE} must be 1, 0 or {BEST_EFFORT}, got {value!r}")
+    return value if value not in ("", "0") else None
 
 
 def incarnation() -> int:

@@ -46,6 +46,7 @@ class Awaited:
     """A vector that the others have and this rank has not made yet. All methods are those of `OpenVector`."""
 
     closed = can_free = True
+    is_sharded = False
 
     def __init__(self, transport: SurvivingTransport, entry: dict[str, Any]) -> None:
         self._transport, self.entry = transport, entry
