@@ -506,10 +506,9 @@ def test_a_job_that_is_run_again_resumes_if_it_can(alone, failing, file, monkeyp
 
 
 @pytest.mark.thorough
-def test_a_restarted_job_ends_well(job_environment, file, tmp_path):
+def test_a_restarted_job_ends_well(malt_run, file):
     """Its first attempt is killed within an epoch."""
-    program = tmp_path / "program.py"
-    program.write_text(
+    program = (
         "import os, malt\nfrom apps import harness\nfrom apps.harness import checkpoints\n"
         "from apps.svm.program import run\n"
         "save = checkpoints.Checkpoints.save\n"
@@ -518,9 +517,7 @@ def test_a_restarted_job_ends_well(job_environment, file, tmp_path):
         "checkpoints.Checkpoints.save = save_and_die\nharness.main('apps.svm', run)\n"
     )
     words = ["--epochs", "4", "--checkpoint", file, "--checkpoint-every", "0"]
-    command = [sys.executable, "-m", "malt", "run", "-n", "2", "--restarts", "3", program, *words]
-    environment = {**job_environment, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    done = malt_run(program, *words, options=["--restarts", "3"])
     assert done.returncode == 0 and "resumed after epoch 2" in done.stdout, done.stderr
     assert re.findall("malt run: the job ended with status .*: restart . of 3", done.stderr)[1:] == []
     assert [line.split()[0] for line in done.stdout.splitlines() if re.match(r"\d ", line)] == ["3", "4"]

@@ -70,8 +70,8 @@ final = [one.numpy() for one in model.state_dict().values()]
 NETWORK = NETWORK.replace("@epochs", str(4 * (1 + KILLS)))
 PROGRAMS = {"loop": LOOP, "network": NETWORK}
 APPS = {
-    "apps.svm": ["--exchange-every", "700", "--average", "delta", "--epochs", str(40 * (1 + KILLS))],
-    "apps.mlp": ["--exchange-every", "4", "--epochs", str(30 * (1 + KILLS))],
+    "apps.svm": ["--exchange-every", "700", "--average", "delta", "--epochs", str(15 * (1 + KILLS))],
+    "apps.mlp": ["--exchange-every", "4", "--epochs", str(12 * (1 + KILLS))],
 }
 FILES = {"loop": "train.ckpt", "network": "net.ckpt"}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from types import SimpleNamespace
 
@@ -240,11 +238,8 @@ for one in (v, *vectors):
 """
 
 
-def test_threads_of_a_job(tmp_path, job_environment):
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    command = [sys.executable, "-m", "malt", "run", "-n", "2", program]
-    done = subprocess.run(command, env=job_environment, capture_output=True, text=True, timeout=200)
+def test_threads_of_a_job(malt_run):
+    done = malt_run(PROGRAM)
     assert (done.returncode, done.stderr) == (0, "")
     mine, theirs = zip(*(map(int, line.split()) for line in done.stdout.splitlines()), strict=True)
     assert sorted(mine) == sorted(theirs) and len(mine) == 10  # no update is missing
