@@ -109,7 +109,7 @@ class Checkpoints:
     def save_parts(
         self, epoch: int, examples: int, clock: Clock, state: Callable[[], State], own: Callable[[], State]
     ) -> None:
-        """As `save`, with what each rank alone goes on from: own(). Collective."""
+        """Save a checkpoint with a part that each rank alone resumes from: own(). Collective."""
         if self._file is not None and self._file.due_together():
             mine = own()
             is_finite = all(_is_finite(one) for one in mine.values() if isinstance(one, (float, np.ndarray)))

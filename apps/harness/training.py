@@ -72,7 +72,7 @@ class Training:
             self._go_on_from(given)
 
     def _offered(self) -> Mapping[str, Any]:
-        """What ranks that come back are given."""
+        """Return the state that rejoining ranks receive."""
         checkpoints = self._checkpoints
         return newcomers.offered(
             self._epoch, checkpoints.epoch, checkpoints.before, self._clock.seconds, self.trainer.state()

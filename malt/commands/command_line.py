@@ -177,7 +177,7 @@ def _run(
 
 
 def _faults(values: Sequence[str], ranks: int, survive: str | None) -> faults.Faults | None:
-    """What --inject asks for, with a seed of its own where it names none."""
+    """Return the faults that --inject asks for, or None. A seed is drawn where the option names none."""
     if not values:
         return None
     try:

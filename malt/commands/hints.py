@@ -1,4 +1,4 @@
-"""What a user may have meant whose words are no command line of malt: another command or option, or another order."""
+"""Suggests what a user may have meant by an invalid command line: another command, another option or another order."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def streamed(archive: zipfile.ZipFile, name: str, path: str, nbytes: int) -> Str
 
 
 def _identity(file: IO[bytes]) -> tuple[int, ...]:
-    """What tells an open file from one that has taken its place."""
+    """Return numbers that distinguish an open file from one that has replaced it."""
     found = os.fstat(file.fileno())
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 

@@ -47,7 +47,7 @@ def bounds(every: Any, sync: str, **changed: Any) -> tuple[int, int | None]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a Replica does by its arguments."""
+    """The choices that the arguments of a Replica determine."""
 
     bounds: tuple[int, int | None]
     """As the function `bounds` returns them."""

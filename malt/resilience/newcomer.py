@@ -14,7 +14,7 @@ from vol import Vector
 
 
 def offer(world: World) -> dict[str, Any] | str:
-    """What all ranks of `world` know alike between two collective calls; or why no rank can come back. Local."""
+    """Return what all ranks have in common between two collective calls, or why no rank can rejoin. Local."""
     if any(not isinstance(one, (Vector, Awaited)) for one in world.vectors):
         return "the others have blocks or sharded vectors, of which each rank holds a part"
     newest = {entry.get("place"): number for number, entry in enumerate(world.creations.vectors)}
@@ -56,7 +56,7 @@ class Awaited:
 
 
 class Newcomer:
-    """How this rank gets what the others have: the k-th vector that it makes is their k-th, and so are Replicas.
+    """A rank that rejoins: the k-th vector that it makes is the k-th of the others, and so are Replicas.
 
     `report_ready()`: called once the others have admitted it.
     """
@@ -72,7 +72,10 @@ class Newcomer:
         self._replicas: list[dict[str, Any]] = []
 
     def match(self, world: World, call: str, described: dict[str, Any]) -> dict[str, Any] | None:
-        """As `Newcomer.match` of malt/world/world.py. Refused: the others have made something else."""
+        """Return the entry of what the others have made by the same call. None: they have not; all make it now.
+
+        Refused: the others have made something else.
+        """
         self._come_in(world)
         if world.made == len(self._made):
             self._end_if_over(world)
@@ -87,12 +90,15 @@ class Newcomer:
         return entry
 
     def has_replica(self, world: World) -> bool:
-        """As `Newcomer.has_replica` of malt/world/creations.py."""
+        """Return whether the others have made the Replica that this rank is about to make. It may be admitted.
+
+        One-sided.
+        """
         self._come_in(world)
         return world.replicas_made < len(self._replicas)
 
     def match_replica(self, world: World, described: dict[str, Any]) -> bool:
-        """As `Newcomer.match_replica` of malt/world/world.py. Refused: the others have made another one."""
+        """Return whether the others have made the same Replica. Refused: they have made another one."""
         if not self.has_replica(world):
             return False
         self._check(world, "malt.Replica", described, self._replicas[world.replicas_made])
@@ -100,12 +106,12 @@ class Newcomer:
         return True
 
     def replace(self, world: World, made: OpenVector, entry: dict[str, Any]) -> None:
-        """As `Newcomer.replace` of malt/world/world.py."""
+        """Keep the vector `made` where the others keep theirs."""
         places = [place for place, one in enumerate(world.vectors) if getattr(one, "entry", None) is entry]
         world.vectors[places[0]] = made
 
     def has_more(self, world: World) -> bool:
-        """As `Newcomer.has_more` of malt/world/creations.py."""
+        """Return whether the others have vectors that this rank has not made yet."""
         return any(isinstance(one, Awaited) for one in world.vectors)
 
     def _check(self, world: World, call: str, described: dict[str, Any], theirs: dict[str, Any]) -> None:

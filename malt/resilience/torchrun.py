@@ -1,4 +1,4 @@
-"""What torchrun, and what starts processes as it does, tells each of them by variables. Pure.
+"""Reads the variables by which torchrun, and launchers like it, describe the job to each process. Pure.
 
 `accelerate launch` calls torchrun; Ray Train sets the same variables but those of torchrun's restarts. MPI knows
 nothing of these processes. Here they are ranks of a job of plain processes (malt/resilience/start.py), on one host.

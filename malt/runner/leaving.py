@@ -1,4 +1,4 @@
-"""How a rank departs when the launcher asks it to (malt/launch/processes/departure.py), and ends without MPI_Finalize.
+"""Lets a rank depart when the launcher asks it to (malt/launch/processes/departure.py), without MPI_Finalize.
 
 MPI_Finalize is collective: it would wait for other ranks. malt/runner/program.py loads this module by its path, after
 malt/runner/events.py and reporting.py, and it imports nothing else of malt. When malt imports it later, it gets the
@@ -120,7 +120,7 @@ def listen(connection: int) -> None:
 
 
 def published() -> dict[str, str]:
-    """What ranks have published, by name, as far as the launcher on another host has told this rank. Local."""
+    """Return the texts that ranks have published, by name, that the launcher on another host has sent. Local."""
     return dict(_published)
 
 

@@ -56,7 +56,7 @@ def load(path: str) -> tuple[CodeType, ModuleType]:
 
 
 def _is_searched(path: str) -> bool:
-    """Whether Python finds modules in `path`, as in a folder or an archive: it then runs the one named __main__."""
+    """Return whether Python finds modules in `path`, a folder or an archive: it then runs the one named __main__."""
     return get_importer(path) is not None
 
 

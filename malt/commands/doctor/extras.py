@@ -48,7 +48,7 @@ def missing() -> tuple[str, ...]:
 
 
 def kernels() -> tuple[str, str]:
-    """How kernels are compiled; what helps if they are not, or not once for all. Imports numba. Local."""
+    """Return the state of compiled kernels, and the remedy if they are not compiled or cached. Imports numba. Local."""
     from malt.kernels import compiler
 
     if compiler.TROUBLE:

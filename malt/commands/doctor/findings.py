@@ -159,7 +159,7 @@ def _job(facts: Facts) -> Finding | None:
 
 
 def _failure(facts: Facts, outcome: Outcome) -> tuple[str, str]:
-    """What went wrong with the job, and the remedy. Both are empty if it went well."""
+    """Return the reason why the job failed, and the remedy. Both are empty if it went well."""
     if outcome.status is None:
         reason = "where ranks are on several hosts: a firewall or the choice of a network between them"
         within = f"{deadline_s(facts.ranks, facts.cores):.0f} s"

@@ -65,7 +65,7 @@ class Plan:
         return row
 
     def facts(self) -> dict[str, Any]:
-        """What --json prints."""
+        """Return the facts that --json prints."""
         rows, program = self.rows(), self._program
         loss = None if self._trained is None else {"measure": program.loss, "target": self._trained.target}
         one = {
@@ -132,7 +132,7 @@ def _networks(latency_s: float | None, bandwidth: float | None) -> Mapping[str, 
 
 
 def table(facts: dict[str, Any]) -> str:
-    """What is printed: a table for each network, with a line for each choice and a column for each number of ranks."""
+    """Return the text printed: a table for each network, a line for each choice, a column for each number of ranks."""
     one, loss = facts["one_rank"], facts["loss"]
     what = "s an epoch" if loss is None else f"s until {loss['measure']} <= {loss['target']:.4g}"
     lines = [

@@ -1,4 +1,4 @@
-"""What a program does on one rank: its compute, its messages, its epochs."""
+"""Measures a program on one rank: its compute, its messages, its epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace says about a run, in sentences: where time goes, whom ranks wait for, and what would help."""
+"""Advice drawn from a trace, in sentences: where time goes, which ranks are waited for, and what would help."""
 
 from __future__ import annotations
 

@@ -174,7 +174,10 @@ def _bent(start: tuple[float, float], end: tuple[float, float], node: float) -> 
 def _scale(
     values: Sequence[float], low: float, high: float, exact: bool = False
 ) -> tuple[Callable[[float], float], list[float]]:  # fmt: skip
-    """Where a value lies between the places `low` and `high`, and round values for ticks. `exact`: no room is added."""
+    """Return the scale of values between the places `low` and `high`, and round values for ticks.
+
+    `exact`: no room is added.
+    """
     least, most = min(values), max(values)
     if least == most:
         least, most = least - 0.5, most + 0.5

@@ -77,7 +77,7 @@ def page(traces: Sequence[Trace]) -> str:
 
 
 def _outcomes(runs: Sequence[Run]) -> str:
-    """How each run went, in a sentence each."""
+    """Return the outcome of each run, in a sentence each."""
     heads = [f"{run.label}: " if len(runs) > 1 else "" for run in runs]
     told = [head + reported.outcome(run.trace, run.found.failures) for head, run in zip(heads, runs, strict=True)]
     return "".join(f"<p>{escape(line)}</p>\n" for line in told)
