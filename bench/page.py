@@ -25,7 +25,9 @@ _SVM, _LOGISTIC = "SVM on 300,000 rows to objective ", "logistic regression on r
 HEADLINES = (
     Headline(_SVM, "LIBLINEAR, dual, hinge, 2 threads", "linear SVM, 300,000 rows", "LIBLINEAR, 2 threads", True),
     Headline(_SVM, "scikit-learn SGDClassifier, 1 core", "linear SVM, 300,000 rows", "scikit-learn SGD", True),
-    Headline(_SVM, "the same kernel on 2 threads, one model", "linear SVM, 300,000 rows", "the same kernel, Hogwild", True),
+    Headline(
+        _SVM, "the same kernel on 2 threads, one model", "linear SVM, 300,000 rows", "the same kernel, Hogwild", True,
+    ),
     Headline(
         f"{_LOGISTIC}0.2995, sgd, ", "scikit-learn, liblinear",
         "logistic regression, to 0.1 %", "scikit-learn liblinear", True,
