@@ -45,7 +45,7 @@ def refuse() -> None:
     world = malt.init()
     if not (world.is_outside or world.is_elastic):
         return
-    why = "ranks of this training come together in each epoch, or hold parts of the model"
+    why = "ranks of this training meet in each epoch, or hold parts of the model"
     if world.is_elastic:
         raise BadInput(f"{why}: start it without --elastic")
     raise StaysOut(f"{why}, so it goes on without those that failed")

@@ -33,7 +33,7 @@ class Failures:
                       file=sys.stderr, flush=True)  # fmt: skip
 
     def mark_anew(self, epoch: int) -> None:
-        """Note that the parts of ranks marked failed since the last call begin anew in `epoch`."""
+        """Note that the parts of ranks marked failed since the last call are reinitialized in `epoch`."""
         self._anew |= {rank: {"anew_in_epoch": epoch} for rank in self._had.keys() - self._anew.keys()}
 
     def entries(self) -> list[dict[str, Any]]:

@@ -95,7 +95,7 @@ class Training:
         if what:
             self.shares.failures.mark_anew(self._epoch + 1)
             if malt.lowest():
-                text = f"malt: {what} begin anew in epoch {self._epoch + 1}"
+                text = f"malt: {what} are reinitialized in epoch {self._epoch + 1}"
                 print(text, file=sys.stderr, flush=True)
 
     def train(self) -> None:

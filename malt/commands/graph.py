@@ -93,7 +93,7 @@ def draw(built: Graph, path: Path, hosts: Sequence[str] = ()) -> None:
         raise LaunchError("--plot needs matplotlib: pip install '.[plot]' in the checkout") from None
     if len(built.edges) > _EDGES:
         raise LaunchError(
-            f"--plot: {len(built.edges):,} edges are too many to be seen, {_EDGES:,} at most: take fewer ranks"
+            f"--plot: {len(built.edges):,} edges are too many to draw, {_EDGES:,} at most: use fewer ranks"
         )
     shown = min(built.period, _PANELS)
     columns = min(shown, _COLUMNS)

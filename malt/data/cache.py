@@ -55,7 +55,7 @@ class Source:
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError(f"{path}: not a regular file: write what comes out of it to one")
+            raise ValueError(f"{path}: not a regular file: write its output to one")
         if status.st_size == 0:
             raise ValueError(f"{path}: the file is empty")
         with open(path, "rb"):

@@ -67,7 +67,7 @@ def _checked(name: str, value: ArrayLike) -> NDArray[Any]:
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name} is no array: {error}") from error
     if array.dtype.hasobject:
-        raise ValueError(f"{name} holds objects, such as {type(value).__name__}: a file holds numbers and text alone")
+        raise ValueError(f"{name} holds objects, such as {type(value).__name__}: a file holds only numbers and text")
     return np.asarray(array, order="C")
 
 

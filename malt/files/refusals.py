@@ -40,7 +40,7 @@ _FITTED: Final = (
     "return its predictions, or write it to a file in the function with joblib.dump, and return the path; "
     "unfitted ones can be sent"
 )
-_OTHERWISE: Final = "make it in the function, of values that can be sent"
+_OTHERWISE: Final = "create it in the function, from values that can be sent"
 
 
 def refusal(value: Any, name: str) -> str:

@@ -288,7 +288,7 @@ class Replica(Resumes):
     def deliver(self) -> None:
         """Give new values to `set`, after `take_mean`. Local."""
         if self._parameters.deliver():
-            why = "set= was given new values, and the function returns the old ones still: is there a nonlocal missing?"
+            why = "set= was given new values, and the function still returns the old ones: is a nonlocal missing?"
             self._world.report(f"malt: {self.name}: {why}")
 
     # -- private ----------------------------------------------------------------------------------------------

@@ -63,6 +63,6 @@ def check(one: Started, goes_on: bool) -> None:
         )
     if one.here != one.size:
         raise RuntimeError(
-            f"torchrun started {one.size} processes, {one.here} of them on this host, and malt starts from its "
-            f"variables on one host alone: on several, start with malt run -n {one.size} --hosts HOST,HOST..."
+            f"torchrun started {one.size} processes, {one.here} of them on this host, and malt uses its "
+            f"variables on a single host only: on several, start with malt run -n {one.size} --hosts HOST,HOST..."
         )

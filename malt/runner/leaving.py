@@ -267,8 +267,8 @@ class _MpiRefusal:
         """Find nothing. Local. ImportError: it is mpi4py.MPI, and the ranks may fail."""
         if name == "mpi4py.MPI" and is_rank():
             raise ImportError(
-                "MPI cannot be used under malt run --survive: ranks are no processes of one MPI job, which would end "
-                "with the first that fails: use malt.rank(), malt.size() and malt's collectives"
+                "MPI cannot be used under malt run --survive: ranks are not processes of one MPI job, which would end "
+                "with the first failure: use malt.rank(), malt.size() and malt's collectives"
             )
 
 

@@ -89,7 +89,7 @@ class Contents:
             if now[name] is not one:
                 raise ValueError(
                     f"{name} is another parameter now, as load_state_dict(assign=True) makes it, and the optimizer "
-                    "trains the old one: make both optimizers anew after such a change"
+                    "trains the old one: create both optimizers again after such a change"
                 )
         for name, first in self._tied.items():
             if now[name] is not now[first]:

@@ -164,7 +164,8 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         if closure is None:
             return self._take("step")
         if self._gradients is not None:
-            raise ValueError('a closure finds gradients within a step: it does not go with average="gradient"')
+            why = "a closure computes gradients within a step"
+            raise ValueError(f'{why}: it cannot be combined with average="gradient"')
         return self._take("step", closure)
 
     def agree(self) -> None:

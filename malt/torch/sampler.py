@@ -140,7 +140,7 @@ class Sampler(torch.utils.data.Sampler[int]):
                 raise ValueError(f"ranks have {least} and {most} batches an epoch, and save together: give the loader "
                                  f"drop_last={not self._drops}, or another batch_size")  # fmt: skip
             if not self._has_told:
-                why = "ranks that exchange together have other numbers of batches"
+                why = "ranks that exchange together have different numbers of batches"
                 self._world.report(f"malt: no checkpoint is saved from here on: {why}")
             self._has_told = True
             return False

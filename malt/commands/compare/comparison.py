@@ -155,7 +155,7 @@ def _sentences(found: Mapping[int, Sequence[Run]], rounds: int, cores: int) -> l
             for ranks, runs in found.items()}  # fmt: skip
     if all(one is not None for one in rest.values()):
         each = ", ".join(f"{seconds:.2f} s on {_ranks(ranks)}" for ranks, seconds in rest.items())
-        lines.append(f"Start and end, beside the training: {each}.")
+        lines.append(f"Start and end, besides the training: {each}.")
     if rounds > 1:
         walls = [[run.wall_s for run in runs] for runs in found.values()]
         apart = max(max(one) / min(one) - 1 for one in walls)

@@ -52,7 +52,7 @@ def kernels() -> tuple[str, str]:
     from malt.kernels import compiler
 
     if compiler.TROUBLE:
-        how = "apps.svm, .mf and .logistic run interpreted, up to 300 times slower, and most others not at all"
+        how = "the programs run interpreted, up to 300 times slower"
         return f"{compiler.TROUBLE}: {how}", compiler.REMEDY
     if not compiler.has_cache():
         return f"{compiler.NO_CACHE}: each rank compiles its kernels again", compiler.CACHE_REMEDY

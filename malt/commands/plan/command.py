@@ -115,7 +115,7 @@ def main(
         target = min(found.losses) * (1 + losses.WITHIN) if loss is None else loss
         trained = losses.Losses(name, arguments, found, target, slots, networks)
     elif loss is not None:
-        raise LaunchError(f"--loss {loss:g}: {name} is no program on the harness, whose report has losses")
+        raise LaunchError(f"--loss {loss:g}: {name} is not a program on the harness, whose report has losses")
     facts = Plan(name, found, ranks, slots, trained, networks).facts()
     print(json.dumps(facts) if as_json else table(facts))
     return 0

@@ -56,7 +56,7 @@ def train_classes(
 
 def _not_finite(problem: Problem, count: int, eta0: float, t: float) -> FloatingPointError:
     return FloatingPointError(
-        f"the weights are not finite any more after {t + count:.0f} examples: "
+        f"the weights are no longer finite after {t + count:.0f} examples: "
         f"the step size, {step_size(eta0, problem.l2, t):.3g} (at first {eta0:.3g}), is too large"
     )
 

@@ -134,7 +134,7 @@ def timeline(
     x, ticks = _scale(list(ends), _LEFT, width - _RIGHT, exact=True)
     body += [_text(x(tick), bottom + 14, number(tick), "middle") for tick in ticks]
     body.append(_text((_LEFT + width) / 2, bottom + 30, "seconds since the start", "middle dim"))
-    return _svg(body, bottom + 36, "what ranks do when", width)
+    return _svg(body, bottom + 36, "what ranks do over time", width)
 
 
 def graph(weights: Sequence[Sequence[float]], tip: Callable[[int, int], str]) -> str:
