@@ -292,7 +292,7 @@ def test_a_job_that_hangs(job_environment, monkeypatch, tmp_path, capsys):
     assert (outcome.status, examination) == (None, None)
     assert outcome.messages.startswith("begun\nbegun\nmalt run: ended by SIGTERM")
     said = capsys.readouterr().err
-    assert re.search(r"^malt doctor: \d+ s: of 2 ranks 2 have begun, 0 have loaded MALT$", said, re.M)
+    assert re.search(r"^malt doctor: \d+ s: of 2 ranks 2 have started, 0 have loaded MALT$", said, re.M)
     wait_for(lambda: not processes_with(f"MALT_TEST={tmp_path}"))
 
 
