@@ -40,7 +40,8 @@ class Chart(NamedTuple):
         rows = tables((folder / f"{self.page}.md").read_text(encoding="utf-8"))[self.table]
         place = next(place for place, heading in enumerate(rows[0]) if heading.startswith(self.column))
         extents = [row[rows[0].index(self.extent)] for row in rows[1:]] if self.extent else [""] * (len(rows) - 1)
-        bars = [Bar(row[0], row[place], one) for row, one in zip(rows[1:], extents, strict=True)]
+        values = ["not reached" if row[place] == "-" else row[place] for row in rows[1:]]
+        bars = [Bar(row[0], *pair) for row, *pair in zip(rows[1:], values, extents, strict=True)]
         return picture(bars, self.unit, self.alone, self.title, self.others)
 
 
@@ -124,6 +125,8 @@ class Bar(NamedTuple):
     """`least, largest`."""
 
 
+_ONE = {"x": 1, "%": 100}
+"""Of units of ratios, the number at which both sides are equal: a line marks it."""
 _WIDTH, _LINE, _LEFT, _RIGHT, _HEAD = 760, 26, 300, 90, 58
 _OURS = ("apps.", "malt", "gradients", "changes", "outer", "the same", "asp", "ssp", "bsp", "notify")
 """What the names of MALT's own rows begin with."""
@@ -152,8 +155,8 @@ def picture(
 ) -> str:  # fmt: skip
     """An SVG of one bar per row, with its extent as a line. A row that is no number shows its words. Pure.
 
-    Above the bars are the title, the unit, whether shorter or longer is better, and a legend. If the unit is "x", a
-    line marks 1. `alone`: all rows are MALT's own. `left`: where bars begin.
+    Above the bars are the title, the unit, whether shorter or longer is better, and a legend. If the unit is
+    one of ratios, a line marks where both sides are equal. `alone`: all rows are MALT's own. `left`: where bars begin.
     """
     extents = [[one for one in map(number, bar.extent.split(", ")) if one is not None] for bar in bars]
     most = max([number(bar.value) or 0.0 for bar in bars] + [one for extent in extents for one in extent])
@@ -161,8 +164,8 @@ def picture(
     whose = ["ours" if alone or bar.name.startswith(_OURS) else "peer" for bar in bars]
     has_extents = any(len(extent) == 2 for extent in extents)
     lines = _heading(title, unit, {"ours": "MALT", "peer": others}, whose, has_extents, left)
-    if unit == "x":
-        x = left + scale
+    if unit in _ONE:
+        x = left + scale * _ONE[unit]
         lines.append(f'<line class="one" x1="{x:.1f}" x2="{x:.1f}" y1="{_HEAD - 6}" y2="{high}"/>')
     for place, (bar, extent) in enumerate(zip(bars, extents, strict=True)):
         lines += _row(bar, extent, _HEAD + _LINE * place + _LINE // 2, scale, whose[place], unit, left)
@@ -184,9 +187,9 @@ def _heading(
             lines.append(f'<rect class="{kind}" x="{left}" y="28" width="12" height="12"/>')
             lines.append(_text(left + 18, 34, name, "start"))
             left += 40 + 8 * len(name)
-    if unit == "x":
+    if unit in _ONE:
         lines.append(f'<line class="one" x1="{left}" x2="{left + 18}" y1="34" y2="34"/>')
-        lines.append(_text(left + 24, 34, "1 x", "start"))
+        lines.append(_text(left + 24, 34, f"{_ONE[unit]} {unit}", "start"))
         left += 70
     if has_extents:
         lines.append(f'<line class="extent" x1="{left}" x2="{left + 18}" y1="34" y2="34"/>')

@@ -14,22 +14,28 @@ _STYLE = """
   circle { fill: #7c4dff } .second { stroke-dasharray: 7 4 } .third { stroke-dasharray: 2 3 }
   @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .grid { stroke: #484f58 } }
 """
-_RIGHT, _TOP, _LINE = 620, 30, 18
+_WIDTH, _HIGH, _HEAD = 640, 240, 66
+"""A chart of `malt report`, and the space above it."""
 
 
 def picture(series: Mapping[str, Sequence[tuple[float, float]]], across: str, up: str, title: str) -> str:
-    """An SVG of three of MALT's lines at most, by their names, each of points from left to right. Pure.
+    """Return an SVG of at most three of MALT's lines, by their names, each of points from left to right. Pure.
 
-    `across`, `up`: what the axes mean. Lower is better. The lines are solid, dashed and dotted, as the legend says.
+    `across`, `up`: what the axes mean. Lower is better. Above the lines are the title and a legend: they are solid,
+    dashed and dotted.
     """
     kinds = dict(zip(series, _KINDS, strict=False))
     drawn = charts.lines([charts.Series(kinds[name], points) for name, points in series.items()], across, "")
-    head, _, body = drawn.partition(">")
-    legend = [f'<text class="title end" x="{_RIGHT}" y="{_TOP}">{escape(title)}</text>',
-              f'<text class="end" x="{_RIGHT}" y="{_TOP + _LINE}">{escape(up)}; lower is better</text>']  # fmt: skip
-    for place, (name, kind) in enumerate(kinds.items(), 2):
-        y = _TOP + _LINE * place
-        legend.append(f'<text class="end" x="{_RIGHT - 46}" y="{y}">MALT, {escape(name)}</text>')
-        legend.append(f'<path class="line {kind}" d="M{_RIGHT - 38},{y - 4} h38"/>')
-    svg = head.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
-    return f"{svg}><style>{_STYLE}</style>\n{''.join(legend)}{body}\n"
+    body = drawn.partition(">")[2].removesuffix("</svg>")
+    legend = [f'<text class="title" x="4" y="17">{escape(title)}</text>',
+              f'<text x="4" y="36">{escape(up)}; lower is better</text>']  # fmt: skip
+    left = 4
+    for name, kind in kinds.items():
+        legend.append(f'<path class="line {kind}" d="M{left},54 h28"/>')
+        legend.append(f'<text x="{left + 34}" y="58">MALT, {escape(name)}</text>')
+        left += 84 + 7 * len(name)
+    size = f'viewBox="0 0 {_WIDTH} {_HIGH + _HEAD}" width="{_WIDTH}" height="{_HIGH + _HEAD}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{_STYLE}</style>\n{"".join(legend)}'
+        f'<g transform="translate(0 {_HEAD})">{body}</g></svg>\n'
+    )

@@ -101,10 +101,13 @@ LIMITS = ("60 us", "0.3 s more than bare mpi4py", "none of them")
 """What rows are compared with that is no measurement, but the developers' limit. The page does not show it."""
 
 
-def page_table(rows: Sequence[Row]) -> Table:
-    """The rows for readers: no goals, and what was measured plainly and with numba in one line."""
+def page_table(rows: Sequence[Row], how: str = "MALT") -> Table:
+    """Return the rows for readers: no goals, and what was measured plainly and with numba in one line.
+
+    `how`: the heading of MALT's column.
+    """
     compiled = {(row.name.removesuffix(NUMBA), row.against): row for row in rows if row.name.endswith(NUMBA)}
-    headings = ["what", "compared with", "theirs", "MALT", "ratio"]
+    headings = ["what", "compared with", "reference", how, "ratio"]
     headings += ["MALT with numba", "ratio with numba"] if compiled else []
     headings += ["notes"] if any(row.note for row in rows) else []
     lines = [headings]
@@ -129,9 +132,11 @@ def times(ratio: float | None) -> str:
 
 
 def shown(value: float, unit: str) -> str:
-    """A number with its unit. Seconds are shown as s, ms, us or ns."""
-    if not value:
+    """Return a number with its unit: seconds as s, ms, us or ns, millions per second as M/s."""
+    if not value and unit != "runs":
         return "-"
+    if unit == "1/s" and value >= 1e6:
+        return f"{value / 1e6:.3g} M/s"
     if unit != "s":
         return f"{value:,.4g} {unit}"
     for factor, name in ((1, "s"), (1e3, "ms"), (1e6, "us")):

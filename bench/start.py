@@ -28,5 +28,5 @@ def rows(quick: bool) -> list[Row]:
                 if turn:
                     times[code].append(time.perf_counter() - start)
     more = statistics.median(mine - bare for mine, bare in zip(times[OURS], times[BARE], strict=True))
-    name = "start and end at 4 ranks: what MALT adds"
+    name = "start and end of 4 ranks: time that MALT adds to mpi4py"
     return [Row(name, "0.3 s more than bare mpi4py", MARGIN_S / max(more, 1e-3), 1.0, more, MARGIN_S)]

@@ -52,7 +52,7 @@ def first_weights(pixels: int, hidden: int, rng: np.random.Generator) -> Array:
 
 
 class Sums(NamedTuple):
-    """What is added over the patches."""
+    """The sums over patches."""
 
     error: float
     """|f(x) - x|^2 / 2"""

@@ -89,6 +89,6 @@ class Patches:
         return self._rows
 
     def facts(self) -> dict[str, Any]:
-        """What all ranks know of the patches: their pixels, those of a row of a patch, and a check."""
+        """Return what ranks must agree on about the patches: their pixels, those of a row of a patch, a check."""
         rows = self.rows()
         return {"pixels": rows.shape[1], "side": self._side, "check": fingerprint(rows)}

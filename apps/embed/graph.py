@@ -19,7 +19,7 @@ _LONGEST = 256
 
 
 class Links(NamedTuple):
-    """What walks need: the neighbours of node i are neighbours[starts[i]:starts[i + 1]], ascending."""
+    """The links that walks follow: the neighbours of node i are neighbours[starts[i]:starts[i + 1]], ascending."""
 
     starts: NDArray[np.int64]
     neighbours: NDArray[np.int32]

@@ -1,4 +1,4 @@
-"""How well clusters of vectors are communities."""
+"""Measures how well clusters of vectors match communities."""
 
 from __future__ import annotations
 

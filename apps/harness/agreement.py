@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 def keeps_snapshots() -> bool:
-    """Whether this rank may be the one that measures in the end. Every rank may be, where ranks may fail. Local."""
+    """Return whether this rank may be the one that measures in the end: any rank may, if ranks may fail. Local."""
     return malt.init().may_be_lowest
 
 

@@ -51,7 +51,7 @@ class Checkpoints:
         common = file.load() or {}
         self.state = {**common, **file.mine}
         if file.ranks not in (0, malt.size()):
-            print_once(f"{file.path}: written on {file.ranks} ranks, and there are {malt.size()}: all begin anew with "
+            print_once(f"{file.path}: written on {file.ranks} ranks, and there are {malt.size()}: all start from "
                        "what the lowest of them had")  # fmt: skip
         if not self.state:
             print_once(f"{file.path}: no checkpoint yet: the training starts from the beginning")
@@ -109,7 +109,7 @@ class Checkpoints:
     def save_parts(
         self, epoch: int, examples: int, clock: Clock, state: Callable[[], State], own: Callable[[], State]
     ) -> None:
-        """As `save`, with what each rank alone goes on from: own(). Collective."""
+        """Save a checkpoint with a part that each rank alone resumes from: own(). Collective."""
         if self._file is not None and self._file.due_together():
             mine = own()
             is_finite = all(_is_finite(one) for one in mine.values() if isinstance(one, (float, np.ndarray)))

@@ -45,7 +45,10 @@ def user_errors() -> Iterator[None]:
 
 
 def _lack(module: str) -> str:
-    """What is not installed, and how to get it; empty if it is installed. Who lacks one extra may lack the other."""
+    """Return the extras that are missing, and how to install them; empty if `module` is there.
+
+    A user who lacks one extra may lack the other.
+    """
     missing = [name for one, name in _EXTRAS.items() if find_spec(one) is None]
     if _EXTRAS[module] not in missing:
         return ""

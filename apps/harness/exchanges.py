@@ -1,4 +1,4 @@
-"""Where exchanges fall in an epoch. Pure."""
+"""The places of exchanges within an epoch. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def as_many(order: Order, count: int, most_rows: int) -> Iterator[tuple[Order, b
 
 
 def as_often(counts: Collection[int], epochs: int, every: int, at_ends: bool = False) -> bool:
-    """Whether ranks have made as many exchanges after `epochs`, which count so much in each, and exchange at multiples.
+    """Return whether ranks have made the same number of exchanges after `epochs`.
 
-    `at_ends`: they exchange at the end of an epoch, too, where something was counted since the last exchange.
+    `counts`: what each rank counts in an epoch. They exchange at multiples of `every`; if `at_ends`, also at the end of
+    an epoch, if something was counted since the last exchange.
     """
 
     def made(count: int) -> int:

@@ -16,7 +16,7 @@ _EPOCH, _BEGUN, _EXAMPLES, _BEFORE_S, _TRAINED_S = _OURS
 
 
 class Given:
-    """What a rank that comes back is given of the training of another one."""
+    """The state of the training of another rank that a rejoining rank receives."""
 
     def __init__(self, state: State) -> None:
         self.epoch = int(state[_EPOCH])
@@ -32,7 +32,7 @@ class Given:
 
 
 def offered(epoch: int, begun: int, before: Mark, trained_s: float, state: State) -> State:
-    """What `Given` is made of. Pure."""
+    """Return the state from which `Given` is made. Pure."""
     ours = (epoch, begun, before.examples, before.seconds, trained_s)
     return {**dict(zip(_OURS, ours, strict=True)), **state}
 
@@ -45,7 +45,7 @@ def refuse() -> None:
     world = malt.init()
     if not (world.is_outside or world.is_elastic):
         return
-    why = "ranks of this training come together in each epoch, or hold parts of the model"
+    why = "ranks of this training meet in each epoch, or hold parts of the model"
     if world.is_elastic:
         raise BadInput(f"{why}: start it without --elastic")
     raise StaysOut(f"{why}, so it goes on without those that failed")

@@ -82,7 +82,7 @@ def settle_exchange_every(options: argparse.Namespace, usual: int, together: boo
 
 
 def often(options: argparse.Namespace, unit: str) -> str:
-    """How often ranks exchange, for the introduction."""
+    """Return how often ranks exchange, in words, for the introduction."""
     return "as often as pays" if options.exchange_every == AUTO else f"every {options.exchange_every:,} {unit}"
 
 
@@ -96,12 +96,12 @@ def add_graph(parser: Any, graph: str, sync: str) -> None:
 
 
 def graph_of(options: argparse.Namespace) -> Any:
-    """What --graph and --degree say, for malt.vector or malt.Replica. Local. ValueError: there is no such graph."""
+    """Return the graph of --graph and --degree, for malt.vector or malt.Replica. Local. ValueError: it is unknown."""
     return options.graph if options.degree is None else malt.graph(options.graph, malt.size(), options.degree)
 
 
 def sharing_of(options: argparse.Namespace) -> Sharing:
-    """How ranks exchange, as the options say. Local. ValueError: as `graph_of`."""
+    """Return the way of exchanging that the options name. Local. ValueError: there is no such graph."""
     return Sharing(graph_of(options), options.sync, options.exchange_every)
 
 

@@ -1,4 +1,4 @@
-"""Which rows each rank has while ranks fail, and what the report says of the failed ranks."""
+"""Deals rows to ranks while ranks fail, and describes the failed ranks in the report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Failures:
                       file=sys.stderr, flush=True)  # fmt: skip
 
     def mark_anew(self, epoch: int) -> None:
-        """Note that the parts of ranks marked failed since the last call begin anew in `epoch`."""
+        """Note that the parts of ranks marked failed since the last call are reinitialized in `epoch`."""
         self._anew |= {rank: {"anew_in_epoch": epoch} for rank in self._had.keys() - self._anew.keys()}
 
     def entries(self) -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ class Failures:
 
 
 class Shares:
-    """How `count` rows are dealt to ranks, as by `malt.shard`, and which epochs are trained. Local, except `epochs`.
+    """The shares of `count` rows, dealt as by `malt.shard`, and the epochs that are trained. Local, except `epochs`.
 
     A program that deals its data otherwise has a subclass with its own `rows`.
     """
@@ -138,9 +138,9 @@ class Shares:
         return malt.init().crew is not None and self._last != before
 
     def changed(self, alive: tuple[int, ...]) -> bool:
-        """Whether ranks have failed or come back since the last call. If so, all rows now belong to the ranks `alive`.
+        """Return whether ranks have failed or rejoined since the last call. If so, all rows now belong to `alive`.
 
-        The lowest of these prints how many rows are dealt anew.
+        The lowest of these prints how many rows are dealt again.
         """
         before = set(self.alive)
         failed = before.intersection(malt.init().dealt.ranks).difference(alive)  # others have left as the job shrank
@@ -151,7 +151,7 @@ class Shares:
 
 
 class CommonShares(Shares):
-    """As `Shares`, for ranks that synchronize in each epoch: all know of the same failures. `present` is collective."""
+    """The shares of ranks that synchronize in each epoch: all know of the same failures. `present` is collective."""
 
     is_made_up = False
 

@@ -72,7 +72,7 @@ class Training:
             self._go_on_from(given)
 
     def _offered(self) -> Mapping[str, Any]:
-        """What ranks that come back are given."""
+        """Return the state that rejoining ranks receive."""
         checkpoints = self._checkpoints
         return newcomers.offered(
             self._epoch, checkpoints.epoch, checkpoints.before, self._clock.seconds, self.trainer.state()
@@ -95,7 +95,7 @@ class Training:
         if what:
             self.shares.failures.mark_anew(self._epoch + 1)
             if malt.lowest():
-                text = f"malt: {what} begin anew in epoch {self._epoch + 1}"
+                text = f"malt: {what} are reinitialized in epoch {self._epoch + 1}"
                 print(text, file=sys.stderr, flush=True)
 
     def train(self) -> None:

@@ -21,7 +21,7 @@ class Centres:
         """The rows of mini-batches that have moved each centre."""
 
     def state(self) -> Mapping[str, Any]:
-        """What a training resumes from: views."""
+        """Return the arrays that a training resumes from: views."""
         return {"centres": self.values, "seen": self._seen}
 
     def step(self, found: Found) -> None:

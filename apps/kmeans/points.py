@@ -43,7 +43,7 @@ class Found(NamedTuple):
 
 
 class Dealt:
-    """What this rank has of the rows `data`. Local."""
+    """This rank's share of the rows `data`. Local."""
 
     def __init__(self, data: malt.Dataset, shares: Shares) -> None:
         self.data, self.count = data, len(data.y)

@@ -1,4 +1,4 @@
-"""How well topics predict documents that were held out, and the words that they are about."""
+"""Measures how well topics predict held-out documents, and lists the words of each topic."""
 
 from __future__ import annotations
 

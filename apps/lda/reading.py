@@ -17,7 +17,7 @@ PROGRAM: Final = "apps.lda"
 
 
 class Data(NamedTuple):
-    """What all ranks know alike."""
+    """The data that are the same on all ranks."""
 
     train: Corpus | None
     test: Corpus | None
@@ -28,7 +28,10 @@ class Data(NamedTuple):
 
 
 def data(options: Namespace) -> Data:
-    """What the options name. Collective. ValueError, OSError: a file cannot be read, or does not go with another."""
+    """Return the data that the options name. Collective.
+
+    ValueError, OSError: a file cannot be read, or does not fit another.
+    """
     model = malt.together(lambda: None if options.model is None else _model(options))
     train, test = _corpora(options)
     widest = max(one.vocabulary for one in (train, test) if one is not None)

@@ -15,7 +15,7 @@ from malt.models.linear import Block, Found, blocks, narrow_block
 
 
 class Dealt:
-    """What this rank has of the rows. `every`: the rows of a block. `narrows`: as in `blocks`. Local."""
+    """This rank's share of the rows. `every`: the rows of a block. `narrows`: as in `blocks`. Local."""
 
     def __init__(self, rows: Rows, shares: Shares, seed: int, every: int, narrows: bool) -> None:
         self._rows, self._shares, self._seed, self._every, self._narrows = rows, shares, seed, every, narrows
@@ -45,9 +45,9 @@ class Dealt:
             self.take()
 
     def whole(self, find: Callable[[Block], Found], test: bool = False) -> Found:
-        """What find() returns of the blocks of this rank, with all rows, to train or to test on. Collective.
+        """Return the result of find() for the blocks of this rank, with all rows, to train or to test on. Collective.
 
-        Where a rank fails in it, the others take over its rows, and find again.
+        If a rank fails meanwhile, the others take over its rows, and call find() again.
         """
         count = len(self._rows.test.y) if test and self._rows.test is not None else self.count
         while True:

@@ -1,4 +1,4 @@
-"""How good the weights are, as the rows of all ranks say."""
+"""Measures the weights on the rows of all ranks."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Numbers = NDArray[Any]
 
 
 class Classes(NamedTuple):
-    """What labels stand for."""
+    """The classes that labels stand for."""
 
     values: Array
     """The labels of the file: two, of which the first is -1 and the second +1, one of those, or more."""

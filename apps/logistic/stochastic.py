@@ -31,7 +31,7 @@ class Learner(Protocol):
         """Take the step of this rank's block, one of those of `ranks` ranks with `rows` rows in all. Collective."""
 
     def state(self) -> Mapping[str, Any]:
-        """What a learner of this kind can resume from, beside w. Local."""
+        """Return the arrays that a learner of this kind can resume from, beside w. Local."""
 
 
 def learner(
@@ -73,9 +73,10 @@ class Averaged:
         self._trained, self._count = float(state.get("trained", 0)), int(state.get("blended", 0))
 
     def learn(self, block: Block, rows: float, ranks: int) -> None:
-        """As `Learner.learn`. The change of a rank is taken from w as it has shrunk on all of them.
+        """Train on `block`, and add the mean of the changes of all ranks. Collective.
 
-        So what a rank has not seen needs no exchange.
+        The change of a rank is counted from w as it has shrunk on all of them. So rows that a rank has not seen need no
+        exchange.
         """
         weights, share = self._weights, rows / ranks
         base = weights.seen(weights.w, block)

@@ -1,4 +1,4 @@
-"""How rows of items come to other ranks: --mix, its options, and what they take of memory."""
+"""Brings rows of items to other ranks: --mix, its options, and the memory that they need."""
 
 from __future__ import annotations
 

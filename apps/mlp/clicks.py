@@ -1,4 +1,4 @@
-"""What apps.mlp trains of sparse rows: a network of one logistic output, whose first layer is a sparse vector."""
+"""Trains sparse rows in apps.mlp: a network of one logistic output, whose first layer is a sparse vector."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _described(archive: zipfile.ZipFile) -> tuple[int, dict[str, Any]]:
 
 
 def _headers(archive: zipfile.ZipFile) -> dict[str, _Header]:
-    """What the arrays of a model are, by name."""
+    """Return the headers of the arrays of a model, by name."""
     headers = {name.removesuffix(".npy"): _header(archive, name) for name in archive.namelist()}
     if headers.get("program") != ((), np.dtype(f"<U{len(PROGRAM)}")) or str(_array(archive, "program")) != PROGRAM:
         raise ValueError(f"not a model of {PROGRAM}")

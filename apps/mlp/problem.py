@@ -1,4 +1,4 @@
-"""What apps.mlp trains: pictures, and a network that tells them apart. `clicks` has sparse rows in their place."""
+"""Trains pictures in apps.mlp, with a network that classifies them. `clicks` has sparse rows in their place."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Problem(harness.Problem):
         return first_weights(self.sizes, np.random.default_rng(self.options.seed))
 
     def learner(self, weights: Sequence[Weights], mine: Any) -> LayersLearner:
-        """What this rank learns with. Collective."""
+        """Return the learner of this rank. Collective."""
         options, network = self.options, self.network(weights, self.options.l2)
         return LayersLearner(
             network, mine, self.optimizers, options.optimizer, options.batch, harness.sharing_of(options)
@@ -145,7 +145,7 @@ class Trainer(harness.Replicas):
         return {"train_loss": loss, **({} if test is None else self.tested(logits(network, test), test.labels))}
 
     def tested(self, found: Weights, labels: Array) -> Measures:
-        """How good logits are for examples of these labels."""
+        """Return the accuracy of logits for examples of these labels."""
         return {"test_accuracy": float((found.argmax(axis=1) == labels).mean())}
 
     def state(self) -> Mapping[str, Any]:

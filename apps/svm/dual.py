@@ -64,14 +64,14 @@ class Sums:
         self._merged += len(malt.alive()) - 1
 
     def statistics(self) -> malt.Statistics:
-        """What this rank has sent and merged. Local."""
+        """Return what this rank has sent and merged. Local."""
         total, begun = malt.init().statistics(), self._begun
         sent, across = total.bytes_sent - begun.bytes_sent, total.bytes_across - begun.bytes_across
         return replace(total, bytes_sent=sent, bytes_across=across, sent=self._count, gathered=self._merged)
 
 
 class Trainer(common.Trainer):
-    """What all ranks know alike of the dual. A rank has its own part of the rows for an epoch, of an order of all."""
+    """The trainer of the dual. In an epoch each rank trains its own part of the rows, in an order shared by all."""
 
     def __init__(self, problem: Problem, start: Start) -> None:
         super().__init__(problem)
@@ -128,7 +128,7 @@ class Trainer(common.Trainer):
         self._known = {"objective": objective, "duality_gap": gap / objective if gap > 0 else 0.0}
 
     def _totals(self) -> Array:
-        """How many rows are in the sums; the sums of losses and dual losses; the penalties of both. Collective."""
+        """Return the rows in the sums, the sums of losses and dual losses, and the penalties of both. Collective."""
         start, stop = self._my_range()
         losses, _ = linear.totals(self._problem.linear, self._everything, self._model, start, stop)
         sums = np.array([stop - start, losses, self._ascent.total(start, stop), 0, 0])

@@ -1,4 +1,4 @@
-"""What apps.svm trains, by whatever optimizer: the rows, the objective, the model and its file."""
+"""The problem of apps.svm, for all optimizers: the rows, the objective, the model and its file."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def _scaling(source: Source, rounds: int) -> list[Row]:
         times[ranks] = [
             jobs.seconds_to(target, "test_rmse", report) for target, report in zip(targets, made, strict=True)
         ]
-    what, alone = f"MF on {source.name}, rank {RANK}", "1 rank"
+    what, alone = f"MF on {source.name}, {RANK} factors", "1 rank"
     return [
         rated(f"{what}: ratings/s, 2 ranks", alone, 1.7, rates[2], rates[1]),
         timed(f"{what}: time to its final test RMSE x {CLOSE}, 2 ranks", alone, 1 / 0.65, times[2], times[1]),
@@ -63,7 +63,7 @@ def _scaling(source: Source, rounds: int) -> list[Row]:
 
 def _against_libmf(source: Source, quick: bool) -> list[Row]:
     """Two rows: time to LIBMF's best test error, and ratings per second."""
-    what, against = f"MF on {source.name}, rank {RANK}", f"LIBMF, {libmf.THREADS} threads"
+    what, against = f"MF on {source.name}, {RANK} factors", f"LIBMF, {libmf.THREADS} threads"
     module = libmf.load()
     if not source.train.exists():
         return [Row(what, against, None, 3, note=f"needs ../shared/data/{source.name}")]
@@ -84,7 +84,7 @@ def _against_libmf(source: Source, quick: bool) -> list[Row]:
     rates, their_rates = (
         [report["final"]["examples_per_s"] for report in reports], [len(peer.train) / one for one in iterations_s]
     )  # fmt: skip
-    note = f"LIBMF's best: {peer.best}; ours: {best}"
+    note = f"LIBMF: {peer.best}; MALT: {best}"
     return [
         timed(f"{what}: time to test RMSE {peer.target:.4f}, 2 ranks", against, 3, times, their_times, note),
         rated(f"{what}: ratings/s, 2 ranks", against, 3, rates, their_rates),

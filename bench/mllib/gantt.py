@@ -90,6 +90,7 @@ def picture(runs: Sequence[Lanes], until: float) -> str:
     marks = ['<text class="title" x="4" y="17">What each rank does over time</text>']
     for run in runs:
         ended = f"{run.steps} steps, {1e3 * run.until:,.0f} ms"
+        ended += f", of which {1e3 * until:.0f} are shown" if run.until > until else ""
         marks.append(_text(_LEFT, top + 17, f"{run.name}: {ended}", "start"))
         top += _HEAD
         for rank, spans in enumerate(run.ranks):

@@ -37,7 +37,7 @@ class Way(NamedTuple):
 
 GRAPHS = ("all", "halton", "star")
 SYNCS = ("asp", "ssp:4", "ssp:1", "notify-ack", "bsp")
-AVERAGES = Way("an average an epoch", "")
+AVERAGES = Way("one average per epoch", "")
 """Map/reduce: all ranks average their models at the end of each epoch."""
 WAYS = (*(Way(graph, sync) for graph in GRAPHS for sync in SYNCS), AVERAGES)
 

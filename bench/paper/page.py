@@ -55,7 +55,8 @@ def _speedup(measured: Measured) -> Table:
         rows.append([
             one["name"], one["measure"].replace("_", " "), f"{one['target']:.4f}",
             f"{one['close'] - 1:.1%}", _seconds(one["one"]),
-            _seconds(one["several"]), f"{one['ratio']:.2f}", f"{min(pairs):.2f}, {max(pairs):.2f}",
+            _seconds(one["several"]), f"{one['ratio']:.2f}",
+            f"{reached(min(pairs) or math.inf)}, {max(pairs):.2f}",
             f"{one['rate']:.2f} x",
             " / ".join(reached(count, ".0f") for count in one["epochs"]),
         ])  # fmt: skip
@@ -161,7 +162,7 @@ def _graphs(measured: Measured) -> Table:
 def _failure(measured: Measured) -> Table:
     runs = [measured["failure"][name] for name in failure.RUNS]
     heads = ["epoch", "without a failure, s", "objective", f"one of {failure.RANKS} killed, s", "objective",
-             "it comes back, s", "objective"]  # fmt: skip
+             "killed and restarted, s", "objective"]  # fmt: skip
     rows = [[str(epoch), *(f"{value:.4f}" for run in both for value in run)]
             for epoch, both in enumerate(zip(*runs, strict=True), 1)]  # fmt: skip
     return [heads, *rows]

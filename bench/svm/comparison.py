@@ -16,7 +16,7 @@ from bench.timing import copy_rate, turns
 RANKS = {"1 rank": 1, "2 ranks": 2}
 RATE_EXAMPLES, RATE_EVERY = 7_000_000, 5000
 """Examples of a training whose rate is measured, at least, and those between two of its exchanges."""
-ONE_MODEL, MODEL_EACH = "its kernel on 2 threads, one model", "its kernel on 2 threads, a model each"
+ONE_MODEL, MODEL_EACH = "the same kernel on 2 threads, one model", "the same kernel on 2 threads, one model each"
 THREADS_EPOCHS = 5
 NOT_INSTALLED = "not installed"
 NO_COMPILER = "not installed: it needs a C++ compiler"
@@ -62,7 +62,7 @@ def _times(one: Task, threads: Threads, rounds: int) -> list[Row]:
         what = f"SVM on {one.name} to objective {one.target:.4f}, {mine}"
         for name, (goal, peer, why_not) in others.items():
             if peer:
-                made.append(timed(what, name, goal, taken[mine], taken[name], f"its best: {peer.setting}"))
+                made.append(timed(what, name, goal, taken[mine], taken[name], f"best setting: {peer.setting}"))
             else:
                 made.append(Row(what, name, None, goal, note=why_not))
         made.append(timed(what, ONE_MODEL, None, taken[mine], taken[ONE_MODEL]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench import jobs
+from bench.document import reached
 from bench.rows import Row, timed
 from bench.svm import task
 from bench.svm.task import L2, RCV1
@@ -46,4 +47,4 @@ def _needed(ranks: int, target: float, every: int, *options: object) -> float:
 
 
 def _listed(found: dict[int, float]) -> str:
-    return ", ".join(f"{count:.0f} every {every:,}" for every, count in found.items())
+    return ", ".join(f"{reached(count, '.0f')} every {every:,}" for every, count in found.items())

@@ -55,7 +55,7 @@ def _compared(
         least = None if place else goal
         for name, peer in theirs.items():
             if peer:
-                made.append(timed(what, name, least, taken[mine], taken[name], f"its best: {peer.setting}"))
+                made.append(timed(what, name, least, taken[mine], taken[name], f"best setting: {peer.setting}"))
             else:
                 made.append(Row(what, name, None, least, note=NOT_INSTALLED))
     return made

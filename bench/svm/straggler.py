@@ -99,7 +99,7 @@ def _dealt(count: int, by_speed: bool) -> linear.Order:
 
 def rows(quick: bool) -> list[Row]:
     """The row of this comparison, over as many seeds."""
-    what = ("SVM to objective 0.1905, 4 ranks, one 3 x slower, asp", "a blocking Allreduce every exchange")
+    what = ("SVM to objective 0.1905, 4 ranks, one three times as slow, asp", "a blocking Allreduce at every exchange")
     if not task.RCV1.exists():
         return [Row(*what, None, 2.0, note=task.NO_RCV1)]
     found = [jobs.result(4, "bench.svm.straggler", seed) for seed in range(2 if quick else 5)]

@@ -92,7 +92,8 @@ def _check_temporary_files() -> None:
     try:
         tempfile.gettempdir()
     except FileNotFoundError:
-        raise LaunchError("no folder for temporary files can be written to, as /tmp: set TMPDIR to one") from None
+        trouble = "no folder for temporary files, such as /tmp, is writable: set TMPDIR to one that is"
+        raise LaunchError(trouble) from None
 
 
 def _run_named(chosen: argparse.Namespace, own: list[str], words: tuple[str, ...], is_marked: bool) -> int:
@@ -124,7 +125,7 @@ def _compare(chosen: argparse.Namespace, words: tuple[str, ...]) -> int:
     check_program(words)
     granted = allocation.found(environ)
     if granted is not None and not is_of_this_machine(granted):
-        raise LaunchError("--compare measures on this machine alone: run it on one host of the batch system")
+        raise LaunchError("--compare measures on this machine only: run it on one host of the batch system")
     library, machine = _library(chosen.mpi), this_machine()
     mpiexec = find_mpiexec(library, environ)
     return compare.main(chosen, words, environ, lambda job: compose(job, library, mpiexec, machine, environ))
@@ -186,7 +187,7 @@ def _run(
 
 
 def _faults(values: Sequence[str], ranks: int, survive: str | None) -> faults.Faults | None:
-    """What --inject asks for, with a seed of its own where it names none."""
+    """Return the faults that --inject asks for, or None. A seed is drawn where the option names none."""
     if not values:
         return None
     try:

@@ -62,9 +62,9 @@ def names_by_rank(hosts: Sequence[Host], size: int) -> tuple[str, ...]:
 
 
 def facts(built: Graph, hosts: Sequence[str] = ()) -> dict[str, Any]:
-    """What `malt graph` prints. Local.
+    """Return the facts that `malt graph` prints. Local.
 
-    `messages`: those of one exchange of all ranks, over the steps the mean. `hosts`: the host of each rank.
+    `messages`: the number in one exchange of all ranks, as a mean over the steps. `hosts`: the host of each rank.
     """
     edges = [(rank, peer) for table in built.phases for rank, peers in enumerate(table) for peer in peers]
     across = {"across_hosts": round(sum(hosts[a] != hosts[b] for a, b in edges) / built.period, 2)} if hosts else {}
@@ -93,7 +93,7 @@ def draw(built: Graph, path: Path, hosts: Sequence[str] = ()) -> None:
         raise LaunchError("--plot needs matplotlib: pip install '.[plot]' in the checkout") from None
     if len(built.edges) > _EDGES:
         raise LaunchError(
-            f"--plot: {len(built.edges):,} edges are too many to be seen, {_EDGES:,} at most: take fewer ranks"
+            f"--plot: {len(built.edges):,} edges are too many to draw, {_EDGES:,} at most: use fewer ranks"
         )
     shown = min(built.period, _PANELS)
     columns = min(shown, _COLUMNS)

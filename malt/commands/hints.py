@@ -1,4 +1,4 @@
-"""What a user may have meant whose words are no command line of malt: another command or option, or another order."""
+"""Suggests what a user may have meant by an invalid command line: another command, another option or another order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_command(words: Sequence[str], parser: Parser) -> None:
     if not first or first in parser.commands or first in own:
         return
     if first.partition("=")[0] in parser.commands["run"]._option_string_actions or os.path.isfile(first):
-        parser.error(f"no command stands before {first}: did you mean malt run {first} ...?")
+        parser.error(f"no command goes before {first}: did you mean malt run {first} ...?")
     if hint := meant(first, [*parser.commands, *own]):
         parser.error(f"no command {first}{hint}")
 
@@ -59,7 +59,7 @@ def check_order(options: Sequence[str], program: Sequence[str]) -> None:
         at += max(1, count)
     if moved:
         meant, own = _line(*options, *moved, *rest, *program[end:]), _line("-n", "N", *options, *program)
-        raise LaunchError(f"options stand before the program: {meant} (if {moved[0]} is the program's own: {own})")
+        raise LaunchError(f"options go before the program: {meant} (if {moved[0]} is the program's own: {own})")
 
 
 def _line(*words: str) -> str:

@@ -50,10 +50,10 @@ def parser() -> Parser:
     _add_watching(stacks, "Print the Python stacks of all threads of all ranks of a job, even if they hang.")
     scale = commands.add_parser("scale", help="change the number of ranks of a running job", allow_abbrev=False)
     scale.usage = "malt scale [JOB] N"
-    scale.description = "Let a job of malt run --elastic have N ranks: it starts more, or some leave."
+    scale.description = "Change the number of ranks of a job of malt run --elastic to N: it starts more, or some leave."
     scale.add_argument("job", type=_number_of("the process of malt run", 1), nargs="?", metavar="JOB",
                        help="the number of the process of malt run; not needed if only one job runs")  # fmt: skip
-    scale.add_argument("n", type=_number_of("ranks", 1), metavar="N", help="how many ranks it is to have")
+    scale.add_argument("n", type=_number_of("ranks", 1), metavar="N", help="number of ranks that the job should have")
     completion = commands.add_parser("completion", help="print a script for shell completion", allow_abbrev=False)
     completion.description = 'Print a completion script. In ~/.bashrc, for example: eval "$(malt completion bash)".'
     completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=" or ".join(SHELLS))
@@ -136,8 +136,8 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
 
 def _add_graph(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Print the degree of a graph, the messages of one exchange, the rounds after which news has reached all ranks, "
-        "and the spectral gap: the larger, the faster ranks agree."
+        "Print the degree of a graph, the messages of one exchange, the rounds after which an update has reached all "
+        "ranks, and the spectral gap: the larger, the faster ranks agree."
     )
     parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(NAMES_OF_GRAPHS)}")
     parser.add_argument("-n", type=_number_of("ranks", 1), required=True, metavar="N", help="number of ranks")
@@ -154,7 +154,7 @@ def _add_graph(parser: argparse.ArgumentParser) -> None:
 
 def _add_report(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Write a page of HTML about a run that malt run --trace DIR has traced, or about two to compare: losses, a "
+        "Write an HTML page about a run traced by malt run --trace DIR, or one that compares two runs: losses, a "
         "timeline, waits, bytes by edge, lag, overwritten messages, and what to do."
     )
     parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="one folder of --trace, or two to compare")
@@ -232,7 +232,8 @@ def _ranks(word: str) -> tuple[int, ...]:
     """A type for argparse: numbers of ranks, between commas."""
     counts = word.split(",")
     if not all(count.isdecimal() and 2 <= int(count) <= max(RANKS) for count in counts):
-        raise argparse.ArgumentTypeError(f"numbers of ranks are from 2 to {max(RANKS)}, between commas, not {word!r}")
+        numbers = f"numbers of ranks are from 2 to {max(RANKS)}"
+        raise argparse.ArgumentTypeError(f"{numbers}, separated by commas, not {word!r}")
     return tuple(sorted(set(map(int, counts))))
 
 
@@ -248,7 +249,7 @@ def _compared(word: str) -> tuple[int, ...]:
     """A type for argparse: two or more numbers of ranks, between commas, in their order."""
     counts = word.split(",")
     if not all(count.isdecimal() and int(count) >= 1 for count in counts):
-        raise argparse.ArgumentTypeError(f"numbers of ranks are 1 or more, between commas, not {word!r}")
+        raise argparse.ArgumentTypeError(f"numbers of ranks are 1 or more, separated by commas, not {word!r}")
     numbers = tuple(dict.fromkeys(map(int, counts)))
     if len(numbers) < 2:
         raise argparse.ArgumentTypeError(f"two numbers of ranks or more are compared, as in 1,2, not {word!r}")

@@ -1,4 +1,4 @@
-"""How many ranks a job has, and on which hosts: by the options of `malt run`, else as a batch system has granted."""
+"""The number of ranks of a job, and their hosts: from the options of `malt run`, else from the batch system."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Source:
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError(f"{path}: not a regular file: write what comes out of it to one")
+            raise ValueError(f"{path}: not a regular file: write its output to one")
         if status.st_size == 0:
             raise ValueError(f"{path}: the file is empty")
         with open(path, "rb"):
@@ -110,9 +110,9 @@ def begin(source: Source, kind: str, place: str, contents: Contents) -> str:
 
 
 def _is_safe(place: str, path: str) -> bool:
-    """Whether the folder `place` is there, and of someone whom this user believes: the owner of the file `path`, say.
+    """Return whether the folder `place` exists and its owner is trusted: this user, root, or the owner of file `path`.
 
-    Where all may make files, as in /tmp, others could hand over other rows by it, or read those of a private file.
+    In a folder where all may create files, such as /tmp, others could substitute rows, or read those of a private file.
     """
     with suppress(OSError):
         found, above = os.lstat(place), os.stat(os.path.dirname(place))

@@ -141,7 +141,7 @@ def _load(
     """Return part `rank` of `size` of the rows of the file. Collective."""
 
     def check() -> tuple[Request, dict[str, Any]]:
-        """What this rank asks for, and what must be the same on all. Local."""
+        """Return the request of this rank, and its fields, which must be the same on all ranks. Local."""
         request = _request(path, n_features, zero_based, labels)
         return request, vars(request)
 

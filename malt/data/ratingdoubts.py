@@ -1,6 +1,7 @@
-"""What speaks against the columns of a file of ratings, once all of it is read.
+"""Detects columns of a file of ratings that are in the wrong order, once all of it is read.
 
-A file in another order must not be read as if it were in the usual one. So what no file in that order has is an error.
+A file in another order must not be read as if it were in the usual one. So anything that no file in the usual order
+contains is an error.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _FEWEST: Final = 4
 
 
 def doubt(user_ids: Ids, item_ids: Ids, lines: Lines) -> str:
-    """What is wrong with the columns of a file without titles, in words. "": nothing is known to be. Pure.
+    """Return a message on what is wrong with the columns of a file without titles, or "" if nothing seems to be. Pure.
 
     `user_ids`, `item_ids`: the different ids, ascending.
     """

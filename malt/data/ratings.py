@@ -82,7 +82,7 @@ def open_ratings(path: str | os.PathLike[str], *, transport: Transport | None = 
     transport = transport or session.world().reading
 
     def check() -> tuple[str, dict[str, Any]]:
-        """What this rank asks for, and what must be the same on all. Local."""
+        """Return the path that this rank asks for, and the description that must be the same on all ranks. Local."""
         name = os.fsdecode(path)
         return name, {"path": name}
 

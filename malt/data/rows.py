@@ -65,7 +65,7 @@ class StoredRows:
 
 @dataclass(frozen=True)
 class Report:
-    """What a rank reports of the part that it has parsed."""
+    """A rank's report on the part that it has parsed."""
 
     lines: int
     rows: int

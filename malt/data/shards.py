@@ -127,7 +127,7 @@ def _by_speed(
     speed = pace.speed(clock())
 
     def described() -> tuple[tuple[int, bool, int], Mapping[str, Any]]:
-        """What `check` returns, and what must be the same on all ranks. Local."""
+        """Return the result of `check`, and the description that must be the same on all ranks. Local."""
         checked = check()
         return checked, {"rows": checked[0], "_speed": speed}
 

@@ -158,5 +158,5 @@ def _whole_lines(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
 def _checked(lines: bytes, path: str) -> bytes:
     """Return `lines`. ValueError: they end in other ways, and would be one line: a comment would hide all the rest."""
     if b"\r" in lines and _LONE_RETURN.search(lines):
-        raise ValueError(f"{path}: lines end in a carriage return alone: write a newline, as by tr '\\r' '\\n'")
+        raise ValueError(f"{path}: lines end in a single carriage return: write a newline, as by tr '\\r' '\\n'")
     return lines

@@ -25,7 +25,7 @@ def array_of(value: Any) -> NDArray[Any]:
 
 
 def checked(value: Any) -> NDArray[Any]:
-    """As `array_of`, without a copy: a tensor becomes an array of its kind that holds nothing. Local."""
+    """Return an array of the kind that `array_of` gives, without a copy: for a tensor, an empty one. Local."""
     return array_of(value.detach().new_empty(0) if _is_tensor(value) else value)
 
 

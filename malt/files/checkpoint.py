@@ -129,7 +129,7 @@ def read(path: str) -> Content:
         except npz.DAMAGES as error:
             raise ValueError(f"{path}: not a checkpoint of malt, but for its checksum ({error})") from None
     raise ValueError(f"{path}: a checkpoint of format {about['format']}, and this version of malt reads {FORMAT}: "
-                     "go on with the version that wrote it, or name another file")  # fmt: skip
+                     "continue with the version that wrote it, or name another file")  # fmt: skip
 
 
 def _members(archive: zipfile.ZipFile, path: str, about: Mapping[str, Any]) -> dict[str, Member | Packed]:
@@ -199,5 +199,5 @@ def _check_whole(file: IO[bytes], path: str) -> None:
         return
     if tail.startswith(_MARK) or head[_FIRST_MEMBER] == _ABOUT.encode():
         raise ValueError(f"{path}: a damaged checkpoint, cut short or changed since it was written: "
-                         "put a copy in its place, or remove it to start anew")  # fmt: skip
+                         "replace it with a copy, or remove it to start over")  # fmt: skip
     raise ValueError(f"{path}: not a checkpoint of malt: name another file")

@@ -30,7 +30,7 @@ Parts = dict[str, Any]
 
 
 def parts(value: Any) -> Parts | None:
-    """What a frame or series consists of: arrays, texts and numbers. Local. None: it is neither.
+    """Return the arrays, texts and numbers of a frame or series. Local. None: `value` is neither.
 
     TypeError: a column or the index cannot be sent. The message names it, and the remedy.
     """

@@ -67,7 +67,7 @@ def _checked(name: str, value: ArrayLike) -> NDArray[Any]:
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name} is no array: {error}") from error
     if array.dtype.hasobject:
-        raise ValueError(f"{name} holds objects, such as {type(value).__name__}: a file holds numbers and text alone")
+        raise ValueError(f"{name} holds objects, such as {type(value).__name__}: a file holds only numbers and text")
     return np.asarray(array, order="C")
 
 
@@ -137,7 +137,7 @@ def streamed(archive: zipfile.ZipFile, name: str, path: str, nbytes: int) -> Str
 
 
 def _identity(file: IO[bytes]) -> tuple[int, ...]:
-    """What tells an open file from one that has taken its place."""
+    """Return numbers that distinguish an open file from one that has replaced it."""
     found = os.fstat(file.fileno())
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 

@@ -73,7 +73,7 @@ def made(found: Parts) -> Any:
 
 
 def _found(name: list[str]) -> Any:
-    """What a module has under a qualified name, or None."""
+    """Return the object that a module has under a qualified name, or None."""
     try:
         return functools.reduce(getattr, name[1].split("."), import_module(name[0]))
     except (ImportError, AttributeError):
@@ -89,7 +89,7 @@ def _reduced(value: Any) -> Parts | None:
 
 
 def _small(value: Any) -> Parts | None:
-    """What estimators hold beside arrays and objects."""
+    """Return the parts of a value that estimators hold beside arrays and objects."""
     if isinstance(value, np.random.RandomState):
         return {"random_state": value.get_state(legacy=False)}
     if isinstance(value, np.random.Generator):

@@ -1,4 +1,4 @@
-"""Why a value cannot be sent, in one line: which part of it, of what type, and what can be sent in its place."""
+"""Explains in one line why a value cannot be sent: which part of it, of what type, and what can be sent instead."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FITTED: Final = (
     "return its predictions, or write it to a file in the function with joblib.dump, and return the path; "
     "unfitted ones can be sent"
 )
-_OTHERWISE: Final = "make it in the function, of values that can be sent"
+_OTHERWISE: Final = "create it in the function, from values that can be sent"
 
 
 def refusal(value: Any, name: str) -> str:
@@ -58,7 +58,7 @@ def refusal(value: Any, name: str) -> str:
 
 
 def _why(value: Any, why: str) -> str:
-    """What is said of a value that cannot be sent. `why`: what was found as it was tried."""
+    """Return the message on a value that cannot be sent. `why`: the reason found when it was tried."""
     kind = type(value)
     if objects.is_estimator(kind):
         return f"is a fitted {kind.__name__}, which cannot be sent: {why}: {remedy(kind)}"
@@ -70,7 +70,7 @@ def _why(value: Any, why: str) -> str:
 
 
 def refusal_of_class(kind: type) -> str:
-    """What to do in the place of sending an object of this class. Local. "": it can be sent, or that is not known."""
+    """Return a remedy if an object of this class is known not to be sendable, else "". Local."""
     names = list(_names(kind))
     if any(name in _SENT for name in names):
         return ""
@@ -80,7 +80,7 @@ def refusal_of_class(kind: type) -> str:
 
 
 def remedy(kind: type) -> str:
-    """What to do in the place of sending an object of this class. Local."""
+    """Return advice on what to send instead of an object of this class. Local."""
     if objects.is_estimator(kind):
         return _FITTED
     return next((_REMEDIES[name] for name in _names(kind) if name in _REMEDIES), _OTHERWISE)

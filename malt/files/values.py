@@ -155,7 +155,7 @@ class _Arrays(list[Array]):
 
 
 def _described(value: Any, arrays: _Arrays) -> Any:
-    """What JSON can express of `value`; its arrays are appended to `arrays`."""
+    """Return `value` as JSON can express it; its arrays are appended to `arrays`."""
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.dtype.names is None:
         return _described_array(value, arrays)
     if isinstance(value, np.generic) and value.dtype.kind in NUMBERS and value.dtype.itemsize <= 8:

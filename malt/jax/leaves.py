@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Leaves:
-    """Which leaves of a pytree are exchanged, and what each is like. Local.
+    """The leaves of a pytree that are exchanged, and their shapes and dtypes. Local.
 
     TypeError: a leaf is traced.
     """
@@ -70,7 +70,7 @@ def _is_array(leaf: Any) -> bool:
 
 
 def _like(leaf: Any) -> Any:
-    """What is compared at each step: dtype and shape of an array that is not traced, else the type."""
+    """Return what is compared at each step: dtype and shape of an array that is not traced, else the type."""
     is_concrete = _is_array(leaf) and not isinstance(leaf, jax.core.Tracer)
     return (leaf.dtype, leaf.shape) if is_concrete else type(leaf)
 

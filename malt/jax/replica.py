@@ -57,8 +57,8 @@ class Replica:
         """Count `n` examples or batches; return `params`, exchanged if another `every` have been counted. One-sided.
 
         TypeError: the call is within a function that JAX traces. ValueError: `params` has another structure, or its
-        arrays other shapes or dtypes than at the start; the rank has created other values than rank 0, and does not go
-        on from `params`. Other errors: as malt.Replica.step.
+        arrays other shapes or dtypes than at the start; the rank has created other values than rank 0, and does not
+        start from `params`. Other errors: as malt.Replica.step.
         """
         self._set(params)
         if self._replica.is_due(n):
@@ -107,8 +107,8 @@ class Replica:
     def _set(self, params: Any) -> None:
         self._leaves.check(params)
         if self._is_other:
-            raise ValueError("malt.jax.Replica: this rank created other values than rank 0: begin with "
-                             "params = replica.params, or with one key on all ranks")  # fmt: skip
+            raise ValueError("malt.jax.Replica: this rank has other initial values than rank 0: begin with "
+                             "params = replica.params, or use one key on all ranks")  # fmt: skip
         self._params = params
 
     def _take(self, arrays: dict[str, Any]) -> None:

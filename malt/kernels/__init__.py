@@ -1,9 +1,9 @@
-"""How kernels are compiled, or interpreted. Nothing imports this by itself.
+"""Compiles kernels, or interprets them. Nothing imports this by itself.
 
-They are compiled by numba: pip install '.[apps]' in the checkout. Without numba, kernels that say how much slower they
-are then are interpreted, as all of malt.models and apps/ do. The others raise ImportError.
+numba compiles them: pip install '.[apps]' in the checkout. Without numba, kernels that state how much slower they are
+without it are interpreted, as all of malt.models and apps/ do. The others raise ImportError.
 
-The models that have kernels are `malt.models`.
+The models that have kernels are in `malt.models`.
 """
 
 from importlib import import_module

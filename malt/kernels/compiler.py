@@ -40,7 +40,7 @@ types: Final[Any] = numba.types
 cgutils: Final[Any] = numba.core.cgutils
 from_dtype: Final[Any] = numba.from_dtype
 intrinsic: Final[Any] = numba.extending.intrinsic
-NO_CACHE: Final = "numba can write its cache nowhere"
+NO_CACHE: Final = "numba has no writable folder for its cache"
 CACHE_REMEDY: Final = "set NUMBA_CACHE_DIR to a folder of your own"
 
 

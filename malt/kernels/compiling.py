@@ -1,4 +1,4 @@
-"""How kernels are compiled, or interpreted: one `Kernels` for each file of them."""
+"""Compiles kernels, or interprets them: one `Kernels` for each file of them."""
 
 from __future__ import annotations
 

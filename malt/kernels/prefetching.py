@@ -1,4 +1,4 @@
-"""What generates a prefetch, for the intrinsics of a file of kernels."""
+"""Generates prefetches, for the intrinsics of a file of kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from malt.kernels.compiler import cgutils, types
 
 
 def prefetched(to_write: int) -> Callable[..., Any]:
-    """What generates a prefetch of an element, of an array and its indices."""
+    """Return a code generator that prefetches an element, given an array and its indices."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         """Its instructions."""

@@ -1,4 +1,4 @@
-"""Which rank does which chunk: each has about as many, and those that it has the data of first. Pure."""
+"""Assigns chunks to ranks: each gets about as many as the others, and those that it has the data of first. Pure."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from malt.world.world import World
 
 
 class Call:
-    """What this rank has done, and what it knows of the others. `reduce`: None: results are added."""
+    """One call of this rank: its results, and its knowledge of the others. `reduce`: None: results are added."""
 
     def __init__(
         self, world: World, cache: Cache, function: Callable[[Any, Any], Any], theta: Any, own: Own | None,

@@ -28,7 +28,7 @@ _KeyError.__module__ = KeyError.__module__
 
 
 def chunk_error(chunk: int, rank: int, error: Exception) -> ChunkError:
-    """What `error`, raised for `chunk` on this rank, is to the others."""
+    """Return `error`, raised for `chunk` on this rank, in the form that the others receive."""
     frames = _users(error.__traceback__)
     lines = "".join(traceback.format_exception(type(error), error, frames)).rstrip() if frames else ""
     report = described(error)

@@ -112,7 +112,10 @@ def hash_of(digests: Sequence[str]) -> str:
 
 
 def _chunked(dataset: Any) -> tuple[Chunks, list[Any], list[Array] | None]:
-    """The chunks of `dataset`, what ranks must have alike, and its arrays if nothing can write to them; else None."""
+    """Return the chunks of `dataset`, a description that ranks must share, and its arrays if nothing can write to them.
+
+    The arrays are None otherwise.
+    """
     if all(callable(getattr(dataset, name, None)) for name in ("chunks", "slice")):
         return dataset, [type(dataset).__name__], []  # slice(i) returns the same each time
     if isinstance(dataset, np.ndarray) and not isinstance(dataset, np.ma.MaskedArray) and dataset.ndim:
@@ -147,7 +150,10 @@ def _listed(dataset: Any, first: int, last: int) -> Any:
 def _cut(
     rows: int, arrays: list[Array] | None, kind: str, dataset: Any, cut: Callable[[Any, int, int], Any] = _sliced
 ) -> tuple[Chunks, list[Any], list[Array] | None]:  # fmt: skip
-    """As `_chunked`, of a dataset that holds `arrays`; None: it is a list."""
+    """Return the chunks of `rows` rows, a description that ranks must share, and `arrays` if nothing can write to them.
+
+    `arrays`: those of the dataset; None: it is a list.
+    """
     chunks = Rows(rows, sum(array.nbytes for array in arrays or ()), partial(cut, dataset))
     is_frozen = arrays is not None and all(map(_is_frozen, arrays))
     return chunks, [kind, f"checksum {checksum(dataset, _COMPARED_NBYTES):08x}"], arrays if is_frozen else None

@@ -1,4 +1,4 @@
-"""Which ranks have the data of which chunk: those with the dataset, and those to which chunks were sent before."""
+"""Tells which ranks have the data of a chunk: those with the dataset, and those to which the chunk was sent before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from malt.world.agreement import exchange
 
 
 class Location(NamedTuple):
-    """Where the chunks of a dataset are, the same on all ranks."""
+    """The location of the chunks of a dataset, the same on all ranks."""
 
     ranks: list[int]
     """The live ranks, ascending."""
@@ -22,7 +22,7 @@ class Location(NamedTuple):
 
 
 def claim(cache: Cache, own: Own | None) -> dict[str, Any]:
-    """What this rank has: its dataset, the hash of all content hashes, the chunks in its cache. Local.
+    """Return a description of the data of this rank: dataset, hash of all content hashes, chunks in its cache. Local.
 
     The hash is that of its own dataset, if it is remembered, or else of the dataset that it was last told of.
     """

@@ -25,7 +25,7 @@ WHOLE_NBYTES: Final = 1 << 16
 
 
 class Report(NamedTuple):
-    """What a rank has done."""
+    """The results of a rank."""
 
     error: ChunkError | None
     """Why it could not do a chunk."""
@@ -116,7 +116,7 @@ def _root(values: Iterable[tuple[Node, Any]], count: int, combine: Reduce) -> An
 
 
 def _added_in_parts(traffic: Traffic, reports: Mapping[int, Report], own: Values, count: int) -> Any:
-    """As `reduced`: each rank adds up a part of each array, and sends it to all."""
+    """Return the sum of the results: each rank adds up a part of each array, and sends it to all."""
     ranks, like = list(reports), np.empty(0, np.uint8)
     layouts = {json.dumps(layout(text)): layout(text) for one in reports.values() for text in one.texts}
     if len(layouts) > 1:

@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Sharing:
-    """How ranks exchange what they learn: as malt.vector and malt.Exchanges have it."""
+    """The options of exchanges: the arguments of malt.vector and malt.Exchanges."""
 
     graph: Any
     sync: str

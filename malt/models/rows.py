@@ -23,9 +23,10 @@ _LARGEST_SEED: Final = 2**31 - 1
 
 
 def agreed(what: str, check: Callable[[], tuple[Checked, Description]]) -> tuple[Checked, Mapping[int, Any]]:
-    """What malt.world.agreement.agree returns; in a world of one check() alone, with its own errors. Collective.
+    """Agree on check() across ranks: its result, and the descriptions of all ranks. Collective.
 
-    Of an error of several lines, as scikit-learn has them, ranks exchange the first.
+    On one rank it is check() alone, with its own errors. Of an error of several lines, as scikit-learn has them, ranks
+    exchange the first.
     """
     world = session.world()
     if world.size == 1:
@@ -42,7 +43,7 @@ def agreed(what: str, check: Callable[[], tuple[Checked, Description]]) -> tuple
 
 
 def settings(estimator: Any) -> Description:
-    """What ranks compare of an estimator: its parameters, and the names of its features. Local."""
+    """Return what ranks compare of an estimator: its parameters, and the names of its features. Local."""
     found = {
         f"the parameter {name}": repr(value) for name, value in estimator.get_params().items() if name != "random_state"
     }
@@ -58,7 +59,7 @@ def settings(estimator: Any) -> Description:
 def described(
     kind: str, X: Any, y: NDArray[Any], classes: Any, random_state: Any, weights: Floats | None = None
 ) -> Description:  # fmt: skip
-    """What ranks compare of the rows of an estimator whose `rows` is `kind`. Local.
+    """Return what ranks compare of the rows of an estimator whose `rows` is `kind`. Local.
 
     ValueError: `kind` is not valid, or a class is neither a number nor text.
     """
@@ -166,7 +167,7 @@ class Rows:
         )
 
     def are_all(self, count: int) -> bool:
-        """Whether `count` rows of all ranks are all that there are: not where a rank has failed with its shard."""
+        """Return whether `count`, over all ranks, is the number of all rows: a rank may have failed with its shard."""
         return not self._deals or count == self.total
 
     def generator(self) -> np.random.Generator:

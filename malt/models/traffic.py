@@ -22,9 +22,10 @@ class Counted(NamedTuple):
 
 
 def sum_statistics(nbytes: int) -> Statistics:
-    """What this rank sends for sums of so many bytes over all ranks. Local.
+    """Return the bytes that this rank sends for sums of so many bytes over all ranks. Local.
 
-    To each other rank: the block that this one combines, and of what is summed here the block that the other combines.
+    To each other rank it sends the block that this one combines, and what is summed here of the block that the other
+    combines.
     """
     hosts, size = session.hosts(), session.size()
     far = sum(host != hosts[session.rank()] for host in hosts)

@@ -29,7 +29,7 @@ def kept(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Floats | None]:
 
 
 def compared(kind: str, weights: Floats | None) -> dict[str, Any]:
-    """What ranks compare of the weights of an estimator whose `rows` is `kind`, and what they tell of them. Local."""
+    """Return what ranks compare, and what they send, of the weights of an estimator whose `rows` is `kind`. Local."""
     if weights is None:
         return {"sample_weight": "not given"}
     same = {"the checksum of sample_weight": checksum(weights)} if kind == "shard" else {}

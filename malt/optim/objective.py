@@ -40,7 +40,7 @@ def reported(result: Result, callback: Callback) -> Result:
 
 
 class Limits(NamedTuple):
-    """When a minimization ends."""
+    """The criteria that end a minimization."""
 
     m: int
     """The pairs of the history."""

@@ -1,4 +1,4 @@
-"""What optimizers need of vectors beside operators: the same for arrays and for sharded vectors."""
+"""Operations that optimizers need beside operators: the same for arrays and for sharded vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How ranks come to one model: those that agree on a mean and go on, or all, where all finish.
+"""Brings ranks to one model: those that agree on a mean and go on, or all, when all finish.
 
 `finish` and `agree` are one collective call: a rank may wait in `finish` while others agree. It then takes part in
 their means with zeros of weight 0, of shapes that they tell it.
@@ -159,7 +159,7 @@ def _mean(transport: Transport, array: NDArray[np.floating], among: Sequence[int
 
 
 def _told_alone(rank: int, reports: Mapping[int, Mapping[str, Any]]) -> str:
-    """What to say of `rank`, the only one that agrees, where no rank has agreed before. "": it may mean to. Pure.
+    """Return a hint for `rank` if it alone agrees and no rank has agreed before. "": it may mean to. Pure.
 
     A rank that trains for longer than the others agrees alone, too. So it is told only where it has counted no more.
     """

@@ -1,4 +1,4 @@
-"""What a `with` block finishes at its end, or closes where it fails. Pure."""
+"""A context manager that calls finish at the end of a `with` block, or close if the block fails. Pure."""
 
 from __future__ import annotations
 

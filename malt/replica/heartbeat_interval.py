@@ -1,4 +1,4 @@
-"""How many steps a loop takes between two heartbeats, at which it reads the clock. Pure."""
+"""Chooses the number of steps between two heartbeats of a loop, at which it reads the clock. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many counts lie between two exchanges, by what exchanges cost. Pure: costs in, interval out.
+"""Chooses the number of counts between two exchanges from what exchanges cost. Pure: costs in, interval out.
 
 An exchange may cost a tenth of what is trained between two. Its cost is the time for which it holds the loop, waits
 included. A message that leaves while the loop goes on costs nothing, until the link cannot keep up. Then messages are

@@ -44,7 +44,7 @@ def bounds(every: Any, sync: str, **changed: Any) -> tuple[int, int | None]:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a Replica does by its arguments."""
+    """The choices that the arguments of a Replica determine."""
 
     bounds: tuple[int, int | None]
     """As the function `bounds` returns them."""
@@ -123,13 +123,13 @@ def changed_of(
         n_states(outer)
         steps = described(outer)
         if counts_steps(outer) and (fragments > 1 or len(parameters.by_dtype()) > 1):
-            raise ValueError("outer counts its steps, so it is for one fragment, and for parameters of one dtype")
+            raise ValueError("outer counts its steps, so it needs one fragment, and parameters of one dtype")
     for place in parameters.floats if wire is not None else ():
         check_wire(wire, parameters.arrays[place])
     if top is not None and not 0 < arguments.real("top", top) <= 1:
-        raise ValueError(f"top must be above 0, and 1 at most, got {top!r}")
+        raise ValueError(f"top must be above 0 and at most 1, got {top!r}")
     if is_model and wire is not None and parse(sync).acknowledges:
-        raise ValueError('wire of models needs sync="asp" or "ssp:S": all would not have the same mean')
+        raise ValueError('wire of models needs sync="asp" or "ssp:S": otherwise ranks would not have the same mean')
     if not is_model and given and given != ["outer"] and not parse(sync).acknowledges:
         raise ValueError(f'{given[-1]} needs sync="bsp" or "notify-ack": a message that is overwritten would be lost')
     return {"outer": steps, "wire": wire, "top": None if top is None else float(top)}

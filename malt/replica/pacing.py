@@ -1,6 +1,6 @@
-"""When a Replica exchanges: every so many counts, or as often as its exchanges are worth their cost. Pure.
+"""Decides when a Replica exchanges: at fixed intervals, or as often as exchanges are worth their cost. Pure.
 
-The clock, and what the link has done, are functions that are passed in. A step compares two numbers; all else is done
+The clock and the counters of the link are functions that are passed in. A step compares two numbers; all else is done
 at an exchange.
 """
 
@@ -19,7 +19,7 @@ TRIED: Final = 8
 
 
 class Pacing:
-    """When exchanges are due. By itself never."""
+    """The count at which an exchange is due. This base class never exchanges."""
 
     is_open = False
     """Whether ranks are yet to agree on one interval."""
@@ -31,14 +31,14 @@ class Pacing:
         """What this rank would choose by what it knows."""
 
     def begin(self, count: int) -> float:
-        """An exchange begins at `count`, or the loop does.
+        """Note that an exchange begins at `count`, or that the loop does.
 
         Return the count at which the next exchange is due, whatever becomes of this one.
         """
         return math.inf
 
     def end(self, held_s: float | None = None) -> float:
-        """It has ended. Return the count at which the next one is due.
+        """Note that the exchange has ended. Return the count at which the next one is due.
 
         `held_s`: the seconds for which it has held the loop; None: all since it began.
         """
@@ -46,7 +46,7 @@ class Pacing:
 
 
 class Led(Pacing):
-    """When another Replica exchanges, which calls this one then."""
+    """The pacing of a Replica whose exchanges another Replica triggers."""
 
 
 class Fixed(Pacing):
@@ -60,12 +60,11 @@ class Fixed(Pacing):
         self._due_at = 0
 
     def begin(self, count: int) -> int:
-        """As `Pacing.begin`: at multiples, however far the loop counts at once."""
+        """Return the next multiple after `count`, no matter how far the loop counts at once."""
         self._due_at = -(-(count * self._fragments // self.every + 1) * self.every // self._fragments)
         return self._due_at
 
     def end(self, held_s: float | None = None) -> int:
-        """As `Pacing.end`."""
         return self._due_at
 
 
@@ -91,12 +90,11 @@ class Auto(Pacing):
         self._sent, self._superseded = (0, 0) if traffic is None else traffic()
 
     def begin(self, count: int) -> int:
-        """As `Pacing.begin`."""
         self._count, self._began_at = count, self._clock()
         return count + self.every
 
     def end(self, held_s: float | None = None) -> int:
-        """As `Pacing.end`: note what it has cost."""
+        """Note the cost of the exchange. Return the count at which the next one is due."""
         now, counts = self._clock(), self._count - self._ended_count
         held_s = now - self._began_at if held_s is None else held_s
         trained_s = now - self._ended_at - held_s
@@ -114,10 +112,10 @@ def pacing(
     epoch: int | None = None, first: int | None = None, times: int = TIMES, fragments: int = 1, agrees: bool = False,
     count: int = 0,
 ) -> Fixed | Auto:  # fmt: skip
-    """The interval within `bounds` that follows what exchanges of `vectors` cost; one number where these are one.
+    """Return the pacing for `bounds`: an interval within them that follows the cost of exchanges, or a fixed one.
 
-    So it is, too, where time says nothing: unless it `is_timed`. `epoch`, `first`, `times`: as for `Interval`. The rest
-    is as for `Fixed` and `Auto`.
+    It is fixed if both bounds are the same, or if it is not `is_timed`, so that time says nothing. `epoch`, `first` and
+    `times` are arguments of `Interval`. The others are arguments of `Fixed` and `Auto`.
     """
     low, high = bounds
     if low == high or not is_timed:
@@ -127,7 +125,7 @@ def pacing(
 
 
 def traffic(transport: Transport, vectors: Sequence[Vector]) -> Callable[[], tuple[int, int]] | None:
-    """What counts the messages handed over to other hosts, and those superseded. None: there are no such hosts."""
+    """Return a function that counts messages sent to other hosts, and those superseded. None: all are on one host."""
     hosts = transport.hosts
     if len(set(hosts)) == 1:
         return None

@@ -148,7 +148,7 @@ class ParameterGroups:
             self._transport.duties.remove(self.drop)
 
     def kept(self) -> dict[str, Any]:
-        """What this rank goes on from in a later job, as `ExchangeMode.kept` and with the parameters: not copies."""
+        """Return the state from which this rank resumes in a later job, with the parameters: not copies."""
         groups = [{"steps": mode.vector.steps_of_all_jobs, **mode.kept()} for mode in self.modes]
         under_way = [place for place, mode in enumerate(self.modes) if mode in self._under_way]
         return {"turns": self._turns, "under_way": under_way, "groups": groups, "arrays": list(self.parameters.arrays)}
@@ -207,7 +207,7 @@ class ParameterGroups:
             del under_way[0]
 
     def _given(self, mode: ExchangeMode) -> Values:
-        """What a rank gets that comes back: of the group, and with the first one what is not exchanged."""
+        """Return the state for a rank that rejoins: that of the group, and with the first one what is not exchanged."""
         given = mode.state()
         if mode is self.modes[0]:
             arrays = self.parameters.arrays

@@ -115,7 +115,7 @@ class Replica(Resumes):
         """The name in messages."""
 
         def check() -> tuple[tuple[Parameters, Plan], Mapping[str, Any]]:
-            """What this rank's arguments give, and those that are the same on all ranks. Local."""
+            """Return this rank's parameters and plan, and the arguments that must be the same on all. Local."""
             check_name(name)
             parameters, mesh = Parameters(params, set), session_graph(world, graph)
             plan, same = checked(
@@ -219,9 +219,10 @@ class Replica(Resumes):
         self.deliver()
 
     def take_mean(self, ends: bool) -> bool:
-        """As `finish` if it `ends`, else as `agree`; return whether all ranks finish. Collective.
+        """Take the mean, to finish if it `ends`, else to agree; return whether all ranks finish. Collective.
 
-        Where others agree, a rank that ends has what it had. It is for those that end together with the Replica.
+        A rank that ends while others agree keeps the parameters it had. This is for objects that end together with the
+        Replica.
         """
         with self._turn.lock:  # once an exchange of a thread has ended
             if self._is_exchanging and not ends:
@@ -290,7 +291,7 @@ class Replica(Resumes):
     def deliver(self) -> None:
         """Give new values to `set`, after `take_mean`. Local."""
         if self._parameters.deliver():
-            why = "set= was given new values, and the function returns the old ones still: is there a nonlocal missing?"
+            why = "set= was given new values, and the function still returns the old ones: is a nonlocal missing?"
             self._world.report(f"malt: {self.name}: {why}")
 
     # -- private ----------------------------------------------------------------------------------------------

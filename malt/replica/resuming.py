@@ -1,7 +1,7 @@
-"""How a Replica goes on in a later job: what it keeps, and how it begins from that.
+"""Resumes a Replica in a later job: the state that it keeps, and how it begins from that.
 
-Under bsp what is under way is part of a state, and a save changes nothing: a run has the same bits with saves as
-without. Under asp, ssp and notify-ack nothing tells which messages are under way, so all ranks take the mean first.
+Under bsp what is in transit is part of the state, and a save changes nothing: a run has the same bits with saves as
+without. Under asp, ssp and notify-ack nothing tells which messages are in transit, so all ranks take the mean first.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Resumes(FinishOnExit):
         """Give new values to `set`. Local."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What this rank goes on from in a later job of as many ranks: arrays, not copies, and numbers. Collective.
+        """Return the state from which this rank resumes in a later job of as many ranks: arrays, not copies; numbers.
 
-        It is for a part by rank of a checkpoint: malt.Checkpoint.save(..., mine={"replica": replica}) calls it. It has
-        this rank's parameters, the counts, what changes are counted from, the state of `outer`, and what `wire` and
-        `top` have left for later. Under "bsp" the call changes nothing: where fragments are under way it waits until
-        they have come, and keeps them. Under all other modes ranks take the mean, as by `agree`, so that nothing is
-        under way.
+        Collective. It is for a part by rank of a checkpoint: malt.Checkpoint.save(..., mine={"replica": replica}) calls
+        it. It has this rank's parameters, the counts, what changes are counted from, the state of `outer`, and what
+        `wire` and `top` have left for later. Under "bsp" the call changes nothing: if fragments are in transit it waits
+        until they have arrived, and keeps them. In all other modes ranks take the mean, as by `agree`, so that nothing
+        is in transit.
 
         ClosedError: the call follows finish, close or malt.finalize. Errors of `agree`.
         """
@@ -68,9 +68,9 @@ class Resumes(FinishOnExit):
         return self._plan.consistency.lockstep
 
     def kept(self) -> dict[str, Any]:
-        """As `state_dict`, where ranks have taken the mean, or exchange together, with the arrays of the last lookup.
+        """Return the state of a Replica whose ranks have taken the mean, or exchange together.
 
-        Local; it may wait for peers.
+        Local; it may wait for peers. The arrays are those of the last lookup.
         """
         kept = {"count": self._count, "agreed_at": self._model.agreed_at, **self._groups.kept()}
         is_agreed = self.is_in_step and not self._pacing.is_open

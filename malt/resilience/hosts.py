@@ -52,7 +52,7 @@ Connections = tuple[dict[int, socket.socket], dict[int, socket.socket]]
 
 
 class Known:
-    """What this rank knows for certain of processes of ranks. `near`: those of other ranks of this host.
+    """The certain knowledge of this rank about processes of ranks. `near`: those of other ranks of this host.
 
     `newest`: the incarnations of ranks that were started again, as this rank begins.
     """

@@ -123,7 +123,8 @@ def _place() -> Iterator[int]:
 
 
 def _foreign(path: str) -> str:
-    return f"{path} is not a folder of this user alone, another one may have made it: set TMPDIR to a folder of yours"
+    what = "is not a folder that only this user can enter, another user may have made it"
+    return f"{path} {what}: set TMPDIR to a folder of yours"
 
 
 def _is_own(found: os.stat_result) -> bool:

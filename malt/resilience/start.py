@@ -64,8 +64,8 @@ def check_support(survive: bool) -> None:
     """Check that no ranks of MPI are to `survive`. Local. RuntimeError, with the remedy: they are."""
     if survive:
         raise RuntimeError(
-            "survive=True: an mpiexec ends the job when a rank dies, nor do MPI's one-sided calls outlive that: start "
-            "with malt run --survive"
+            "survive=True: an mpiexec ends the job when a rank dies, and MPI's one-sided calls do not survive that "
+            "either: start with malt run --survive"
         )
 
 
@@ -182,7 +182,8 @@ def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Surviv
 def check_asked(survive: bool, world: World) -> None:
     """Check that `world` is fault tolerant if `survive`. Local. RuntimeError: it began without survive=True."""
     if survive and world.transport.size > 1 and not world.survive:
-        raise RuntimeError("malt.init was called before, without survive=True: call it first, before any other of malt")
+        remedy = "call it first, before any other malt call"
+        raise RuntimeError(f"malt.init was called before, without survive=True: {remedy}")
 
 
 def _is_on_one_host() -> bool:
@@ -267,7 +268,7 @@ def _eviction(world: World, rank: int) -> str:
     """Return why `rank` was killed: it made others wait beyond the deadline."""
     since_heartbeat_s = world.transport.clock() - world.transport.heard_at(rank)
     return (
-        f"it made no call of malt for {since_heartbeat_s:.0f} s while others waited for it, and was ended "
+        f"it made no malt call for {since_heartbeat_s:.0f} s while others waited for it, and was ended "
         f"(deadline_s={world.deadline_s:g}; malt.heartbeat() is a sign of life)"
     )
 

@@ -1,4 +1,4 @@
-"""What torchrun, and what starts processes as it does, tells each of them by variables. Pure.
+"""Reads the variables by which torchrun, and launchers like it, describe the job to each process. Pure.
 
 `accelerate launch` calls torchrun; Ray Train sets the same variables but those of torchrun's restarts. MPI knows
 nothing of these processes. Here they are ranks of a job of plain processes (malt/resilience/start.py), on one host.
@@ -63,6 +63,6 @@ def check(one: Started, goes_on: bool) -> None:
         )
     if one.here != one.size:
         raise RuntimeError(
-            f"torchrun started {one.size} processes, {one.here} of them on this host, and malt starts from its "
-            f"variables on one host alone: on several, start with malt run -n {one.size} --hosts HOST,HOST..."
+            f"torchrun started {one.size} processes, {one.here} of them on this host, and malt uses its "
+            f"variables on a single host only: on several, start with malt run -n {one.size} --hosts HOST,HOST..."
         )

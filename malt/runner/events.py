@@ -1,4 +1,4 @@
-"""What is reported of the ranks of a job: events, as lines of JSON. Each rank has a file of them in the job's folder.
+"""Events reported of the ranks of a job, as lines of JSON. Each rank has a file of them in the job's folder.
 
 A rank adds its own. From another host it sends the lines to the launcher (malt/launch/reports/control.py), or an agent
 there does (malt/launch/hosts/agent/watch.py). The launcher adds them, and what it learns of the rank itself.

@@ -1,4 +1,4 @@
-"""How the failure of a rank ends the job: otherwise the other ranks would wait for it for ever.
+"""Ends the job when a rank fails: otherwise the other ranks would wait for it for ever.
 
 A failure is an uncaught exception in any thread (sys.excepthook, threading.excepthook), or sys.exit, exit or quit with
 a non-zero status. The status is noted when sys.exit is called. Its exception may still be caught. So, when the
@@ -201,7 +201,7 @@ def _outermost(frame: FrameType) -> FrameType:
 
 
 def _ended_program(exit: _Exit) -> bool:
-    """Whether the exception left the outermost frame, which then stopped at the call, or at the end of a `finally`.
+    """Return whether the exception left the outermost frame, which then stopped at the call or the end of a `finally`.
 
     If it was caught, the frame ran on.
     """

@@ -1,4 +1,4 @@
-"""How a rank departs when the launcher asks it to (malt/launch/processes/departure.py), and ends without MPI_Finalize.
+"""Lets a rank depart when the launcher asks it to (malt/launch/processes/departure.py), without MPI_Finalize.
 
 MPI_Finalize is collective: it would wait for other ranks. malt/runner/program.py loads this module by its path, after
 malt/runner/events.py and reporting.py, and it imports nothing else of malt. When malt imports it later, it gets the
@@ -120,7 +120,7 @@ def listen(connection: int) -> None:
 
 
 def published() -> dict[str, str]:
-    """What ranks have published, by name, as far as the launcher on another host has told this rank. Local."""
+    """Return the texts that ranks have published, by name, that the launcher on another host has sent. Local."""
     return dict(_published)
 
 
@@ -267,8 +267,8 @@ class _MpiRefusal:
         """Find nothing. Local. ImportError: it is mpi4py.MPI, and the ranks may fail."""
         if name == "mpi4py.MPI" and is_rank():
             raise ImportError(
-                "MPI cannot be used under malt run --survive: ranks are no processes of one MPI job, which would end "
-                "with the first that fails: use malt.rank(), malt.size() and malt's collectives"
+                "MPI cannot be used under malt run --survive: ranks are not processes of one MPI job, which would end "
+                "with the first failure: use malt.rank(), malt.size() and malt's collectives"
             )
 
 

@@ -23,7 +23,7 @@ def refusal(path: str) -> str:
     if _is_searched(path):
         return "" if _spec(path) is not None else f"no __main__.py in {path}"
     if not os.path.isfile(path) or path.startswith(("/dev/", "/proc/")):
-        return f"{path} is no file that each rank can read: write the program to one"
+        return f"{path} is not a file that each rank can read: write the program to one"
     if path.endswith(_COMPILED) and _start(path) != MAGIC_NUMBER:
         return f"{path} is compiled for another Python than this one: run its source"
     return ""
@@ -56,7 +56,7 @@ def load(path: str) -> tuple[CodeType, ModuleType]:
 
 
 def _is_searched(path: str) -> bool:
-    """Whether Python finds modules in `path`, as in a folder or an archive: it then runs the one named __main__."""
+    """Return whether Python finds modules in `path`, a folder or an archive: it then runs the one named __main__."""
     return get_importer(path) is not None
 
 

@@ -288,7 +288,7 @@ def status_of(error: SystemExit) -> int:
 
 
 def _session_is_over() -> bool:
-    """Whether malt.finalize has ended the session on all ranks, and MPI, where there is one, is not finalized yet."""
+    """Return whether malt.finalize has ended the session on all ranks, and MPI, if any, is not finalized yet."""
     exits, mpi = sys.modules.get("malt.runner.exits"), sys.modules.get("mpi4py.MPI")
     is_open = reporting.is_plain() or (mpi is not None and not mpi.Is_finalized())
     return exits is not None and is_open and bool(exits.session_is_over())

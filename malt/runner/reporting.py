@@ -1,4 +1,4 @@
-"""What a rank reports to the launcher: events in the folder of the job, or over a connection from another host.
+"""Reports of a rank to the launcher: events in the folder of the job, or over a connection from another host.
 
 malt/runner/program.py loads this module by its path, after malt/runner/events.py, and it imports nothing else of malt.
 When malt imports it later, it gets the same module.
@@ -188,7 +188,7 @@ def survive_of(environ: Mapping[str, str]) -> str | None:
 
 
 def incarnation() -> int:
-    """How often this rank was started again after it had failed (malt run --rejoin). Local."""
+    """Return the number of times that this rank was restarted after a failure (malt run --rejoin). Local."""
     return int(os.environ.get(INCARNATION) or 0) if is_plain() else 0
 
 

@@ -1,14 +1,14 @@
-"""Which ranks train in which epoch, where ranks come and go (malt run --elastic, --rejoin): a file in the job's folder.
+"""The ranks that train in each epoch, as ranks come and go (malt run --elastic, --rejoin): a file in the job's folder.
 
-A spell is a time in which one incarnation of a rank trains: from one epoch on, up to another. A rank that comes begins
-at the first epoch that no rank has begun, and a rank that goes ends there. So nobody waits: the members of an epoch do
-not change once a rank has begun it, and all ranks deal its rows alike, whenever they come to it.
+A spell is a period in which one incarnation of a rank trains: from one epoch on, up to another. A rank that joins
+begins at the first epoch that no rank has begun, and a rank that leaves ends there. So no rank waits: the members of an
+epoch do not change once a rank has begun it, and all ranks deal its rows alike, whenever they come to it.
 
 A member that has failed stays one until its next incarnation comes. Its rows of an epoch go to those that had not begun
-that epoch when the failure was noted here, the first time that a rank began one after it.
+that epoch when the failure was noted here, which is the first time that a rank began one after it.
 
 The file is replaced as a whole, under a lock, so that of two ranks the later one sees what the earlier one has done.
-It is on the launcher's host. On others is a copy, which the agent writes; ranks there ask the launcher (`ASK`).
+It is on the launcher's host. Other hosts have a copy, which the agent writes; ranks there ask the launcher (`ASK`).
 
 The starter loads this module by its path: it imports nothing of malt.
 """
@@ -58,8 +58,10 @@ class Loss(NamedTuple):
 
 @dataclass
 class Roster:
-    """Who trains when. Pure. `first`: the number of ranks that the job began with. `least`, `most`: the bounds of
-    `size`, the number that it is to have.
+    """The ranks that train, by epoch. Pure.
+
+    `first`: the number of ranks that the job began with. `least`, `most`: the bounds of `size`, the number that it is
+    to have.
     """
 
     first: int
@@ -144,9 +146,9 @@ class Roster:
             self.losses.append(Loss(rank, incarnation, {one: at for one, (_, at) in self.begun.items()}))
 
     def heirs(self, at: Position) -> dict[int, tuple[int, ...]]:
-        """Who shares the rows of the epoch `at` of each member that has failed before it has trained that to its end.
+        """Return the ranks that share the rows of each member that failed before it had trained the epoch `at`.
 
-        They are ascending. Nobody: all others had begun the epoch by then, and trained without them.
+        They are ascending. None share them if all others had begun the epoch by then, and trained without them.
         """
         members = self.members(at)
         lost = {
@@ -254,7 +256,7 @@ def read(folder: str | os.PathLike[str]) -> Roster | None:
 
 
 def parsed(line: str) -> Roster:
-    """What `text` has made. Pure. ValueError: something else."""
+    """Return the roster in a line of its file. Pure. ValueError: it is something else."""
     found = json.loads(line)
     spells = [
         Spell(rank, life, (first[0], first[1]), None if end is None else (end[0], end[1]))
@@ -271,7 +273,7 @@ def parsed(line: str) -> Roster:
 
 
 def changed_at(folder: str | os.PathLike[str]) -> int:
-    """What differs once the file has changed; 0: there is none. Local."""
+    """Return a number that differs once the file has changed; 0: there is none. Local."""
     try:
         found = os.stat(os.path.join(folder, FILE))
     except OSError:

@@ -87,7 +87,7 @@ class _Terminal(io.FileIO):
         self._launcher = launcher
 
     def readinto(self, buffer: WriteableBuffer, /) -> int | None:
-        """As `io.RawIOBase.readinto`."""
+        """Read a line, and tell the launcher once it is complete."""
         nbytes = super().readinto(buffer)
         if nbytes and memoryview(buffer)[nbytes - 1] == ord("\n"):
             with contextlib.suppress(OSError):  # the launcher has ended

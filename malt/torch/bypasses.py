@@ -15,7 +15,7 @@ from malt.replica.unchanged import CHECKS
 from malt.torch.tensors import sum_of
 
 _CHANGED = (
-    "{kind}.{name} changed parameters, and malt.torch exchanges after step() alone: give malt.torch.Optimizer the name "
+    "{kind}.{name} changed parameters, and malt.torch exchanges after step() only: give malt.torch.Optimizer the name "
     'of the method that ends a step, as step="second_step" for SAM; step="step" where the loop undoes {name} before it'
 )
 

@@ -89,7 +89,7 @@ class Contents:
             if now[name] is not one:
                 raise ValueError(
                     f"{name} is another parameter now, as load_state_dict(assign=True) makes it, and the optimizer "
-                    "trains the old one: make both optimizers anew after such a change"
+                    "trains the old one: create both optimizers again after such a change"
                 )
         for name, first in self._tied.items():
             if now[name] is not now[first]:
@@ -139,7 +139,7 @@ class Contents:
 
 
 def _handled(optimizer: torch.optim.Optimizer) -> set[int]:
-    """What tells the parameters of an optimizer from others."""
+    """Return the ids of the parameters of an optimizer."""
     return {id(one) for group in optimizer.param_groups for one in group["params"]}
 
 
@@ -174,7 +174,7 @@ def _is_averaged(buffer: Tensor) -> bool:
 
 
 def _kind(one: Tensor | None) -> tuple[Any, ...]:
-    """What a tensor must keep: dtype, device, shape; of a sparse one those of its parts. (): there is none."""
+    """Return what must not change in a tensor: dtype, device, shape; if sparse, those of its parts. () for None."""
     if one is None:
         return ()
     if one.layout == torch.strided:

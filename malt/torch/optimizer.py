@@ -140,7 +140,7 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         self._give_left(comes_back)
 
     def _comes_back(self) -> bool:
-        """Whether this rank has come back to others that have made this optimizer, and exchange models. One-sided."""
+        """Return whether this rank rejoins others that have made this optimizer, and exchange models. One-sided."""
         world = session.world()
         return self._average != "gradient" and world.newcomer is not None and world.newcomer.has_replica(world)
 
@@ -164,7 +164,8 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         if closure is None:
             return self._take("step")
         if self._gradients is not None:
-            raise ValueError('a closure finds gradients within a step: it does not go with average="gradient"')
+            why = "a closure computes gradients within a step"
+            raise ValueError(f'{why}: it cannot be combined with average="gradient"')
         return self._take("step", closure)
 
     def agree(self) -> None:
@@ -328,7 +329,7 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
             self._gradients.close()
 
     def _take_mean(self, ends: bool) -> bool:
-        """As `finish` if it `ends`, else as `agree`; return whether all ranks finish. Collective.
+        """Take the mean, to finish if it `ends`, else to agree; return whether all ranks finish. Collective.
 
         The ranks make the same calls, whether they finish or agree. One that finishes while others agree gives copies.
         """

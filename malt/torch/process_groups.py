@@ -46,6 +46,6 @@ def check(average: str, ranks: int, is_meant: bool) -> None:
         raise ValueError(
             f"torch.distributed has a process group of {size} processes, in which DistributedDataParallel averages "
             f"gradients; malt.torch would average {again}: leave one of them out (init_process_group, or malt.torch). "
-            "Accelerator(cpu=True) and TrainingArguments(use_cpu=True) start a group, too, but for within "
-            "malt.torch.alone(). distributed=True says that the group averages neither"
+            "Accelerator(cpu=True) and TrainingArguments(use_cpu=True) start a group, too, except within "
+            "malt.torch.alone(). Pass distributed=True if the group averages neither"
         )

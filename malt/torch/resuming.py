@@ -15,7 +15,7 @@ from malt.torch.optimizer import Optimizer
 def state(
     model: torch.nn.Module, optimizer: Optimizer, sampler: Any = None, scheduler: Any = None, **more: Any
 ) -> dict[str, Any]:  # fmt: skip
-    """What a checkpoint holds of a training, for malt.Checkpoint.save and its twin, restore. Local: nothing is read.
+    """Return the state of a training, for malt.Checkpoint.save and restore. Local: nothing is read.
 
         checkpoint = malt.Checkpoint("net.ckpt", every_s=600)
         found = checkpoint.restore(**malt.torch.state(model, optimizer, sampler, scheduler))
@@ -61,7 +61,7 @@ class _Dealt:
 
 
 class _Exchange:
-    """What `optimizer` exchanges, and what the model has beside that. Collective, as a Replica."""
+    """The parameters that `optimizer` exchanges, and the rest of the model's state. Collective, like a Replica."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
@@ -72,7 +72,7 @@ class _Exchange:
         return all(replica.is_in_step for replica, _ in self._optimizer._replicas)
 
     def state_dict(self) -> dict[str, Any]:
-        """What this rank goes on from: where ranks do not exchange together, after all have taken the mean."""
+        """Return the state that this rank resumes from. Ranks that do not exchange together take the mean first."""
         optimizer = self._optimizer
         if not self.is_in_step:
             optimizer.agree()

@@ -140,7 +140,7 @@ class Sampler(torch.utils.data.Sampler[int]):
                 raise ValueError(f"ranks have {least} and {most} batches an epoch, and save together: give the loader "
                                  f"drop_last={not self._drops}, or another batch_size")  # fmt: skip
             if not self._has_told:
-                why = "ranks that exchange together have other numbers of batches"
+                why = "ranks that exchange together have different numbers of batches"
                 self._world.report(f"malt: no checkpoint is saved from here on: {why}")
             self._has_told = True
             return False
@@ -151,7 +151,7 @@ class Sampler(torch.utils.data.Sampler[int]):
         self._trained = self._taken
 
     def state_dict(self) -> dict[str, Any]:
-        """What all ranks have trained of their epochs: the same on all ranks. Collective, between two steps.
+        """Return the place of all ranks in their epochs, the same on all ranks. Collective, between two steps.
 
         ValueError, on all ranks: a loop goes over the loader itself, so that nobody knows what it has taken; or the
         samplers of ranks differ.
@@ -203,7 +203,7 @@ class Sampler(torch.utils.data.Sampler[int]):
 
     @property
     def _described(self) -> dict[str, Any]:
-        """What ranks must have in common, and jobs."""
+        """The arguments that must be the same on all ranks, and in a job that resumes."""
         return {"rows": self._count, "shuffle": self._shuffle, "seed": self._seed}
 
     @property
@@ -243,7 +243,7 @@ class Sampler(torch.utils.data.Sampler[int]):
             self._rows.deal_anew(view.failed)
 
     def _left(self, epoch: int) -> Rows:
-        """What no live rank has trained of `epoch`, where rows have been dealt anew within it. Collective."""
+        """Return the rows of `epoch` that no live rank has trained, if rows were dealt again within it. Collective."""
         last, rows = self._last
         mine = self._rows.first(self._trained) if self.epoch == epoch else rows if last == epoch else rows[:0]
         trained = [one for one in allgather(np.asarray(mine, np.int64)) if one is not None]

@@ -1,1 +1,1 @@
-"""What a running job shows: what ranks report of themselves, who reads it, and how it is drawn."""
+"""Shows a running job: the records of its ranks, their readers, and the tables drawn of them."""

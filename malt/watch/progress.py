@@ -1,4 +1,4 @@
-"""How far a rank has come: loops within loops, or epochs; how long the rest takes; examples a second. Pure."""
+"""The progress of a rank: nested loops or epochs, the remaining time, and examples per second. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Loop:
 
 
 class Progress(NamedTuple):
-    """How far the work has come."""
+    """The progress of the work."""
 
     part: float | None = None
     """0 to 1. None: not known."""
@@ -45,7 +45,7 @@ class Loops:
         self._loops = [one for one in self._loops if one is not loop or one is self._loops[0]]
 
     def progress(self, now: float) -> Progress | None:
-        """How far they have come at `now`. A loop counts for one item of the loop around it. None: there is no loop."""
+        """Return their progress at `now`. A loop counts for one item of the loop around it. None: there is no loop."""
         loops = list(self._loops)
         if not loops:
             return None
@@ -61,7 +61,7 @@ class Loops:
 
 
 class Pace:
-    """How fast a count rises."""
+    """The rate at which a count rises."""
 
     def __init__(self) -> None:
         self._first: tuple[float, float] | None = None

@@ -23,7 +23,7 @@ _BY_SIGNAL = 128
 
 
 class Shown(NamedTuple):
-    """What is known of one rank."""
+    """The state of one rank, as far as is known."""
 
     rank: int
     state: str = ""
@@ -57,7 +57,7 @@ def present(folder: Path, ranks: int) -> int:
 
 
 def look(folder: Path, ranks: int) -> list[Shown]:
-    """What is known of all ranks. Local."""
+    """Return the known states of all ranks. Local."""
     reports, is_notified = Stream(folder), (folder / NOTIFIED).exists()
     over = ended(reports) | reports.ranks(Kind.ENDED)
     found, here, now = [], processes(reports), time.time()
@@ -69,7 +69,7 @@ def look(folder: Path, ranks: int) -> list[Shown]:
 
 
 def look_anew(folder: Path, ranks: int, patience_s: float) -> list[Shown]:
-    """What is known of all ranks once those that run have answered, or after `patience_s`. Local."""
+    """Return the states of all ranks once those that run have answered, or after `patience_s`. Local."""
     asked_at = time.monotonic()
     ask(folder, range(ranks))
     while True:
@@ -80,7 +80,7 @@ def look_anew(folder: Path, ranks: int, patience_s: float) -> list[Shown]:
 
 
 def _shown(folder: Path, rank: int, now: float) -> tuple[Record | None, float]:
-    """What a rank has shown last, and how long ago."""
+    """Return the latest record of a rank, and its age."""
     path = folder / SHOWN.format(rank)
     try:
         return parsed(path.read_text(encoding="utf-8")), now - path.stat().st_mtime

@@ -1,4 +1,4 @@
-"""What one rank shows of itself at one moment, as a line of JSON. Pure."""
+"""The record that a rank shows of itself at one moment, as a line of JSON. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBERS_OR_NONE = "progress", "left_s", "examples_per_s"
 
 @dataclass(frozen=True)
 class Counters:
-    """What a rank knows of its exchanges. Numbers are totals of this session."""
+    """The counters of a rank's exchanges. Numbers are totals of this session."""
 
     sent: dict[int, int] = field(default_factory=dict)
     """Bytes sent, by receiver."""
@@ -48,7 +48,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class Record(Counters):
-    """What a rank shows of itself."""
+    """The record that a rank shows of itself."""
 
     numbers: dict[str, float] = field(default_factory=dict)
     """The newest of each number that malt.report was given, by name."""

@@ -26,7 +26,7 @@ Callback = Callable[[Mapping[str, float]], object]
 
 
 class Reports:
-    """What the program of this process has reported."""
+    """The numbers that the program of this process has reported."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, float] = {}
@@ -41,7 +41,7 @@ class Reports:
             self.examples.note(now, numbers["examples"])
 
     def record(self, counters: Counters, now: float) -> Record:
-        """What this rank shows at `now`."""
+        """Return the record of this rank at `now`."""
         part, left_s, done = self.loops.progress(now) or self._of_epochs(now)
         return Record(
             **vars(counters), numbers=self.numbers, progress=part, left_s=left_s, done=done,
@@ -113,7 +113,7 @@ def on_report(callback: Callback) -> None:
 
 
 def record(counters: Counters) -> Record:
-    """What this rank shows now. Local."""
+    """Return the current record of this rank. Local."""
     return _reports.record(counters, time.monotonic())
 
 

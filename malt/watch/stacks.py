@@ -56,7 +56,7 @@ def _refusal(process: Process | None) -> str:
         return "its process is stopped"
     if handles(process, STACKS_SIGNAL):
         return ""
-    return "it runs no Python program of malt run any more"
+    return "it no longer runs a Python program of malt run"
 
 
 def _nbytes(folder: Path, rank: int) -> int:

@@ -91,7 +91,7 @@ def _done(record: Record) -> str:
 
 
 def _state(one: Shown, record: Record | None, held_up: Sequence[int]) -> str:
-    """What a rank is in."""
+    """Return the state of a rank, in words."""
     if one.state == "failed":
         return _failure(one)
     if one.state or record is None:

@@ -56,7 +56,7 @@ FALLS_SHORT = [
     ({"library": Library("openmpi", (4, 1))}, WARN, "MPI library", "use Open MPI 5"),
     ({"other_mpiexec": "/usr/bin/mpiexec"}, WARN, "mpiexec", "plain mpiexec is /usr/bin/mpiexec — start jobs with"),
     ({"shm_free_nbytes": 64_000_000}, WARN, "/dev/shm", "64 MB free of 8,000 MB — .*docker run --shm-size"),
-    ({"shm_is_writable": False}, WARN, "/dev/shm", "7,000 MB free .*, where this user can make no file — mount it"),
+    ({"shm_is_writable": False}, WARN, "/dev/shm", "7,000 MB free .*, where this user cannot create files — mount it"),
     ({"shm_is_writable": False}, WARN, "a rank dies", "the whole job ends: .* — mount it writable"),
     ({"cores": 1}, WARN, "cores", "1 usable, 4 processors"),
     ({"cores": 1}, WARN, "ranks", "2 ranks take turns on 1 core — -n 1 at most"),
@@ -64,13 +64,13 @@ FALLS_SHORT = [
         ended(None),
         FAIL,
         "job",
-        "did not come back within 60 s and was ended — malt run -n 2 -m malt.commands.doctor.probe",
+        "did not finish within 60 s and was ended — malt run -n 2 -m malt.commands.doctor.probe",
     ),
     (ended(7, "A (signal 7)\nadvice\n-----"), FAIL, "job", r"ended with status 7: A \(signal 7\) — malt run"),
     (ended(1), FAIL, "job", "ended with status 1: it printed nothing — malt run"),
     (ended(0, "x"), FAIL, "job", "ended with status 0: x"),
     ({"job": Outcome(3, 1.0, "late crash")}, FAIL, "job", "ended with status 3: late crash"),
-    (ended(None) | {"ranks": 160}, FAIL, "job", "did not come back within 120 s and was ended"),
+    (ended(None) | {"ranks": 160}, FAIL, "job", "did not finish within 120 s and was ended"),
     (found(ranks=1), FAIL, "job", "each rank believed it was one of 1 — mpiexec is not that"),
     (found(trouble="host a: too small"), FAIL, "job", "no window could be opened: host a: too small"),
     ({"job": Outcome(0, 1.0, "---\nno UCX\n---")}, WARN, "messages", "3 lines: no UCX — malt run -n 2 -m"),
@@ -162,7 +162,7 @@ def test_whether_kernels_are_compiled(monkeypatch):
     monkeypatch.setattr(compiler, "has_cache", lambda: True)
     assert extras.kernels()[0].startswith("compiled by numba ") and not extras.kernels()[1]
     monkeypatch.setattr(compiler, "has_cache", lambda: False)
-    assert extras.kernels()[0].startswith("numba can write its cache nowhere: ")
+    assert extras.kernels()[0].startswith("numba has no writable folder for its cache: ")
     assert extras.kernels()[1] == "set NUMBA_CACHE_DIR to a folder of your own"
     monkeypatch.setattr(compiler, "TROUBLE", "numba is hidden")
     monkeypatch.setattr(compiler, "REMEDY", "show it")
@@ -286,14 +286,14 @@ def test_a_job_that_hangs(job_environment, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(command, "_program", lambda most_s: (str(tmp_path / "program.py"),))
     environ = {**job_environment, "MALT_TEST": str(tmp_path)}
     said = ""
-    for most_s in (3.0, 10.0, 60.0):  # until both ranks have begun, and a line has said so
+    for most_s in (3.0, 10.0, 60.0):  # until both ranks have started, and a line has said so
         outcome, examination = command.run_job(2, environ, most_s)
         said += capsys.readouterr().err
-        if outcome.messages.count("begun\n") == 2 and "2 have begun" in said:
+        if outcome.messages.count("begun\n") == 2 and "2 have started" in said:
             break
     assert (outcome.status, examination) == (None, None)
     assert outcome.messages.startswith("begun\nbegun\nmalt run: ended by SIGTERM")
-    assert re.search(r"^malt doctor: \d+ s: of 2 ranks 2 have begun, 0 have loaded MALT$", said, re.M)
+    assert re.search(r"^malt doctor: \d+ s: of 2 ranks 2 have started, 0 have loaded MALT$", said, re.M)
     wait_for(lambda: not processes_with(f"MALT_TEST={tmp_path}"))
 
 

@@ -74,7 +74,7 @@ def test_where_a_rank_fails_the_others_train_its_dimensions_anew(tmp_path, capsy
     words = [*map(str, FEW), "--exchange-every", "100", "--json", str(report), "--save", str(model)]
     _, failed = run_failing(3, 0, {1: 300}, lambda rank: program.run(words))
     found, errors = json.loads(report.read_text()), capsys.readouterr().err
-    assert failed == {1} and "malt: 3 of 10 dimensions begin anew in epoch " in errors
+    assert failed == {1} and "malt: 3 of 10 dimensions are reinitialized in epoch " in errors
     assert [epoch["epoch"] for epoch in found["epochs"]] == [1, 2, 3]
     assert found["epochs"][2]["loss"] < found["epochs"][0]["loss"] - 0.5
     assert malt.files.load_npz(model)["vectors"].shape == (500, 10)
@@ -189,5 +189,5 @@ def test_the_others_go_on_where_a_rank_is_killed(start, tmp_path):
         report = json.loads((tmp_path / "report.json").read_text())
         assert (report["resumed_from"], len(report["epochs"])) == (resumed_from, epochs)
         assert [[lost["rank"], lost.get("anew_in_epoch")] for lost in report["lost_ranks"]] == [[1, anew]]
-        assert job.output.count("malt: 5 of 16 dimensions begin anew in epoch 3") == (not more)
+        assert job.output.count("malt: 5 of 16 dimensions are reinitialized in epoch 3") == (not more)
         assert report["epochs"][-1]["epoch"] == 4 and report["final"]["nmi"] > 0.9

@@ -249,7 +249,7 @@ def test_accelerate_starts_no_process_group_where_the_guide_says_how(launcher, j
     if launcher == "malt run":
         printed = job(GUARDED, MASTER_ADDR="127.0.0.1", MASTER_PORT="29511", LOCAL_RANK="0")
         assert printed.count("torch.distributed has a process group of 2 processes") == 2
-        assert printed.count("but for within malt.torch.alone()") == 2
+        assert printed.count("except within malt.torch.alone()") == 2
         assert job(CURED).splitlines() == 2 * ["1 [[ True  True]]"]
     else:
         (tmp_path / "program.py").write_text(CURED)

@@ -66,7 +66,8 @@ def test_where_a_rank_fails_the_others_keep_the_topics_that_they_have(tmp_path, 
     words = ["--epochs", "20", "--json", str(report), "--save", str(model)]
     _, failed = run_failing(3, seed, FAILURES[seed], lambda rank: program.run(words))
     found, errors = json.loads(report.read_text()), capsys.readouterr().err
-    assert failed == FAILURES[seed].keys() and re.search(r"the topics of [\d,]+ tokens begin anew in epoch \d+", errors)
+    told = re.search(r"the topics of [\d,]+ tokens are reinitialized in epoch \d+", errors)
+    assert failed == FAILURES[seed].keys() and told
     perplexities = [epoch["train_perplexity"] for epoch in found["epochs"]]
     assert [epoch["epoch"] for epoch in found["epochs"]] == list(range(1, 21))
     assert perplexities[0] > 240 and max(perplexities[5:]) < 200  # 250 where all begin anew
@@ -191,7 +192,7 @@ def test_the_others_go_on_where_a_rank_is_killed(start, tmp_path):
         report = json.loads((tmp_path / "report.json").read_text())
         assert (report["resumed_from"], len(report["epochs"])) == (resumed_from, epochs)
         assert [[lost["rank"], lost.get("anew_in_epoch")] for lost in report["lost_ranks"]] == [[1, anew]]
-        assert job.output.count("malt: the topics of 10,895 tokens begin anew in epoch 8") == (not more)
+        assert job.output.count("malt: the topics of 10,895 tokens are reinitialized in epoch 8") == (not more)
         assert report["epochs"][-1]["epoch"] == 30 and report["final"]["perplexity"] < 110
         counts = malt.files.load_npz(tmp_path / "m.npz")["counts"]
         assert np.array_equal(counts.sum(axis=1), np.bincount(planted(0)[0].words, minlength=500))

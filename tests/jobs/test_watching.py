@@ -142,7 +142,7 @@ def test_a_process_that_would_die_of_the_signal_is_not_asked(folder):
             assert other.poll() is None
         finally:
             other.kill()
-    assert "runs no Python program" in found[0] and "not started" in found[1]
+    assert "no longer runs a Python program" in found[0] and "not started" in found[1]
     assert [one.state for one in ranks.look(folder, 2)] == ["failed", "not started"]
 
 

@@ -149,14 +149,14 @@ def test_an_exception_in_the_loop_is_not_swallowed_and_closes_without_a_common_m
         (dict(params=np.zeros(3), average="delta", outer=malt.optim.ftrl()), "outer must not be malt.optim.ftrl"),
         (
             dict(params=[np.zeros(3), np.zeros(3, "f4")], average="delta", outer=malt.optim.adam()),
-            "outer counts its steps, so it is for one fragment, and for parameters of one dtype",
+            "outer counts its steps, so it needs one fragment, and parameters of one dtype",
         ),
         (dict(params=np.zeros(3), fragments=0), "fragments must be an integer of at least 1, got 0"),
         (dict(params=np.zeros(3), average="delta", wire="int8"), 'wire needs sync="bsp" or "notify-ack"'),
         (dict(params=np.zeros(3), sync="bsp", wire="int8"), 'wire of models needs sync="asp" or "ssp:S"'),
         (dict(params=np.zeros(3), top=0.5), 'top is for changes: average="delta"'),
         (dict(params=np.zeros(3), average="delta", sync="bsp", wire="int4"), "wire 'int4' is not valid"),
-        (dict(params=np.zeros(3), average="delta", sync="bsp", top=1.5), "top must be above 0, and 1 at most, got 1.5"),
+        (dict(params=np.zeros(3), average="delta", sync="bsp", top=1.5), "top must be above 0 and at most 1, got 1.5"),
     ],
 )
 def test_bad_arguments(bad, message):
@@ -311,7 +311,7 @@ def test_a_set_that_has_no_effect_is_warned_about(works, capfd):
         for _ in range(3):
             p.data = p.data + malt.rank()
             replica.step()
-    warning = ": set= was given new values, and the function returns the old ones still"
+    warning = ": set= was given new values, and the function still returns the old ones"
     assert capfd.readouterr().err.count(warning) == (malt.rank() == 0 and not works)
 
 

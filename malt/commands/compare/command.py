@@ -27,10 +27,10 @@ from malt.watch.metrics import COUNTS
 
 ROUNDS = 3
 """How often each number of ranks is run, by default."""
-_HERE = "it measures on this machine alone"
-_WHOLE = "a run in which ranks fail is no measurement"
+_HERE = "it measures on this machine only"
+_WHOLE = "a run in which ranks fail is not a measurement"
 _QUIET = "the output of the ranks is not shown; --output DIR saves it"
-_OWN = "it has the reports of each run to itself"
+_OWN = "it uses the reports of each run itself"
 REFUSED = {
     "hosts": _HERE, "hostfile": _HERE, "bootstrap": _HERE, "need": _HERE, "survive": _WHOLE, "rejoin": _WHOLE,
     "elastic": _WHOLE, "restarts": _WHOLE, "inject": _WHOLE, "label": _QUIET, "filter": _QUIET, "view": _QUIET,
@@ -74,7 +74,7 @@ def main(
                     return end.status
                 if end.status:
                     is_kept = True
-                    say(f"{title} ended with status {end.status}: {own} keeps what its ranks have printed\n")
+                    say(f"{title} ended with status {end.status}: {own} has what its ranks printed\n")
                     return end.status
                 say(f"{title}: {run.wall_s:.2f} s\n")
                 runs.append(run)

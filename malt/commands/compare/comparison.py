@@ -30,7 +30,7 @@ class Run(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """What a rank has counted from one time to another."""
+    """The counts of a rank between two moments."""
 
     first: float
     last: float
@@ -38,7 +38,7 @@ class _Span(NamedTuple):
 
 
 def measured(ranks: int, wall_s: float, began: float, replicas: Sequence[Line], reports: Sequence[Line]) -> Run:
-    """What the lines of a run say. Pure.
+    """Return the measurements in the lines of a run. Pure.
 
     `began`: when it did, by the clock of the lines. `replicas`: for each Replica what it has counted, in which time.
     `reports`: those of malt.report. Without a Replica a rank trains from its first report to its last.
@@ -55,9 +55,9 @@ def measured(ranks: int, wall_s: float, began: float, replicas: Sequence[Line], 
 
 
 def table(program: str, runs: Sequence[Run], cores: int) -> str:
-    """What is printed of `runs`: a line for each number of ranks, in the order of the first round; sentences. Pure.
+    """Return the text printed for `runs`: a line for each number of ranks, in the order of the first round; sentences.
 
-    Numbers are medians. Beside them stands how many times as good they are as those of the first number of ranks.
+    Pure. Numbers are medians. Beside them stands the ratio to those of the first number of ranks.
     """
     numbers = list(dict.fromkeys(run.ranks for run in runs))
     found = {ranks: [run for run in runs if run.ranks == ranks] for ranks in numbers}
@@ -149,13 +149,13 @@ def _ranks(number: int) -> str:
 
 
 def _sentences(found: Mapping[int, Sequence[Run]], rounds: int, cores: int) -> list[str]:
-    """What the table does not show: the time beside the training, how far runs differ, cores that are too few."""
+    """Return sentences on the time outside the training, the spread of the runs, and cores that are too few."""
     lines = []
     rest = {ranks: _median(lambda run: None if run.training_s is None else run.wall_s - run.training_s, runs)
             for ranks, runs in found.items()}  # fmt: skip
     if all(one is not None for one in rest.values()):
         each = ", ".join(f"{seconds:.2f} s on {_ranks(ranks)}" for ranks, seconds in rest.items())
-        lines.append(f"Start and end, beside the training: {each}.")
+        lines.append(f"Start and end, besides the training: {each}.")
     if rounds > 1:
         walls = [[run.wall_s for run in runs] for runs in found.values()]
         apart = max(max(one) / min(one) - 1 for one in walls)

@@ -193,7 +193,7 @@ def _wait(process: subprocess.Popen[bytes], most_s: float, ranks: int, output: I
             # pread: a seek would move the place at which the job writes, too.
             printed = os.pread(output.fileno(), os.fstat(output.fileno()).st_size, 0)
             begun, loaded = (printed.count(mark.encode()) for mark in (_BEGUN, LOADED))
-            far = f"of {count(ranks, 'rank')} {begun} have begun, {loaded} have loaded MALT"
+            far = f"of {count(ranks, 'rank')} {begun} have started, {loaded} have loaded MALT"
             say(f"malt doctor: {time.monotonic() - began:.0f} s: {far}\n")
     return None
 

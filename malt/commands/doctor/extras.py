@@ -48,11 +48,11 @@ def missing() -> tuple[str, ...]:
 
 
 def kernels() -> tuple[str, str]:
-    """How kernels are compiled; what helps if they are not, or not once for all. Imports numba. Local."""
+    """Return the state of compiled kernels, and the remedy if they are not compiled or cached. Imports numba. Local."""
     from malt.kernels import compiler
 
     if compiler.TROUBLE:
-        how = "apps.svm, .mf and .logistic run interpreted, up to 300 times slower, and most others not at all"
+        how = "the programs run interpreted, up to 300 times slower"
         return f"{compiler.TROUBLE}: {how}", compiler.REMEDY
     if not compiler.has_cache():
         return f"{compiler.NO_CACHE}: each rank compiles its kernels again", compiler.CACHE_REMEDY

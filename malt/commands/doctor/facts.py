@@ -10,7 +10,7 @@ from malt.launch.mpi_library import Library
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the job went."""
+    """The outcome of the job."""
 
     status: int | None
     """Its exit status. None: it did not end in time, and was ended."""
@@ -22,7 +22,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of this machine. Fields that are None are unknown, often because of `trouble`."""
+    """The facts known of this machine. Fields that are None are unknown, often because of `trouble`."""
 
     malt: str
     python: str

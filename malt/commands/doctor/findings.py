@@ -127,11 +127,10 @@ def _shared_memory(facts: Facts) -> Finding:
         return Finding(OK, "/dev/shm", "there is none on this system")
     value = f"{facts.shm_free_nbytes / 1e6:,.0f} MB free of {facts.shm_nbytes / 1e6:,.0f} MB"
     if not facts.shm_is_writable:
-        return Finding(WARN, "/dev/shm", f"{value}, where this user can make no file", _WRITABLE)
+        return Finding(WARN, "/dev/shm", f"{value}, where this user cannot create files", _WRITABLE)
     if facts.shm_free_nbytes < SMALL_SHM_NBYTES:
-        return Finding(
-            WARN, "/dev/shm", value, "windows lie there: docker run --shm-size=2g, or delete what earlier jobs left"
-        )
+        remedy = "windows are stored there: docker run --shm-size=2g, or delete what earlier jobs left"
+        return Finding(WARN, "/dev/shm", value, remedy)
     return Finding(OK, "/dev/shm", value)
 
 
@@ -159,11 +158,11 @@ def _job(facts: Facts) -> Finding | None:
 
 
 def _failure(facts: Facts, outcome: Outcome) -> tuple[str, str]:
-    """What went wrong with the job, and the remedy. Both are empty if it went well."""
+    """Return the reason why the job failed, and the remedy. Both are empty if it went well."""
     if outcome.status is None:
         reason = "where ranks are on several hosts: a firewall or the choice of a network between them"
         within = f"{deadline_s(facts.ranks, facts.cores):.0f} s"
-        return f"did not come back within {within} and was ended", f"{_by_hand(facts)}; {reason}"
+        return f"did not finish within {within} and was ended", f"{_by_hand(facts)}; {reason}"
     found = facts.examination
     refusal = re.search(r"^malt run: (host .*)", outcome.messages, re.MULTILINE)
     if outcome.status == 2 and refusal:  # it contains the remedy

@@ -56,7 +56,7 @@ _PUTS, _PUTS_S = 2_000, 0.3
 
 @dataclass(frozen=True)
 class Examination:
-    """What the ranks measured. All times are of a Put + Flush from rank 0 to rank 1."""
+    """The measurements of the ranks. All times are of a Put + Flush from rank 0 to rank 1."""
 
     ranks: int
     """The size of MPI's world."""
@@ -97,7 +97,7 @@ def read(output: str) -> Examination | None:
 
 
 def deadline_s(ranks: int, cores: int) -> float:
-    """How long a job of so many ranks may take. Pure."""
+    """Return the seconds that a job of so many ranks may take. Pure."""
     return DEADLINE_S * max(1.0, ranks / (_RANKS_A_CORE * cores))
 
 

@@ -65,7 +65,7 @@ class Plan:
         return row
 
     def facts(self) -> dict[str, Any]:
-        """What --json prints."""
+        """Return the facts that --json prints."""
         rows, program = self.rows(), self._program
         loss = None if self._trained is None else {"measure": program.loss, "target": self._trained.target}
         one = {
@@ -115,7 +115,7 @@ def main(
         target = min(found.losses) * (1 + losses.WITHIN) if loss is None else loss
         trained = losses.Losses(name, arguments, found, target, slots, networks)
     elif loss is not None:
-        raise LaunchError(f"--loss {loss:g}: {name} is no program on the harness, whose report has losses")
+        raise LaunchError(f"--loss {loss:g}: {name} is not a program on the harness, whose report has losses")
     facts = Plan(name, found, ranks, slots, trained, networks).facts()
     print(json.dumps(facts) if as_json else table(facts))
     return 0
@@ -132,7 +132,7 @@ def _networks(latency_s: float | None, bandwidth: float | None) -> Mapping[str, 
 
 
 def table(facts: dict[str, Any]) -> str:
-    """What is printed: a table for each network, with a line for each choice and a column for each number of ranks."""
+    """Return the text printed: a table for each network, a line for each choice, a column for each number of ranks."""
     one, loss = facts["one_rank"], facts["loss"]
     what = "s an epoch" if loss is None else f"s until {loss['measure']} <= {loss['target']:.4g}"
     lines = [

@@ -38,14 +38,14 @@ class Charge:
         self._compute_s = compute_s
 
     def made(self, nbytes: int, every: int) -> None:
-        """As `Meter.made`: nothing."""
+        """Do nothing."""
 
     def begin(self, nbytes: int) -> None:
-        """As `Meter.begin`: the rank has computed. Local."""
+        """Spend the rank's compute time. Local."""
         compute(self._compute_s)
 
     def end(self) -> None:
-        """As `Meter.end`: nothing."""
+        """Do nothing."""
 
 
 class Losses:

@@ -1,4 +1,4 @@
-"""What a program does on one rank: its compute, its messages, its epochs."""
+"""Measures a program on one rank: its compute, its messages, its epochs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def measured(program: str, arguments: Sequence[str], is_module: bool) -> Measure
         more = ("--json", str(report)) if on_harness else ()
         _run([str(noted), "m" if is_module else "f", program, *arguments, *more], program)
         if not noted.exists():
-            raise LaunchError(f"{program} ended without a word: call sys.exit, or return, not os._exit")
+            raise LaunchError(f"{program} ended without a report: call sys.exit, or return, not os._exit")
         found = json.loads(noted.read_text(encoding="utf-8"))
         if not found["replicas"]:
             raise LaunchError(f"{program} makes no malt.Replica: what it exchanges is not known")

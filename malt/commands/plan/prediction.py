@@ -1,4 +1,4 @@
-"""What an exchange takes on a network: simulated on few ranks, extrapolated to many."""
+"""Predicts the time of an exchange on a network: simulated on few ranks, extrapolated to many."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MOST_NBYTES: Final = 1 << 13
 
 
 class Choice(NamedTuple):
-    """How ranks exchange."""
+    """One way to exchange."""
 
     graph: str
     sync: str

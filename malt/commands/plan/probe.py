@@ -36,20 +36,20 @@ class Probe:
         self._since: float | None = None
 
     def made(self, nbytes: int, every: int) -> None:
-        """As `Meter.made`: compute begins. Local."""
+        """Note the Replica, and that compute begins. Local."""
         self.replicas.append(nbytes)
         self.every = every
         self._since = time.perf_counter()
 
     def begin(self, nbytes: int) -> None:
-        """As `Meter.begin`: compute has ended. Local."""
+        """Note that compute has ended. Local."""
         if self._since is not None:
             self.computed_s.append(time.perf_counter() - self._since)
         self.nbytes += nbytes
         self.exchanges += 1
 
     def end(self) -> None:
-        """As `Meter.end`: compute begins again. Local."""
+        """Note that compute begins again. Local."""
         self._since = time.perf_counter()
 
     def reported(self, numbers: Mapping[str, float]) -> None:
@@ -59,7 +59,7 @@ class Probe:
             self._since = None
 
     def noted(self) -> dict[str, object]:
-        """What is written into FILE."""
+        """Return the values that are written into FILE."""
         return {
             "replicas": self.replicas,
             "every": self.every,

@@ -123,7 +123,7 @@ class Averaging(Learner):
 
 
 def pace_of(ratings: DealtRatings, sharing: Sharing, vectors: Sequence[Any] = ()) -> Exchanges:
-    """How often a rank exchanges. Local."""
+    """Return the interval at which a rank exchanges. Local."""
     epoch = -(-len(ratings.train.ratings) // size())
     return Exchanges(sharing.every, epoch=epoch, first=USUAL, vectors=vectors)
 

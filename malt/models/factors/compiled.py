@@ -69,7 +69,7 @@ def train(
     FloatingPointError: the rows are no longer finite. The message names the step size.
     """
     if not made.train(data, order, users, items, *kept, np.float32(step), biases, touched):
-        raise FloatingPointError(f"the factors are not finite any more: the step size, {step:.3g}, is too large")
+        raise FloatingPointError(f"the factors are no longer finite: the step size, {step:.3g}, is too large")
 
 
 def squares(

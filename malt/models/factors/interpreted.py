@@ -1,4 +1,4 @@
-"""What takes the place of the kernels of matrix factorization where they are interpreted: NumPy."""
+"""Replaces the kernels of matrix factorization by NumPy where they are interpreted."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from malt.session.session import heartbeat, rank
 
 @dataclass(frozen=True)
 class Settings:
-    """How a factorization is trained."""
+    """The settings of a factorization."""
 
     l2: float
     """The weight of the squares of rows."""
@@ -141,7 +141,7 @@ class Learner(ABC):
         """Return whether this rank has the newest values of a row that others may need, by row."""
 
     def reported(self) -> dict[str, float | None]:
-        """What the report says of the whole run beside the errors."""
+        """Return further numbers on the whole run for the report, by name."""
         return {}
 
     @abstractmethod

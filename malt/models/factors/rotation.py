@@ -49,7 +49,7 @@ class Rotation(Learner):
         self.items = blocks(self.first_items(), self.sizes, lone_ranks[order], name="the items")
 
     def present(self) -> tuple[int, ...]:
-        """As `Learner.present`: those that pass blocks on."""
+        """Return the ranks that pass blocks on."""
         return tuple(self.items.ranks)
 
     def order(self) -> Numbers:
@@ -57,7 +57,7 @@ class Rotation(Learner):
         return self._generator.permutation(len(self.mine)).astype(np.int32)
 
     def learn(self, epoch: int, order: Numbers) -> int:
-        """As `Learner.learn`: on each block while it is here."""
+        """Train the epoch on each block while it is here. Returns the number of ratings."""
         steps = self._steps(epoch)
         for users in np.array_split(order, self._rounds):
             for visit in self.items.round():
@@ -68,16 +68,16 @@ class Rotation(Learner):
         return int(self.counts.sum())
 
     def end(self) -> None:
-        """As `Learner.end`: no rank waits for a block any more."""
+        """Return once no rank waits for a block any more. Collective."""
         self.items.barrier()
 
     def newest(self) -> NDArray[np.bool_]:
-        """As `Learner.newest`: of the blocks that this rank holds."""
+        """Return True for the rows of the blocks that this rank holds."""
         mask: NDArray[np.bool_] = self.items.newest()
         return mask
 
     def reported(self) -> dict[str, float | None]:
-        """As `Learner.reported`: the blocks that failed with the rank that held them."""
+        """Return the number of blocks that were lost with the rank that held them."""
         return {"passes_lost": self.items.passes_lost}
 
     def _common_items(self) -> Rows:

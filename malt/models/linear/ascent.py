@@ -69,7 +69,7 @@ class Ascent:
                 array[...] = state[name]
 
     def state(self) -> dict[str, Floats]:
-        """What an ascent can go on from: views."""
+        """Return the arrays that an ascent can resume from: views."""
         return {"alphas": self.alphas, "weights": self.weights, "positive": self._positive, "sums": self._sums}
 
     def ascend(self, order: Order, ranks: int) -> Floats:

@@ -149,7 +149,10 @@ def train(
 def train_classes(
     data: Examples, order: Order, params: Any, scores: Any, l2: float, eta0: float, t: float, intercept_rate: float
 ) -> bool:
-    """As `train`, with the softmax loss. A row of `params` and a place of `scores`, which is memory, for each class."""
+    """Train all classes with the softmax loss, by the implicit step of `train`. Returns whether `params` is finite.
+
+    `params` has a row for each class, and `scores`, which is memory, an element.
+    """
     values, columns, starts, labels = data.values, data.columns, data.starts, data.labels
     n_features = params.shape[1] - 1
     eta_first, rate = eta0 / (1 + l2 * eta0 * t), l2 * eta0 / (1 + l2 * eta0 * t)

@@ -44,9 +44,10 @@ def train_classes(
     problem: Problem, data: Examples, order: Order, params: NDArray[np.float32], scores: NDArray[np.float64],
     eta0: float, t: float,
 ) -> float:  # fmt: skip
-    """As `train`, with the softmax loss in the place of that of `problem`. The labels are the numbers of the classes.
+    """Train `params`, in place, with the softmax loss, on the rows in `order`, one at a time. Returns t + len(order).
 
-    `params`: of shape (classes, n_features + 1), C-contiguous. `scores`: memory for a float64 of each class.
+    The labels are the numbers of the classes. `params`: of shape (classes, n_features + 1), C-contiguous. `scores`:
+    memory for a float64 of each class. FloatingPointError: the weights are no longer finite.
     """
     if not compiled.train_classes(data, order, params, scores, problem.l2, eta0, float(t), problem.intercept_rate):
         raise _not_finite(problem, len(order), eta0, t)
@@ -55,7 +56,7 @@ def train_classes(
 
 def _not_finite(problem: Problem, count: int, eta0: float, t: float) -> FloatingPointError:
     return FloatingPointError(
-        f"the weights are not finite any more after {t + count:.0f} examples: "
+        f"the weights are no longer finite after {t + count:.0f} examples: "
         f"the step size, {step_size(eta0, problem.l2, t):.3g} (at first {eta0:.3g}), is too large"
     )
 

@@ -29,7 +29,7 @@ from vol import arguments
 
 
 class LinearClassifier(ClassifierMixin, BaseEstimator):
-    """What linear classifiers have in common: fit, partial_fit, predict and decision_function."""
+    """The base class of linear classifiers: fit, partial_fit, predict and decision_function."""
 
     @abstractmethod
     def _loss_name(self) -> str:

@@ -1,4 +1,4 @@
-"""What takes the place of kernels, and of their inner loops, where kernels of linear models are interpreted: NumPy."""
+"""Replaces the kernels of linear models, and their inner loops, by NumPy where they are interpreted."""
 
 from __future__ import annotations
 

@@ -55,10 +55,10 @@ class Learner(Protocol):
         """Make `model` the same on all ranks, bit by bit. Collective."""
 
     def state(self) -> State:
-        """What a learner of this kind can resume from, on any number of ranks: views."""
+        """Return the arrays that a learner of this kind can resume from, on any number of ranks: views."""
 
     def own(self) -> State:
-        """What this rank alone can resume from, between two exchanges that all ranks have made: views."""
+        """Return arrays that only this rank can resume from, between two exchanges that all ranks have made: views."""
 
     def go_on_from(self, state: State, epochs: int) -> None:
         """Go on, as a rank that has come back, from the state of another one, after so many epochs. Local."""

@@ -1,4 +1,4 @@
-"""What is minimized, over the rows of all ranks, in float64.
+"""The function that is minimized, over the rows of all ranks, in float64.
 
     mean over i of loss(y_i (x_i . w + b)) + l2/2 |w|^2 + l1 |w|_1        (the intercept b is not penalized)
 
@@ -19,7 +19,7 @@ from malt.models.linear.weights import Weights
 
 
 class Found(NamedTuple):
-    """What the rows of all ranks together make of some weights."""
+    """The values that some weights have on the rows of all ranks together."""
 
     value: float
     right: int

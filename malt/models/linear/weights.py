@@ -1,4 +1,4 @@
-"""Where the weights lie: all on every rank, or a part on each. Both kinds have the same attributes and methods.
+"""The placement of the weights: all on every rank, or a part on each. Both kinds have the same attributes and methods.
 
 Row j of the weights is that of feature j, and the last row is that of the intercept. A row is a number, or has one for
 each class.

@@ -19,7 +19,7 @@ from vol import arguments
 
 
 class MultilayerPerceptron(BaseEstimator):
-    """What both have in common: parameters, training, and what the last layer gives."""
+    """The base class of both estimators: parameters, training, and the outputs of the last layer."""
 
     n_iter_: int
 
@@ -64,7 +64,7 @@ class MultilayerPerceptron(BaseEstimator):
         self._layers, self.n_iter_ = layers, epochs
 
     def _outputs(self, X: Any) -> NDArray[np.float64]:
-        """What the last layer gives, of shape (rows, outputs). Local."""
+        """Return the outputs of the last layer, of shape (rows, outputs). Local."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return self._layers.outputs(X)

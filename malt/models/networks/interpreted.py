@@ -1,4 +1,4 @@
-"""What takes the place of kernels of networks, and of their inner loops, where these are interpreted: NumPy."""
+"""Replaces the kernels of networks, and their inner loops, by NumPy where they are interpreted."""
 
 from __future__ import annotations
 

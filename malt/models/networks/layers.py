@@ -47,7 +47,7 @@ class Layers:
         return Layers([layer.copy() for layer in self.weights], self.solver, state, self.trained)
 
     def outputs(self, X: Any) -> NDArray[np.float64]:
-        """What the last layer gives for the rows of X, of shape (rows, outputs), float64. Local."""
+        """Return the outputs of the last layer for the rows of X, of shape (rows, outputs), float64. Local."""
         # float64: rounding depends on how many rows BLAS is given at once
         network = Network([layer.astype(np.float64) for layer in self.weights])
         return np.asarray(logits(network, Dense(X)), np.float64)

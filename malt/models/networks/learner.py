@@ -159,7 +159,7 @@ class LayersLearner(Learner):
         return self.weights
 
     def state(self) -> dict[str, Any]:
-        """What a learner of the same sizes can resume from, on any number of ranks: views. Local."""
+        """Return the arrays that a learner of the same sizes can resume from, on any number of ranks: views. Local."""
         state: dict[str, Any] = {}
         for place, (layer, optimizer) in enumerate(zip(self.current(), self._optimizers, strict=True), 1):
             state[f"layer_{place}"] = layer
@@ -167,7 +167,7 @@ class LayersLearner(Learner):
         return state
 
     def own(self) -> dict[str, Any]:
-        """What this rank alone can resume from, between two exchanges that all ranks have made: views. Local."""
+        """Return the arrays that only this rank can resume from, between two exchanges of all ranks: views. Local."""
         state = self.state()
         state |= {f"layer_{place}": layer for place, layer in enumerate(self.weights, 1)}
         return {**state, "steps": [vector.steps_of_all_jobs for vector in self.vectors]}
@@ -194,7 +194,7 @@ class LayersLearner(Learner):
 
 
 def exchanges_of(sharing: Sharing, batches: int, vectors: Sequence[Any] = (), done: int = 0) -> Exchanges:
-    """When a rank exchanges that has so many batches in an epoch, and has `done` some. Local."""
+    """Return the exchanges of a rank that has so many batches in an epoch, and has `done` some. Local."""
     return Exchanges(sharing.every, epoch=batches or None, first=USUAL, vectors=vectors, done=done)
 
 

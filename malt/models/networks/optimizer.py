@@ -45,7 +45,6 @@ class Momentum:
         self._updates = 0
 
     def update(self, gradient: Weights, step: float) -> None:
-        """As `Optimizer.update`; `gradient` is overwritten."""
         self._step(gradient, step)
         self._updates += 1
         if self._updates % SWEEP_EVERY == 0:
@@ -58,11 +57,10 @@ class Momentum:
         np.add(self._weights, self._velocity, out=self._weights)
 
     def state(self) -> dict[str, Any]:
-        """As `Optimizer.state`: a view of the velocity, and the updates."""
+        """Return a view of the velocity, and the number of updates."""
         return {"velocity": self._velocity, "updates": self._updates}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """As `Optimizer.restore`: copies the velocity."""
         self._velocity[:], self._updates = state["velocity"], int(state["updates"])
 
 
@@ -83,7 +81,6 @@ class Adam:
         self._updates = 0
 
     def update(self, gradient: Weights, step: float) -> None:
-        """As `Optimizer.update`; `gradient` is overwritten."""
         self._updates += 1
         root = (1 - self.SQUARE**self._updates) ** 0.5
         self._step(gradient, step * root / (1 - self.MEAN**self._updates), self.EPSILON * root)
@@ -107,11 +104,10 @@ class Adam:
         np.subtract(self._weights, scratch, out=self._weights)
 
     def state(self) -> dict[str, Any]:
-        """As `Optimizer.state`: views of both means, and the updates."""
+        """Return views of both means, and the number of updates."""
         return {"mean": self._mean, "square": self._square, "updates": self._updates}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """As `Optimizer.restore`: copies both means."""
         self._mean[:], self._square[:], self._updates = state["mean"], state["square"], int(state["updates"])
 
 
@@ -126,7 +122,6 @@ class Adagrad:
         self._scratch = np.empty_like(weights)
 
     def update(self, gradient: Weights, step: float) -> None:
-        """As `Optimizer.update`; `gradient` is overwritten."""
         np.multiply(gradient, gradient, out=self._scratch)
         np.add(self._squares, self._scratch, out=self._squares)
         np.sqrt(self._squares, out=self._scratch)
@@ -136,11 +131,10 @@ class Adagrad:
         np.subtract(self._weights, gradient, out=self._weights)
 
     def state(self) -> dict[str, Any]:
-        """As `Optimizer.state`: a view of the sums of squares."""
+        """Return a view of the sums of squares."""
         return {"squares": self._squares}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """As `Optimizer.restore`: copies the sums of squares."""
         self._squares[:] = state["squares"]
 
 

@@ -57,7 +57,7 @@ class SparseNetwork:
         return self._upper.forward(rows)
 
     def backward(self, labels: Labels) -> Iterator[int]:
-        """As `Network.backward`."""
+        """Yield each layer, from the last to the first, as soon as its gradient is in `gradients`."""
         for layer in self._upper.backward(labels):
             yield layer + 1
         self._descend(self._upper.below(len(labels)))

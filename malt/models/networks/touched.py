@@ -122,7 +122,7 @@ class SparseLearner(LayersLearner):
         self.vectors[layer].gather(AVG if layer else SUM)
 
     def own(self) -> dict[str, Any]:
-        """What this rank alone can resume from: also changes not sent, and those not in the weights yet."""
+        """Return arrays that only this rank can resume from, with changes not sent, or not in the weights yet."""
         weights = self.weights[0].copy()  # before `state` moves some of these into them
         changes = self._changes.copy()
         own = super().own()

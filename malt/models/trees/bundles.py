@@ -30,7 +30,7 @@ kernel = Kernels(slower=300)
 
 
 class Layout(NamedTuple):
-    """Where the bins of features lie. Missing values have the bin above those of values."""
+    """The places of the bins of features. Missing values have the bin above those of values."""
 
     widths: NDArray[np.int64]
     """The number of bins of values, by feature."""

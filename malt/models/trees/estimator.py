@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 
 class HistGradientBoosting(BaseEstimator):
-    """What both have in common: parameters, fit, and the scores of rows."""
+    """The base class of both estimators: parameters, fit, and the scores of rows."""
 
     n_iter_: int
 

@@ -1,4 +1,4 @@
-"""How a tree grows, level by level: ranks add up histograms of their rows, and split at the best of all features."""
+"""Grows a tree, level by level: ranks add up histograms of their rows, and split at the best of all features."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def compile_kernels() -> None:
 
 @dataclass(frozen=True)
 class Growth:
-    """How trees grow."""
+    """The parameters of the growth of trees."""
 
     loss: str = "logistic"
     """A name in LOSSES."""

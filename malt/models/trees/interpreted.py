@@ -1,6 +1,6 @@
-"""What takes the place of kernels of trees, and of their inner loops, where these are interpreted: NumPy.
+"""Replaces the kernels of trees, and their inner loops, by NumPy where they are interpreted.
 
-Sums of words are integers, and the same. Losses are those of the kernels to the rounding.
+Sums of words are integers, and the same. Losses agree with those of the kernels up to rounding.
 """
 
 from __future__ import annotations

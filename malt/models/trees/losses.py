@@ -24,7 +24,7 @@ _F8, _READ_F4 = array_of(types.f8), array_of(types.f4, readonly=True)
 
 
 class Scale(NamedTuple):
-    """How numbers become words: the same on all ranks."""
+    """The conversion of numbers to words: the same on all ranks."""
 
     gradient: float
     """The words of a gradient of 1: a power of two."""

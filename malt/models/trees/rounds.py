@@ -1,4 +1,4 @@
-"""How boosted trees are grown: round by round, a tree for each kind of target, while ranks may fail."""
+"""Grows boosted trees: round by round, a tree for each kind of target, while ranks may fail."""
 
 from __future__ import annotations
 

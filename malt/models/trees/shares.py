@@ -1,4 +1,4 @@
-"""Which columns a rank splits at: a range of them, of about as many bins as the others'."""
+"""The columns that a rank splits at: a range of them, of about as many bins as the others'."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Share(NamedTuple):
 
     @property
     def columns(self) -> int:
-        """How many there are."""
+        """The number of columns."""
         return len(self.starts) - 1
 
     @property
     def bins(self) -> int:
-        """How many there are, of all columns."""
+        """The number of bins of all columns."""
         return int(self.starts[-1])
 
 

@@ -1,1 +1,1 @@
-"""How groups of parameters are exchanged: a class for each mode."""
+"""Modes of exchanging groups of parameters: a class for each."""

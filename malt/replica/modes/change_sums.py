@@ -41,7 +41,6 @@ class ChangeSums(ExchangeMode):
         self._function = GatherFunction("sums of changes", newest=True, merge=self._copy, blend=self._copy)
 
     def start(self) -> None:
-        """As `ExchangeMode.start`."""
         self._copy_into(self._params)
         self._set_own(self._params)
         vector = self.vector
@@ -54,9 +53,9 @@ class ChangeSums(ExchangeMode):
         """The parameters less the mean of sums, once neighbours have changed."""
 
     def send(self, count: float) -> None:
-        """As `ExchangeMode.send`. One-sided.
+        """Send the sum of this rank's changes. One-sided.
 
-        A rank that became a neighbour when another failed has been none: its first sum is where it begins.
+        The first sum of a rank that becomes a neighbour because another failed is where that neighbour begins.
         """
         with np.errstate(all="ignore"):
             if self._sources != self.vector.sources or len(self._merged) != 1 + len(self._received):
@@ -66,7 +65,6 @@ class ChangeSums(ExchangeMode):
         self.vector.scatter()
 
     def merge(self) -> None:
-        """As `ExchangeMode.merge`."""
         with np.errstate(all="ignore"):
             for sender in self.vector.gather(self._function).senders:
                 before, self._received[sender] = self._received.get(sender), self._arriving.pop(sender)
@@ -77,14 +75,14 @@ class ChangeSums(ExchangeMode):
             self._write(self._params)
 
     def state(self) -> dict[str, Array]:
-        """As `ExchangeMode.state`: with the newest sums, by rank."""
+        """Return the state for a rank that rejoins, with the newest sums, by rank."""
         sums = {_sum_of(rank): values for rank, values in [(self._rank, self.vector.array), *self._received.items()]}
         return {"params": self._params, **sums, **super().state()}
 
     def take(self, given: Mapping[str, Array]) -> None:
-        """As `ExchangeMode.take`.
+        """Begin at the state and the parameters of another rank, as a rank that rejoins.
 
-        The own sum goes on from what the other rank has got of it last, so that nobody sees a leap.
+        The rank's own sum continues from the last one that the other rank has received, so that no rank sees a jump.
         """
         for name, array in super().state().items():
             array[...] = given[name]
@@ -95,11 +93,10 @@ class ChangeSums(ExchangeMode):
         self._begin_again()
 
     def kept(self) -> dict[str, Array]:
-        """As `ExchangeMode.kept`. Ranks have taken the mean before, and begin at it: sums are kept no more."""
+        """Return the state for a later job. Ranks have taken the mean before, and begin at it: sums are not kept."""
         return ExchangeMode.state(self)
 
     def resume(self, given: Mapping[str, Array]) -> None:
-        """As `ExchangeMode.resume`."""
         for name, array in ExchangeMode.state(self).items():
             array[...] = given[name]
 

@@ -35,12 +35,10 @@ class Changes(Copied):
         self.outer_state = self._outer.state
 
     def start(self) -> None:
-        """As `ExchangeMode.start`."""
         super().start()
         self._params[:] = self._flat
 
     def state(self) -> dict[str, Array]:
-        """As `ExchangeMode.state`."""
         return {"params": self._params, **super().state()}
 
     # -- private ----------------------------------------------------------------------------------------------
@@ -70,21 +68,19 @@ class BlockChanges(Changes):
 
     @staticmethod
     def of_vector(arrays: Sequence[Array], options: ModeOptions) -> dict[str, Any]:
-        """As `ExchangeMode.of_vector`."""
         blocks = -(-sum(array.size for array in arrays) // BLOCK)
         count = max(1, math.ceil((1.0 if options.top is None else options.top) * blocks))
         table = np.zeros((blocks, BLOCK), arrays[0].dtype)
         return {"init": table, "kind": "sparse", "top_k": count, "wire": options.wire}
 
     def kept(self) -> dict[str, Array]:
-        """As `ExchangeMode.kept`: with what was left out so far, by the peers that have not got it."""
+        """Return the state for a later job, with what was left out so far, by the peers that have not received it."""
         kept = super().kept()
         for place, (peers, values) in enumerate(self.vector.residuals.items()):
             kept |= {f"{_PEERS} {place}": np.array(peers, np.int64), f"{_LEFT} {place}": values}
         return kept
 
     def resume(self, given: Mapping[str, Array]) -> None:
-        """As `ExchangeMode.resume`."""
         super().resume(given)
         places = [name.removeprefix(_PEERS) for name in given if name.startswith(_PEERS)]
         left = {tuple(given[_PEERS + place].tolist()): given[_LEFT + place] for place in places}

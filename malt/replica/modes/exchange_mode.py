@@ -44,7 +44,7 @@ class ModeOptions:
 
 
 class ExchangeMode(ABC):
-    """How one group of parameters is exchanged. Local.
+    """A mode of exchanging one group of parameters. Local.
 
     `arrays`: the arrays of the group, which the loop changes between exchanges. `vector`: one that was made as
     `of_vector` says.
@@ -64,7 +64,7 @@ class ExchangeMode(ABC):
 
     @staticmethod
     def of_vector(arrays: Sequence[Array], options: ModeOptions) -> dict[str, Any]:
-        """The arguments of malt.vector that depend on the mode."""
+        """Return the arguments of malt.vector that depend on the mode."""
         return {"init": flattened(arrays)}
 
     def bind(self, arrays: Sequence[Array]) -> None:
@@ -91,11 +91,11 @@ class ExchangeMode(ABC):
         """
 
     def state(self) -> dict[str, Array]:
-        """What a rank needs that comes back, by name, beside the vector's array: not copies."""
+        """Return the state for a rank that rejoins, by name, beside the vector's array: not copies."""
         return {f"outer {place}": array for place, array in enumerate(self.outer_state)}
 
     def take(self, given: Mapping[str, Array]) -> None:
-        """Begin as a rank that has come back: at the state of another rank, and at its parameters.
+        """Begin at the state and the parameters of another rank, as a rank that rejoins.
 
         The vector's array is that of the other rank already.
         """
@@ -103,10 +103,10 @@ class ExchangeMode(ABC):
             array[...] = given[name]
 
     def kept(self) -> dict[str, Array]:
-        """What this rank goes on from in a later job, by name, beside the parameters: not copies. Local.
+        """Return the state from which this rank resumes in a later job, by name, beside the parameters: not copies.
 
-        Where the loop goes on between a send and its merge, what has come is gathered first, as it is then no more on
-        its way: under "bsp" that waits as a merge. It is merged when its turn comes.
+        Local. If the loop goes on between a send and its merge, what has arrived is gathered first, as it is then no
+        longer in transit. Under "bsp" this waits, like a merge. What was gathered is merged when its turn comes.
         """
         return self.state()
 
@@ -144,18 +144,15 @@ class Copied(ExchangeMode):
         """Whether `_params` is already what is to be merged."""
 
     def start(self) -> None:
-        """As `ExchangeMode.start`."""
         self._sent, self._is_gathered = None, False
         self._copy_into(self._flat)
 
     def send(self, count: float) -> None:
-        """As `ExchangeMode.send`. One-sided."""
         self._copy_into(self._flat)
         self._sent = self._flat.copy() if self._overlaps else None
         self._scatter(count)
 
     def merge(self) -> None:
-        """As `ExchangeMode.merge`."""
         if not self._is_gathered:
             try:
                 self._gather()
@@ -172,12 +169,10 @@ class Copied(ExchangeMode):
             self._sent = None
 
     def take(self, given: Mapping[str, Array]) -> None:
-        """As `ExchangeMode.take`."""
         super().take(given)
         self._write(self._params)
 
     def kept(self) -> dict[str, Array]:
-        """As `ExchangeMode.kept`."""
         if self._sent is None:
             return super().kept()
         if not self._is_gathered:
@@ -186,7 +181,6 @@ class Copied(ExchangeMode):
         return {**super().kept(), _MERGED: self._params, _SENT: self._sent}
 
     def resume(self, given: Mapping[str, Array]) -> None:
-        """As `ExchangeMode.resume`."""
         super().resume(given)
         if _SENT in given:
             self._params[...] = given[_MERGED]

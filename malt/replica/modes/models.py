@@ -18,7 +18,6 @@ class Models(Copied):
 
     @staticmethod
     def of_vector(arrays: Sequence[Array], options: ModeOptions) -> dict[str, Any]:
-        """As `ExchangeMode.of_vector`."""
         return {**Copied.of_vector(arrays, options), "wire": options.wire}
 
     # -- private ----------------------------------------------------------------------------------------------
@@ -37,21 +36,17 @@ class LoneModel(ExchangeMode):
 
     @staticmethod
     def of_vector(arrays: Sequence[Array], options: ModeOptions) -> dict[str, Any]:
-        """As `ExchangeMode.of_vector`."""
         return {"init": arrays[0], "wire": options.wire}
 
     def start(self) -> None:
-        """As `ExchangeMode.start`: there is nothing to do."""
+        """Do nothing."""
 
     def bind(self, arrays: Sequence[Array]) -> None:
-        """As `ExchangeMode.bind`."""
         if arrays[0] is not self.vector.array:
             self.vector.adopt(arrays[0])
 
     def send(self, count: float) -> None:
-        """As `ExchangeMode.send`. One-sided."""
         self.vector.scatter(weight=count)
 
     def merge(self) -> None:
-        """As `ExchangeMode.merge`."""
         self.vector.gather(self._mean)

@@ -1,1 +1,1 @@
-"""What ranks write down of their exchanges, and what is made of it: a timeline for Perfetto, and a report."""
+"""Traces of the exchanges of ranks, and what is made of them: a timeline for Perfetto, and a report."""

@@ -1,4 +1,4 @@
-"""What a trace says about a run, in sentences: where time goes, whom ranks wait for, and what would help."""
+"""Advice drawn from a trace, in sentences: where time goes, which ranks are waited for, and what would help."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def advice(trace: Trace, found: Summary) -> list[str]:
     lines = [*_failures(found), *_waits(found), *_overwritten(found), *_exchanges(found), *_lags(found)]
     cores, hosts = trace.job.get("cores"), trace.job.get("hosts")
     if isinstance(cores, int) and not hosts and cores < trace.size:
-        lines.append(f"{trace.size} ranks take turns on {cores} cores: part of what they wait for is a core.")
+        lines.append(f"{trace.size} ranks take turns on {cores} cores: they also wait for a core.")
     if not lines:
         computes = found.shares[:, ACTIVITIES.index("compute")].min()
-        lines = [f"Nothing to mend: each rank computes for at least {computes:.0%} of its time."]
+        lines = [f"Nothing to improve: each rank computes for at least {computes:.0%} of its time."]
     start_s = found.exchanging - found.edges[0]
     if start_s > _LONG_START * found.seconds:
         lines.append(
             f"{start_s:.3g} of {found.seconds:.3g} s passed before the first exchange: ranks start, read and compile. "
-            "What is said of time concerns the rest."
+            "Times refer to the rest."
         )
     if found.dropped:
         lines.append(
-            f"The oldest {found.dropped:,} events were dropped. What is said of time, waits and lag concerns the last "
-            f"{found.seconds:.3g} s; bytes and messages concern the whole run."
+            f"The oldest {found.dropped:,} events were dropped. Times, waits and lag refer to the last "
+            f"{found.seconds:.3g} s; bytes and messages to the whole run."
         )
     return lines
 
@@ -70,8 +70,8 @@ def _why(found: Summary, peer: int) -> str:
     if mine > _SLOW * usual > 0:
         return (
             f"Rank {peer} computes {mine / usual:.1f} times as long as the others: give it fewer rows "
-            "by malt.shard(n, by_speed=True)"
-        ) + ("." if is_asp else ', or let ranks run ahead by sync="ssp:4" or "asp".')
+            "with malt.shard(n, by_speed=True)"
+        ) + ("." if is_asp else ', or let ranks run ahead with sync="ssp:4" or "asp".')
     if is_asp:
         return f"These waits for rank {peer} are in collective calls: call them less often."
     return f'Waits for rank {peer} would be shorter with sync="ssp:4" or "asp", or with fewer neighbours (graph=).'
@@ -83,7 +83,7 @@ def _overwritten(found: Summary) -> list[str]:
         return []
     return [
         f"{found.overwritten / arrived:.0%} of messages were overwritten before they were merged: exchange less often "
-        "(a longer interval), or gather more often. A larger depth= helps where malt.SUM merges all of them."
+        "(a longer interval), or gather more often. A larger depth= helps if malt.SUM merges all of them."
     ]
 
 
@@ -105,5 +105,5 @@ def _lags(found: Summary) -> list[str]:
         return []
     return [
         f"{old / count:.0%} of merged messages were more than {_OLD} steps behind: ranks differ in speed. "
-        'sync="ssp:4" bounds how far, malt.shard(n, by_speed=True) deals rows by speed.'
+        'sync="ssp:4" limits the lag, and malt.shard(n, by_speed=True) deals rows by speed.'
     ]

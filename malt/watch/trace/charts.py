@@ -134,7 +134,7 @@ def timeline(
     x, ticks = _scale(list(ends), _LEFT, width - _RIGHT, exact=True)
     body += [_text(x(tick), bottom + 14, number(tick), "middle") for tick in ticks]
     body.append(_text((_LEFT + width) / 2, bottom + 30, "seconds since the start", "middle dim"))
-    return _svg(body, bottom + 36, "what ranks do when", width)
+    return _svg(body, bottom + 36, "what ranks do over time", width)
 
 
 def graph(weights: Sequence[Sequence[float]], tip: Callable[[int, int], str]) -> str:
@@ -174,7 +174,10 @@ def _bent(start: tuple[float, float], end: tuple[float, float], node: float) -> 
 def _scale(
     values: Sequence[float], low: float, high: float, exact: bool = False
 ) -> tuple[Callable[[float], float], list[float]]:  # fmt: skip
-    """Where a value lies between the places `low` and `high`, and round values for ticks. `exact`: no room is added."""
+    """Return the scale of values between the places `low` and `high`, and round values for ticks.
+
+    `exact`: no room is added.
+    """
     least, most = min(values), max(values)
     if least == most:
         least, most = least - 0.5, most + 0.5

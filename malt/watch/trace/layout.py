@@ -1,4 +1,4 @@
-"""Where everything lies in the file of one rank. Pure.
+"""The layout of the file of one rank. Pure.
 
 A header; a table of names; totals by peer, of the records that are overwritten; and a ring of records, which holds the
 newest. All numbers are little-endian.
@@ -52,7 +52,7 @@ DTYPE = np.dtype(
 
 
 class Kind(IntEnum):
-    """What a record is about."""
+    """The subject of a record."""
 
     SCATTER = 1
     """value: bytes of all its messages. peer: the receiver of its only message, which has no record of its own. Where
@@ -98,7 +98,7 @@ def listed(messages: Sequence[tuple[int, int]]) -> str:
 
 
 def parsed(name: str) -> list[tuple[int, int]]:
-    """What `listed` has made of messages; nothing, where `name` is no such list."""
+    """Return the messages in a name that `listed` has made; none if `name` is no such list."""
     words = [word.split(":") for word in name.split(">")[1:]] if name.startswith(">") else []
     pairs = [(int(word[0]), int(word[1])) for word in words if len(word) == 2 and all(map(str.isdecimal, word))]
     return [(peer, nbytes) for peer, nbytes in pairs if peer < 1 << 15 and nbytes < 1 << 63]  # what a record holds
@@ -130,7 +130,7 @@ def _messages(calls: NDArray[np.void], kind: Kind) -> NDArray[np.void]:
 
 
 def totals(records: NDArray[np.void], ranks: int) -> NDArray[np.float64]:
-    """What records, `expanded`, say by peer, of shape (ranks, TOTALS)."""
+    """Return the totals of records, `expanded`, by peer, of shape (ranks, TOTALS)."""
     found = np.zeros((ranks, len(TOTALS)))
     places = {Kind.SENT: 0, Kind.MERGED: 2, Kind.OVERWRITTEN: 3, Kind.WAITED: 4}
     for kind, place in places.items():

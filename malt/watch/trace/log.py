@@ -87,11 +87,9 @@ class Log:
         struct.pack_into("<4d", self._file, layout.CLOCKS_AT, now, time.time(), offset_s, error_s)
 
     def begun(self, now: float) -> None:
-        """As `Trace.begun`. Local."""
         self.name(f"{layout.TRAINS}{now}")
 
     def name(self, text: str) -> int:
-        """As `Trace.name`. Local."""
         number = self._names.get(text)
         if number is None:
             with self._lock:
@@ -102,13 +100,11 @@ class Log:
         return number
 
     def listing(self, messages: Sequence[tuple[int, int]]) -> int:
-        """As `Trace.listing`. Local."""
         text = layout.listed([(self._members[peer], nbytes) for peer, nbytes in messages])
         number = self.name(text) if len(text) < layout.NAME_NBYTES else 0
         return 0 if number == layout.NAMES - 1 else number
 
     def sent(self, name: int, step: int, start: float, end: float, messages: Sequence[tuple[int, int]]) -> None:
-        """As `Trace.sent`. Local."""
         step &= _MOST_STEPS
         if len(messages) == 1:
             ((peer, nbytes),) = messages
@@ -123,14 +119,12 @@ class Log:
         self._write(fields)
 
     def sent_all(self, name: int, step: int, start: float, end: float, listing: int, nbytes: int) -> None:
-        """As `Trace.sent_all`. Local."""
         self._write_one(start, end - start, _SCATTER, name | listing << 16, step & _MOST_STEPS, nbytes)
 
     def merged(
         self, name: int, step: int, start: float, end: float, senders: Sequence[int], steps: Sequence[int],
         overwritten: Sequence[tuple[int, int]] = (),
     ) -> None:  # fmt: skip
-        """As `Trace.merged`. Local."""
         if not overwritten:
             if not senders:
                 self._write_one(start, end - start, _GATHER, name, step & _MOST_STEPS, 0)
@@ -149,19 +143,16 @@ class Log:
         self._write(fields)
 
     def waited(self, what: str, start: float, end: float, peers: Iterable[tuple[int, float]]) -> None:
-        """As `Trace.waited`. Local."""
         name, fields = self.name(what), []
         for peer, seconds in peers:
             fields += [start, seconds, code(Kind.WAITED, self._members[peer]), name, 0, 0]
         self._write([*fields, start, end - start, code(Kind.WAIT), name, 0, 0])
 
     def yielded(self, start: float, end: float) -> None:
-        """As `Trace.yielded`. Local."""
         self._write_one(start, end - start, _YIELD, 0, 0, 0)
 
     @contextlib.contextmanager
     def call(self, what: str) -> Iterator[None]:
-        """As `Trace.call`. Local."""
         thread = get_ident()
         if thread in self._calling:
             yield
@@ -180,7 +171,6 @@ class Log:
             self._write_one(now, 0.0, code(Kind.FAILED, self._members[rank]), 0, 0, 0)
 
     def settle(self, edges: Mapping[int, EdgeTotals]) -> None:
-        """As `Trace.settle`. Local."""
         with self._lock:
             for peer, edge in edges.items():
                 self._totals[self._members[peer]] += layout.settled(edge)

@@ -63,8 +63,8 @@ def page(traces: Sequence[Trace]) -> str:
         _section("Waits", "By the peer that is waited for, from the first exchange on.", runs, _waits),
         _section("Bytes by edge", "Of the whole run, by sender and receiver.", runs, _bytes),
         _section("Graph", "Edges along which messages went; the wider, the more bytes.", runs, _graph),
-        _section("Lag", "How many steps behind its receiver a message was that was merged.", runs, _lags),
-        _section("Overwritten", "Messages that were overwritten between two that were merged.", runs, _overwritten),
+        _section("Lag", "How many steps each merged message was behind its receiver.", runs, _lags),
+        _section("Overwritten", "Messages overwritten between two that were merged.", runs, _overwritten),
         _section("The run", "", runs, _facts, wide=True),
     ]
     return (
@@ -77,7 +77,7 @@ def page(traces: Sequence[Trace]) -> str:
 
 
 def _outcomes(runs: Sequence[Run]) -> str:
-    """How each run went, in a sentence each."""
+    """Return the outcome of each run, in a sentence each."""
     heads = [f"{run.label}: " if len(runs) > 1 else "" for run in runs]
     told = [head + reported.outcome(run.trace, run.found.failures) for head, run in zip(heads, runs, strict=True)]
     return "".join(f"<p>{escape(line)}</p>\n" for line in told)
@@ -142,7 +142,7 @@ def _shares(run: Run) -> str:
 
 def _splits(run: Run) -> str:
     if len(run.found.split) < len(run.found.ranks):
-        return _nothing("an earlier malt wrote this trace, without these")
+        return _nothing("this trace was written by an earlier malt, which did not record these")
     keys = "".join(f'<span class="key {kind}"></span>{what}' for what, kind in _SPLIT.items())
     rows = [
         (f"rank {rank}", [(kind, one, f"rank {rank}: {what} {one:.3g} s")

@@ -129,7 +129,7 @@ def _nested(records: NDArray[np.void]) -> NDArray[np.void]:
 
 
 def _within(ends: list[float], ts: float, lasted: float) -> float:
-    """How long a slice lasts that ends no later than those around it: durations are rounded. Changes `ends`."""
+    """Return the rounded duration of a slice that ends no later than those around it. Changes `ends`."""
     while ends and ends[-1] <= ts:
         ends.pop()
     lasted = min([lasted, *(round(end - ts, 3) for end in ends[-1:])])
@@ -171,7 +171,7 @@ def _dumped(phase: str, name: str, pid: int, **rest: Any) -> str:
 
 
 def _begin(kind: int, text: str) -> str:
-    """What all slices of a kind and a name begin with. `text`: the name."""
+    """Return the text with which all slices of a kind and a name begin. `text`: the name."""
     what = _SLICES[Kind(kind)]
     shown = text if kind == Kind.CALL else f"{what} {text.partition(':')[0]}".rstrip()
     return f'{{"ph":"X","name":{json.dumps(shown)},"cat":"{what}"'

@@ -69,7 +69,7 @@ class RankTrace:
 
     @property
     def until(self) -> float:
-        """When its last event ended, in seconds."""
+        """The end of its last event, in seconds."""
         return float((self.records["start"] + self.records["seconds"]).max()) if len(self.records) else 0.0
 
 
@@ -93,7 +93,7 @@ class Trace:
 
     @property
     def until(self) -> float:
-        """When the last event ended, in seconds."""
+        """The end of the last event, in seconds."""
         return max(rank.until for rank in self.ranks)
 
 

@@ -1,4 +1,4 @@
-"""What the ranks of a run reported by malt.report: curves, speeds, and how the run went in one sentence. Pure."""
+"""The reports of the ranks of a run (malt.report): curves, speeds, and the outcome in one sentence. Pure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def examples_per_s(trace: Trace) -> dict[int, float]:
 
 
 def intervals(trace: Trace) -> list[str]:
-    """What "auto" chose: the last interval of each Replica, in words."""
+    """Return the choices of "auto": the last interval of each Replica, in words."""
     found: dict[str, dict[int, int]] = {}
     for rank in trace.ranks:
         for text in rank.names:
@@ -67,7 +67,7 @@ def intervals(trace: Trace) -> list[str]:
 
 
 def outcome(trace: Trace, failures: Sequence[tuple[int, float]]) -> str:
-    """How the run went, in one sentence. `failures`: as in Summary."""
+    """Return the outcome of the run, in one sentence. `failures`: as in Summary."""
     seconds = trace.job.get("seconds", trace.until)
     who = "1 rank" if trace.size == 1 else f"{trace.size} ranks"
     if failures:
@@ -93,7 +93,7 @@ def _end(job: Mapping[str, Any]) -> str:
 
 
 def _course(trace: Trace, name: str) -> str:
-    """How a number went, as the mean over the ranks that reported it."""
+    """Return the course of a number, as the mean over the ranks that reported it."""
     curves = [*over_time(trace, name).values()]
     first, last = (sum(points[place][1] for points in curves) / len(curves) for place in (0, -1))
     return f"{name} {last:.4g}" if first == last else f"{name} from {first:.4g} to {last:.4g}"

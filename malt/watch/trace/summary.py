@@ -1,4 +1,4 @@
-"""What a trace adds up to: what each rank did when, for whom it waited, what went along each edge."""
+"""Summarizes a trace: the activity of each rank over time, its waits by peer, and the traffic of each edge."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COVERING = (
 
 @dataclass
 class Summary:
-    """What a trace adds up to. Times are in seconds, since the run began."""
+    """The summary of a trace. Times are in seconds, since the run began."""
 
     ranks: list[int]
     """The ranks that left events."""
@@ -64,7 +64,7 @@ class Summary:
 
     @property
     def seconds(self) -> float:
-        """How much of the run the timeline shows."""
+        """The length of the timeline, in seconds."""
         return float(self.edges[-1] - self.edges[0])
 
     @property
@@ -75,7 +75,7 @@ class Summary:
 
 
 def summarize(trace: Trace, bins: int = 120) -> Summary:
-    """What `trace` adds up to. Local."""
+    """Return the summary of `trace`. Local."""
     since = trace.since
     edges = np.linspace(since, max(trace.until, since + 1e-6), bins + 1)
     totals = {rank.rank: dict(zip(TOTALS, rank.totals.T, strict=True)) for rank in trace.ranks}

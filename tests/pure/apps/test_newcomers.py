@@ -29,13 +29,13 @@ def test_a_newcomer_gets_what_was_offered():
 
 
 def test_it_stays_out_where_ranks_come_together(outside):
-    with pytest.raises(StaysOut, match="come together in each epoch"):
+    with pytest.raises(StaysOut, match="meet in each epoch"):
         newcomers.refuse()
 
 
 def test_a_job_that_may_grow_is_refused_where_ranks_come_together(monkeypatch):
     monkeypatch.setattr(malt, "init", lambda: SimpleNamespace(is_outside=False, is_elastic=True))
-    with pytest.raises(BadInput, match="come together in each epoch.*: start it without --elastic"):
+    with pytest.raises(BadInput, match="meet in each epoch.*: start it without --elastic"):
         newcomers.refuse()
 
 

@@ -307,8 +307,8 @@ def test_a_program_is_one_that_each_rank_can_run(tmp_path):
     """Not what can be read once, as the input of a shell, nor what another Python has compiled."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "old.pyc").write_bytes(b"\0\0\r\n" + bytes(12))
-    for path, why in [("pipe", "is no file that each rank can read"), ("old.pyc", "is compiled for another Python")]:
+    for path, why in [("pipe", "is not a file that each rank can read"), ("old.pyc", "is compiled for another Python")]:
         with pytest.raises(LaunchError, match=f"^{tmp_path / path} {why}"):
             check_program([str(tmp_path / path)])
-    with open(__file__) as shown, pytest.raises(LaunchError, match="is no file that each rank can read"):
+    with open(__file__) as shown, pytest.raises(LaunchError, match="is not a file that each rank can read"):
         check_program([f"/dev/fd/{shown.fileno()}"])  # as /dev/stdin: another rank has another file there

@@ -48,8 +48,8 @@ REFUSED = {
     "rnu -n 2 x.py": r"malt: no command rnu: did you mean run\? \(see malt --help\)",
     "stat": r"malt: no command stat: did you mean status\?",
     "--versoin": r"malt: no command --versoin: did you mean --version\?",
-    "-n 2 x.py": r"malt: no command stands before -n: did you mean malt run -n \.\.\.\?",
-    "x.py": r"malt: no command stands before x.py: did you mean malt run x.py \.\.\.\?",
+    "-n 2 x.py": r"malt: no command goes before -n: did you mean malt run -n \.\.\.\?",
+    "x.py": r"malt: no command goes before x.py: did you mean malt run x.py \.\.\.\?",
     "run gone.py": "malt run: no such file: gone.py",
     "run -n 2 python": "malt run: no PROGRAM",
     "run -n 2 python gone.py": "malt run: no such file: gone.py",
@@ -75,7 +75,7 @@ REFUSED = {
     "run -np 2 --nproc-per-node 2 x.py": "malt run: argument --nproc-per-node/.*: not allowed with argument -n/",
     "run --nproc-per-node 2 --hosts a,b x.py": "malt run: --nproc-per-node counts the ranks of one host: .*all, -n 4\n",
     "run -n 2 --rounds 3 x.py": "malt run: --rounds goes with --compare",
-    "run --compare 1,x x.py": "malt run: .*numbers of ranks are 1 or more, between commas, not '1,x'",
+    "run --compare 1,x x.py": "malt run: .*numbers of ranks are 1 or more, separated by commas, not '1,x'",
     "run --compare 0,1 x.py": "malt run: .*numbers of ranks are 1 or more",
     "run --compare 2,2 x.py": "malt run: .*two numbers of ranks or more are compared, as in 1,2, not '2,2'",
     "run --compare 1,2 --rounds 0 x.py": "malt run: .*the number of rounds is 1 or more, not '0'",
@@ -202,7 +202,7 @@ def test_options_of_the_job_stand_before_the_program(words, capsys):
     """Where no number of ranks does, the program is not run with them: the line that was meant is shown."""
     assert status(["run", *words.split()]) == 2
     printed = capsys.readouterr().err
-    assert printed.startswith(f"malt run: options stand before the program: {MISPLACED[words]} (if -")
+    assert printed.startswith(f"malt run: options go before the program: {MISPLACED[words]} (if -")
     shown = re.search(r"program's own: malt (.*)\)\n$", printed)[1].replace("-n N", "-n 2").split()
     assert status(["run", "--dry-run", *shown[1:]]) == 0
     line = shlex.split(capsys.readouterr().out)
@@ -211,7 +211,7 @@ def test_options_of_the_job_stand_before_the_program(words, capsys):
 
 def test_a_text_of_many_lines_is_not_shown(capsys):
     assert status(["run", "-c", "a = 1\nb = 2", "-n", "2"]) == 2
-    assert capsys.readouterr().err.startswith("malt run: options stand before the program: malt run -n 2 -c CODE (")
+    assert capsys.readouterr().err.startswith("malt run: options go before the program: malt run -n 2 -c CODE (")
 
 
 @pytest.mark.parametrize("words", ["x.py -n data", "x.py -N 2 -c 1 -m 3 --output d", "x.py -- -n 2", "-- x.py -n 2"])
@@ -322,14 +322,14 @@ def test_no_folder_for_temporary_files(words, monkeypatch, capsys):
     monkeypatch.setattr(tempfile, "gettempdir", refuse)
     assert status(words.split()) == 2
     reports = capsys.readouterr().err
-    assert reports.endswith(": no folder for temporary files can be written to, as /tmp: set TMPDIR to one\n")
+    assert reports.endswith(": no folder for temporary files, such as /tmp, is writable: set TMPDIR to one that is\n")
 
 
 def test_several_numbers_of_ranks_are_compared_on_this_machine_alone(monkeypatch, capsys):
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
     assert status(["run", "--compare", "1,2", "x.py"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "malt run: --compare measures on this machine alone: run it on one host of the batch system"
+        "malt run: --compare measures on this machine only: run it on one host of the batch system"
     )
     monkeypatch.setenv("MALT_SURVIVE", "1")
     assert status(["run", "--compare", "1,2", "x.py"]) == 2

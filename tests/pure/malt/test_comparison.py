@@ -34,7 +34,7 @@ def test_the_table_of_recorded_runs():
         "1       21.60           20.30           49,275           21.00",
         "2       12.30  1.76 x   10.95  1.85 x   91,300  1.85 x   12.00  1.75 x",
         "",
-        "Start and end, beside the training: 1.30 s on 1 rank, 1.35 s on 2 ranks.",
+        "Start and end, besides the training: 1.30 s on 1 rank, 1.35 s on 2 ranks.",
         "Runs on the same number of ranks differ by up to 3% in wall seconds.",
     ]
 
@@ -141,7 +141,7 @@ def test_the_first_failure_ends_it(compared, tmp_path, capsys):
     assert status == 5 and len(begun) == 2
     printed = capsys.readouterr()
     assert printed.err.splitlines()[1:] == [
-        f"malt run: round 1 on 2 ranks ended with status 5: {kept} keeps what its ranks have printed"
+        f"malt run: round 1 on 2 ranks ended with status 5: {kept} has what its ranks printed"
     ]
     assert printed.out == "" and (kept / "rank-1.txt").exists()
 

@@ -69,8 +69,8 @@ def test_without_a_folder_for_its_cache_all_ranks_compile_at_once(monkeypatch, c
     malt.simulate(lambda rank: compile_first(lambda: [kernel.compile(), calls[rank].append("compile")]), 3)
     assert made(4.0) == 0.25 and all(those == ["compile", "barrier", "barrier"] for those in calls.values())
     assert capsys.readouterr().err == (
-        "malt: numba can write its cache nowhere: each rank compiles its kernels again: set NUMBA_CACHE_DIR to a "
-        "folder of your own\n"
+        "malt: numba has no writable folder for its cache: each rank compiles its kernels again: set "
+        "NUMBA_CACHE_DIR to a folder of your own\n"
     )
     assert not compiler.has_cache()
 

@@ -126,7 +126,7 @@ def test_a_folder_that_is_not_of_this_user_alone_is_refused(how, temporary, monk
         place.rename(temporary / f"malt-{number + 1}")
         monkeypatch.setattr(job_folder.os, "geteuid", lambda: number + 1)
     for found in come([0, 1], 2, deadline_s=1.0).values():
-        with pytest.raises(RuntimeError, match="is not a folder of this user alone.*set TMPDIR"):
+        with pytest.raises(RuntimeError, match="is not a folder that only this user can enter.*set TMPDIR"):
             raise found
 
 

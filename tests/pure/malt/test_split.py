@@ -162,7 +162,7 @@ def test_a_trace_says_the_same_as_the_counters(tmp_path):
         assert mine == pytest.approx((one.start_s, one.training_s, one.waiting_s), abs=1e-3)
     assert "rank 1: waiting 3 s" in page([trace])
     trace.ranks[0].launched = None
-    assert "an earlier malt wrote this trace" in page([trace])
+    assert "this trace was written by an earlier malt" in page([trace])
 
 
 def test_a_trace_that_has_lost_its_oldest_events_knows_the_start(tmp_path):

@@ -103,8 +103,8 @@ def test_a_compressed_file_by_a_plain_name_is_named(tmp_path, suffix):
 @pytest.mark.usefixtures("chunk_nbytes")
 @pytest.mark.parametrize("suffix", ["", ".xz"])
 @pytest.mark.parametrize("text, message", [
-    (b"1 1:1 # old\r-1 1:2\r\n", "lines end in a carriage return alone"),
-    (b"1 2 3\r\n1 2\r3\n", "lines end in a carriage return alone"),
+    (b"1 1:1 # old\r-1 1:2\r\n", "lines end in a single carriage return"),
+    (b"1 2 3\r\n1 2\r3\n", "lines end in a single carriage return"),
     ("1 1:1\n".encode("utf-16"), "UTF-16 text"),
 ], ids=["comment", "rating", "UTF-16"])  # fmt: skip
 def test_other_lines_and_texts_are_refused(tmp_path, suffix, text, message):
