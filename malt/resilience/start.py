@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from dstorm import interruption
 from dstorm.errors import Refused
-from dstorm.membership import children
 from dstorm.membership.processes import ProcessMonitor, this_process
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.stopwatch import Stopwatch
@@ -24,12 +22,11 @@ from dstorm.transports.mapped import fence
 from dstorm.transports.shm import OneHost, SharedMemory
 from dstorm.view import Change, View
 from malt.files import atomic
-from malt.resilience import job_folder, sessions
+from malt.resilience import job_folder, joining, sessions
 from malt.resilience.party import NO_MPI, SESSION, Party, party
 from malt.resilience.rendezvous import Rendezvous
-from malt.resilience.torchrun import Started
-from malt.runner import exits, leaving, program, reporting, roster
-from malt.runner.events import History, Kind, Stream, append, event
+from malt.runner import exits, leaving, reporting, roster
+from malt.runner.events import History, Kind, Stream
 from malt.runner.leaving import is_leaving
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import is_connected
@@ -45,6 +42,7 @@ _views: list[View] = []
 """The membership views of the sessions so far."""
 
 _POLL_S = 0.002
+_UNHEARD = "nothing is heard of it: it has ended, or is cut off"
 _LAUNCHER_S = 5.0
 """How long a rank leaves it to its launcher to end it where another has failed: the launcher then names that one."""
 
@@ -69,29 +67,6 @@ def check_support(survive: bool) -> None:
         )
 
 
-def join(one: Started, deadline_s: float) -> None:
-    """Make this process a rank of a job of plain processes, whose folder the ranks agree on. Collective.
-
-    DeadlinePassed: ranks are missing. RuntimeError: another job starts with the same variables, or another user may
-    have made a folder of this one.
-    """
-    folder = str(job_folder.agreed(one.name, one.rank, one.size, sys.argv, deadline_s))
-    for name in children.RANKS:  # srun may have given them to torchrun
-        os.environ.pop(name, None)
-    numbers = {reporting.RANK: one.rank, reporting.SIZE: one.size, reporting.HOST_SIZE: one.here}
-    os.environ.update({JOB_DIR: folder, **{name: str(number) for name, number in numbers.items()}})
-    reporting.start(folder, ())
-    append(folder, event(Kind.STARTED, one.rank, leaving.process()))
-    program.write_stacks_when_asked(folder)
-    interruption.take_interrupts()  # under `malt run` the runner has taken them
-
-
-def leave_job() -> None:
-    """Remove the folder of a job that no launcher of malt removes, on rank 0. Local."""
-    if reporting.is_rank() and os.environ.get(reporting.RANK) == "0":
-        job_folder.remove(os.environ.get(JOB_DIR, ""))
-
-
 def may_go_on() -> bool:
     """Return whether the others go on where a rank of this job of plain processes fails. Local."""
     return not job_folder.is_made(os.environ[JOB_DIR])
@@ -103,7 +78,7 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
     DeadlinePassed: ranks are missing. MemoryError: shared memory is short.
     """
     made, monitor = transport(deadline_s, suspect_after_s)
-    exits.leave_on_failure(made.close if may_go_on() else leave_job)
+    exits.leave_on_failure(made.close if may_go_on() else joining.leave_job)
     atomic.confirm_by(made.confirm)
     if not may_go_on():
         opened = World(made, deadline_s, ending=PlainEnding())
@@ -176,7 +151,7 @@ def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Surviv
         raise RuntimeError("ranks have failed in the session before: no new one can begin, start a new job")
     from malt.resilience import hosts  # it loads all that connects ranks of several hosts
 
-    return hosts.transport(session, ranks, deadline_s, suspect_after_s)
+    return hosts.transport(session, ranks, deadline_s, suspect_after_s, may_go_on())
 
 
 def check_asked(survive: bool, world: World) -> None:
@@ -207,7 +182,7 @@ def _of_one_host(
     waited, reports = Stopwatch(), Stream(folder)
     while set(range(ranks.first)) - (started := processes(reports.read())).keys():
         if waited.seconds() > deadline_s:
-            raise job_folder.missing(set(started), ranks.first, deadline_s)
+            raise job_folder.missing(set(started), range(ranks.first), deadline_s)
         time.sleep(_POLL_S)
     others = {rank: process for rank, process in started.items() if rank != place.rank}
     monitor = ProcessMonitor(others, place.clock, suspect_after_s if may_go_on() else math.inf)
@@ -259,6 +234,8 @@ def _ended(ranks: Party, monitor: ProcessMonitor, reports: Stream) -> set[int]:
 def _reason(world: World, rank: int) -> str:
     """Return why `rank` has failed, as far as the folder of the job shows."""
     left = Stream(os.environ[JOB_DIR]).read().get(Kind.LEFT, rank)
+    if left is None and not may_go_on() and rank not in {*world.transport.local_peers, world.rank}:
+        return _UNHEARD
     if left is None:
         return "its process has ended"
     return "it has ended before the others" if left.text == "0" else "it has failed"
@@ -277,11 +254,14 @@ def end_with(world: World, change: Change) -> None:
     """End this process, as ranks have failed and none goes on without them. Does not return. Local.
 
     The lowest live rank says which, unless the folder is gone. Then another one, which has ended since, has said so; or
-    rank 0 has failed, and has printed why.
+    rank 0 has failed, and has printed why. The lowest live rank of each host removes the folder there.
     """
-    if world.rank == world.transport.view.lowest and os.path.isdir(os.environ[JOB_DIR]):
+    view, hosts_of = world.transport.view, world.transport.hosts
+    if world.rank == view.lowest and os.path.isdir(os.environ[JOB_DIR]):
         for rank in sorted(member.rank for member in change.failed):
             print(f"malt: rank {rank} is lost: {_reason(world, rank)}; the job ends", file=sys.stderr, flush=True)
+    lowest = {hosts_of[rank]: rank for rank in reversed(view.alive)}
+    if world.rank == lowest[hosts_of[world.rank]]:
         job_folder.remove(os.environ[JOB_DIR])
     leaving.flush()
     time.sleep(_LAUNCHER_S)
@@ -324,7 +304,7 @@ def _report_failed(
         world.failures.back.pop(rank, None)
         world.failures.reasons[rank] = "it was stopped, and was ended" if stopped_s else _reason(world, rank)
         if transport.was_cut_off(rank):
-            world.failures.reasons[rank] = "nothing is heard of it: it has ended, or is cut off"
+            world.failures.reasons[rank] = _UNHEARD
         if world.transport.was_evicted(rank):
             world.failures.reasons[rank] = _eviction(world, rank)
     if not _is_on_one_host():
