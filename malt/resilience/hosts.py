@@ -287,6 +287,6 @@ def _leave(rank: int, goes_on: bool, why: str) -> NoReturn:
     """End this process alone, whatever it does."""
     how = f"leaves: {why}" if goes_on else "ends, as the others have lost it; the job ends"
     print(f"malt: rank {rank} {how}", file=sys.stderr, flush=True)
-    joining.leave_job()
+    joining.end_job()
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("killed")

@@ -58,8 +58,7 @@ def join(one: Started, deadline_s: float) -> None:
         try:
             connection = _meet(one, Path(folder), key, deadline_s)
         except BaseException:
-            if job_folder.is_maker():
-                job_folder.remove(folder)
+            job_folder.remove(folder)
             raise
     for name in children.RANKS:  # srun may have given them to torchrun
         os.environ.pop(name, None)
@@ -76,6 +75,12 @@ def join(one: Started, deadline_s: float) -> None:
 def leave_job() -> None:
     """Remove the folder of a job that no launcher of malt removes, on the rank that has made it. Local."""
     if reporting.is_rank() and job_folder.is_maker():
+        job_folder.remove(os.environ.get(JOB_DIR, ""))
+
+
+def end_job() -> None:
+    """As `leave_job`, on any rank of a host, as this one has failed: torchrun may end the other before. Local."""
+    if reporting.is_rank():
         job_folder.remove(os.environ.get(JOB_DIR, ""))
 
 

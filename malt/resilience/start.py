@@ -78,7 +78,7 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
     DeadlinePassed: ranks are missing. MemoryError: shared memory is short.
     """
     made, monitor = transport(deadline_s, suspect_after_s)
-    exits.leave_on_failure(made.close if may_go_on() else joining.leave_job)
+    exits.leave_on_failure(made.close if may_go_on() else joining.end_job)
     atomic.confirm_by(made.confirm)
     if not may_go_on():
         opened = World(made, deadline_s, ending=PlainEnding())
@@ -124,10 +124,12 @@ def transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Survivi
     """
     try:
         made = _transport(deadline_s, suspect_after_s)
-    except MemoryError as error:
+    except BaseException as error:
         if not may_go_on():
-            raise
-        raise MemoryError(f"survive=True: {error}, or run without it") from None
+            joining.end_job()
+        elif isinstance(error, MemoryError):
+            raise MemoryError(f"survive=True: {error}, or run without it") from None
+        raise
     _views.append(made[0].view)
     return made
 
@@ -253,15 +255,14 @@ def _eviction(world: World, rank: int) -> str:
 def end_with(world: World, change: Change) -> None:
     """End this process, as ranks have failed and none goes on without them. Does not return. Local.
 
-    The lowest live rank says which, unless the folder is gone. Then another one, which has ended since, has said so; or
-    rank 0 has failed, and has printed why. The lowest live rank of each host removes the folder there.
+    The lowest live rank of each host says which, unless the folder is gone. Then another one, which has ended since,
+    has said so; or one has failed, and has printed why.
     """
-    view, hosts_of = world.transport.view, world.transport.hosts
-    if world.rank == view.lowest and os.path.isdir(os.environ[JOB_DIR]):
+    hosts_of = world.transport.hosts
+    lowest = {hosts_of[rank]: rank for rank in reversed(world.transport.view.alive)}
+    if world.rank == lowest[hosts_of[world.rank]] and os.path.isdir(os.environ[JOB_DIR]):
         for rank in sorted(member.rank for member in change.failed):
             print(f"malt: rank {rank} is lost: {_reason(world, rank)}; the job ends", file=sys.stderr, flush=True)
-    lowest = {hosts_of[rank]: rank for rank in reversed(view.alive)}
-    if world.rank == lowest[hosts_of[world.rank]]:
         job_folder.remove(os.environ[JOB_DIR])
     leaving.flush()
     time.sleep(_LAUNCHER_S)

@@ -125,6 +125,7 @@ if malt.lowest():
 replica = malt.Replica(w, every=1, sync="bsp")
 for epoch in range(first, 10):
     checkpoint.save({"w": w, "epoch": epoch}, force=True)
+    malt.barrier()
     if epoch == 6 and malt.rank() == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         os.kill(os.getpid(), signal.SIGKILL)
     w += 2.0 * epoch * (malt.rank() + 1)
