@@ -63,7 +63,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--compiled", action="store_true", help="import numba first, so that dense vectors use compiled calls"
     )
-    parser.addoption("--torn-seconds", type=float, default=1.0, help="how long each free-running torn-read test lasts")
+    parser.addoption("--torn-seconds", type=float, default=0.5, help="how long each free-running torn-read test lasts")
 
 
 @pytest.hookimpl(trylast=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import lzma
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -197,28 +195,6 @@ def test_the_second_load_parses_nothing_whatever_its_arguments(write, monkeypatc
     assert opened(path, zero_based=True).X.shape == (5, 8)
     assert opened(path, labels=(1, -1)).y.tolist() == [-1, 1, -1, 1, -1]
     assert sum(part.y.size for part in loaded(path, "aab")) == 5
-
-
-@serial
-def test_a_compressed_file(tmp_path):
-    path = tmp_path / "data.svm.gz"
-    path.write_bytes(gzip.compress(TEXT.encode()))
-    features, signs = slow_twin(TEXT)
-    whole = opened(path)
-    assert np.array_equal(whole.X.toarray(), features) and whole.y.tolist() == signs
-
-
-@serial
-def test_the_second_load_is_quick(data, tmp_path):
-    path = tmp_path / "test.svm"
-    path.write_bytes(lzma.decompress((data / "rcv1-ccat" / "test.svm.xz").read_bytes()))
-    opened(path)
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        opened(path)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 0.3  # it is parsed in seconds
 
 
 # -- columns -----------------------------------------------------------------------------------------------------
@@ -446,15 +422,6 @@ def test_arguments_that_differ_between_ranks(write, different):
 @pytest.mark.parametrize("kind", [str, os.fsencode, Path])
 def test_paths_of_any_kind(write, kind):
     assert opened(kind(write(TEXT))).X.shape == (5, 7)
-
-
-@serial
-@pytest.mark.parametrize("hosts", ["a", "aab"])
-def test_all_ranks_raise_the_same_error_of_a_bad_file(write, tmp_path, hosts):
-    missing = same_error(run_ranks(lambda transport: load_svmlight(tmp_path / "none", transport=transport), hosts))
-    assert type(missing) is FileNotFoundError and missing.filename == str(tmp_path / "none")
-    path = write("1 1:1\n-1 1:1 1:2\n")
-    assert failure(path, hosts=hosts) == f"{path}:2: feature 1 is there twice: '-1 1:1 1:2'"
 
 
 # -- real ranks --------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def test_bad_arguments_on_one_rank(bad, message):
     all_raise_alike(lambda: malt.vector(**mine), message)
 
 
-@pytest.mark.parametrize(("bad", "message"), BAD, ids=[message for _, message in BAD])
+@pytest.mark.parametrize(("bad", "message"), BAD[::8], ids=[message for _, message in BAD[::8]])
 def test_bad_arguments_on_all(bad, message):
     all_raise_alike(lambda: malt.vector(**bad), message)
 

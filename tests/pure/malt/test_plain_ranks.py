@@ -62,7 +62,7 @@ def job(tmp_path, monkeypatch):
 
 MEETS = """
 import malt
-malt.init(deadline_s=10)
+malt.init(deadline_s=60)
 v = malt.vector(4, sync="asp")
 v.array += malt.rank()
 v.scatter()

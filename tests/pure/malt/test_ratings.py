@@ -5,10 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
-import os
 import re
-import time
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -18,7 +15,7 @@ from hypothesis import strategies as st
 from ranks import run_alone, run_ranks, same_error
 
 import malt
-from malt.data import cache, dealing, ratings, ratingtext, textfile
+from malt.data import dealing, ratings, ratingtext, textfile
 from malt.data.ratings import load_ratings, open_ratings
 
 pytestmark = [pytest.mark.serial, pytest.mark.usefixtures("user_cache")]
@@ -222,8 +219,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("bad", BAD)
-@pytest.mark.parametrize("before", [0, 1, 60_000])
+@pytest.mark.parametrize(("bad", "before"), [*((bad, lines) for bad in BAD for lines in (0, 1)), ("binary", 60_000)])
 def test_a_bad_line_is_named(write, bad, before):
     line, what = BAD[bad]
     path = write("user item rating\n" + "\n" + "1 2 3\n" * before + line + "1 2 3\n")
@@ -361,13 +357,6 @@ def count_parses(monkeypatch):
     return parses
 
 
-def kept_file(path):
-    folder, name = os.path.split(path)
-    cache = os.path.join(folder, f".{name}.malt-cache")
-    (entry,) = os.listdir(cache)
-    return Path(cache, entry)
-
-
 def test_parsed_once_by_one_rank_of_a_host(write, monkeypatch):
     path, parses = write(FORMS["commas"]), count_parses(monkeypatch)
     for _ in range(2):
@@ -377,55 +366,6 @@ def test_parsed_once_by_one_rank_of_a_host(write, monkeypatch):
     while isinstance(owner, np.ndarray) and not isinstance(owner, np.memmap):
         owner = owner.base
     assert isinstance(owner, np.memmap)
-
-
-def test_a_changed_file_is_parsed_again(write, monkeypatch):
-    path, parses = write(FORMS["commas"]), count_parses(monkeypatch)
-    opened(path)
-    time.sleep(0.05)
-    write("1 2 3\n")
-    assert triples(opened(path)) == [(1, 2, 3)] and len(parses) == 2
-
-
-@pytest.mark.parametrize("place", [0, 9, 60, -1])
-def test_a_damaged_cache_is_not_used(write, monkeypatch, place):
-    path, parses = write(FORMS["commas"]), count_parses(monkeypatch)
-    opened(path)
-    kept = kept_file(path)
-    content = bytearray(kept.read_bytes())
-    content[place] ^= 0x40
-    kept.write_bytes(content)
-    assert triples(opened(path)) == TRIPLES and len(parses) == 2
-    kept.write_bytes(kept.read_bytes()[:-3])
-    assert triples(opened(path)) == TRIPLES and len(parses) == 3
-    kept.write_bytes(kept.read_bytes() + b"more")
-    assert triples(opened(path)) == TRIPLES and len(parses) == 4
-    opened(path)
-    assert len(parses) == 4
-
-
-def test_no_place_for_the_cache(write, monkeypatch):
-    path = write(FORMS["commas"])
-
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(cache, "begin", refuse)
-    parts = run_ranks(lambda transport: open_ratings(path, transport=transport), "aab")
-    assert [triples(part) for part in parts] == [TRIPLES] * 3
-
-
-def test_a_file_that_changes_while_it_is_read(write, monkeypatch):
-    path, read = write("1 2 3\n"), ratingtext.read
-
-    def meddle(path):
-        found = read(path)
-        os.utime(path, ns=(1, 1))
-        return found
-
-    monkeypatch.setattr(ratingtext, "read", meddle)
-    with pytest.raises(ValueError, match="changed while it was read"):
-        opened(path)
 
 
 def test_public():
