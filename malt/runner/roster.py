@@ -101,8 +101,8 @@ class Roster:
         none trains that is to stay, for what it knows would be lost. It then gets the first epoch that no rank has
         begun.
         """
-        training = {one: life for one, (life, _) in self.begun.items() if not self.goes(one, life)}
-        has_others = any(running.get(one) == life for one, life in training.items())
+        others = {one: life for one, (life, _) in self.begun.items() if one != rank and not self.goes(one, life)}
+        has_others = any(running.get(one) == life for one, life in others.items())
         if self.goes(rank, incarnation) and has_others:
             self._divide()  # it may have stayed until now
         if self.members(at).get(rank) != incarnation:

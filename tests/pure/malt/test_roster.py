@@ -127,6 +127,20 @@ def test_one_that_was_to_go_stays_where_the_job_grows_again_before_its_last_epoc
     assert found.come(1, 1) == (0, 2) and found.members((0, 2)) == {0: 0, 1: 1}
 
 
+def test_the_last_one_that_runs_stays_whatever_was_asked_of_it_before():
+    """It was to leave and another one to go on, which has failed since; and the job has grown again."""
+    found, alone, both = Roster.of(2, 1, 4), {1: 0}, {0: 1, 1: 0}
+    assert found.begin(0, 0, (0, 0), {0: 0, 1: 0}) and found.begin(1, 0, (0, 0), {0: 0, 1: 0})
+    found.lose(0, 0)
+    found.scale(1)
+    assert found.begin(1, 0, (0, 1), alone) == (0, 1)
+    assert found.begin(0, 1, found.come(0, 1), both) == (0, 2)
+    assert found.begin(1, 0, (0, 2), both) == (0, 2) and found.begin(0, 1, (0, 3), both) == (0, 3)
+    found.lose(0, 1)
+    found.scale(4)
+    assert found.begin(1, 0, (0, 3), alone) == (0, 4) and found.members((0, 4))[1] == 0
+
+
 def test_the_bounds_hold():
     found = Roster.of(2, 2, 4)
     for size in (1, 5):
