@@ -125,6 +125,8 @@ class Replica(Resumes):
 
         with transport.calling("malt.Replica"):
             (self._parameters, self._plan), comes_back = agree_on_replica(world, check)
+            if comes_back and world.newcomer is not None:
+                world.newcomer.is_gathering = True
             of_vector = dict(graph=graph, sync=sync, check_finite=check_finite)
             self._groups = ParameterGroups(world, self._parameters, self._plan, self.name, **of_vector)
             self._vector, self._count = self._groups.vectors[0], 0

@@ -17,7 +17,7 @@ class Creations:
         self.vectors: list[dict[str, Any]] = []
         """Of each vector and blocks, with the place of its memory."""
         self.replicas: list[dict[str, Any]] = []
-        """Of each Replica."""
+        """Of each Replica, and of what makes one later, with what it has begun with since."""
 
 
 class Newcomer(Protocol):
@@ -36,8 +36,8 @@ class Newcomer(Protocol):
     def has_replica(self, world: World) -> bool:
         """Whether the others have made the Replica that this rank is about to make. One-sided: it may be admitted."""
 
-    def match_replica(self, world: World, described: dict[str, Any]) -> bool:
-        """Return whether the others have made the same Replica."""
+    def match_replica(self, world: World, call: str, described: dict[str, Any]) -> bool:
+        """Return whether the others have made the same Replica by the same call."""
 
     def has_more(self, world: World) -> bool:
         """Return whether the others have vectors that it has not made yet."""

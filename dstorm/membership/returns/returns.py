@@ -74,6 +74,8 @@ class Returns:
         """Whether another rank waits in a barrier that this one has not entered."""
         self.check_past: Callable[[str, Collection[int], Stopwatch | None], Stopwatch | None] = lambda *arguments: None
         """As `TolerantBarrier.check_past`."""
+        self.has_opened: Callable[[], object] = bool
+        """Called once this rank, which has come back, has all that it opens of what the others have."""
         self.lockstep: list[Any] = []
         """How this rank takes newcomers up in each open vector under lockstep (vol/returns/returning.py)."""
 
@@ -188,6 +190,7 @@ class Returns:
                 for rank in self._view.alive:
                     if rank != self._rank:
                         self._write(rank)
+            self.has_opened()
 
     def answers(self, place: int) -> dict[int, Answer]:
         """The answers of live ranks for the vector at `place`, by rank."""
