@@ -158,7 +158,10 @@ class Roster:
         return {rank: tuple(late[rank]) for rank in sorted(lost)}
 
     def come(self, rank: int, incarnation: int) -> Position:
-        """Let a new incarnation of `rank` train; return its first epoch."""
+        """Let a new incarnation of `rank` train; return its first epoch. Those before it have failed, or left."""
+        for one in self.spells:
+            if one.rank == rank and one.incarnation < incarnation:
+                self.lose(rank, one.incarnation)  # while it is known how far it has come
         self.spells.append(Spell(rank, incarnation, self.fresh))
         return self.fresh
 
