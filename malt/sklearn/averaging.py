@@ -179,7 +179,7 @@ class Averaging:
     def _begin_with(
         self, callers: list[int], call: inspect.BoundArguments | None, classes: Array | None, seed: int | None
     ) -> None:  # fmt: skip
-        """As `_begin`, where the ranks `callers` have rows. Collective."""
+        """Make the first call, for which the ranks `callers` have rows. Collective. `seed`: that of all ranks."""
         if call is not None and "classes" in self._signature.parameters:
             call.arguments["classes"] = classes
         first, told = self._first(callers, call, seed)
