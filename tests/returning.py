@@ -50,7 +50,8 @@ class Job:
                 transport._place.pause(14)
             world = World(transport, 5.0, ending=TolerantEnding())
             transport.returns.barrier.offer = lambda: offer(world)
-            note_ready = lambda: self.ready.append((rank, world.is_outside))  # noqa: E731
+            opens = lambda: world.is_outside or transport.returns._common["opens"]  # noqa: E731
+            note_ready = lambda: self.ready.append((rank, opens()))  # noqa: E731
             world.newcomer = Newcomer(transport, note_ready) if world.is_outside else None
             session.replace_world(world)
             try:

@@ -103,8 +103,8 @@ class Roster:
         none trains that is to stay, for what it knows would be lost. It then gets the first epoch that no rank has
         begun.
         """
-        training = {one: life for one, (life, _) in self.begun.items() if not self.goes(one, life)}
-        has_others = any(running.get(one) == life for one, life in training.items())
+        others = {one: life for one, (life, _) in self.begun.items() if one != rank and not self.goes(one, life)}
+        has_others = any(running.get(one) == life for one, life in others.items())
         if self.goes(rank, incarnation) and has_others:
             self._divide()  # it may have stayed until now
         if self.members(at).get(rank) != incarnation:
@@ -160,7 +160,10 @@ class Roster:
         return {rank: tuple(late[rank]) for rank in sorted(lost)}
 
     def come(self, rank: int, incarnation: int) -> Position:
-        """Let a new incarnation of `rank` train; return its first epoch."""
+        """Let a new incarnation of `rank` train; return its first epoch. Those before it have failed, or left."""
+        for one in self.spells:
+            if one.rank == rank and one.incarnation < incarnation:
+                self.lose(rank, one.incarnation)  # while it is known how far it has come
         self.spells.append(Spell(rank, incarnation, self.fresh))
         return self.fresh
 

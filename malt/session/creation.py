@@ -95,18 +95,20 @@ def _come_in(world: World, vector: Vector, born: list[int]) -> None:
 
 
 def agree_on_replica(
-    world: World, check: Callable[[], tuple[Checked, Mapping[str, Any]]]
+    world: World, check: Callable[[], tuple[Checked, Mapping[str, Any]]], call: str = "malt.Replica"
 ) -> tuple[Checked, bool]:  # fmt: skip
     """What check() returns first, and whether this rank has come back to a Replica that the others have. Collective.
+
+    `call`: the user's. It may be one that makes a Replica later: what it agrees on counts as a Replica, too.
 
     ValueError, the same on all ranks: as `agree`.
     """
     if world.newcomer is not None:
         checked, description = check()
-        if world.newcomer.match_replica(world, described(description)):
+        if world.newcomer.match_replica(world, call, described(description)):
             world.replicas_made += 1
             return checked, True
-    checked, reports = world.notes.agree(world.transport, "malt.Replica", check)
+    checked, reports = world.notes.agree(world.transport, call, check)
     world.replicas_made += 1
     if world.transport.returns is not None:
         world.creations.replicas.append(described(reports[world.rank]))

@@ -44,7 +44,10 @@ def average(
     weights; what their optimizers keep stays each rank's own. MiniBatchKMeans exchanges centres, weighted by the rows
     that were assigned to them. In `finish`, t_ and n_steps_ become the sums of all ranks. Losses and labels of the last
     batch stay each rank's own. MultinomialNB, ComplementNB, BernoulliNB and CategoricalNB count rows: `agree` and
-    `finish` add up the counts of all ranks, and nothing is sent before.
+    `finish` add up the counts of all ranks, and nothing is sent before; no rank comes to them later.
+
+    A rank that comes later (malt run --rejoin, --elastic) goes on from the state and the counter of another rank. With
+    --elastic naive Bayes is a ValueError.
 
     ValueError, the same on all ranks: the state of `estimator` is no mean; an argument is wrong, or differs. Errors of
     the first partial_fit come on all ranks. ClosedError: partial_fit follows finish.

@@ -11,12 +11,14 @@ from typing import Any, Final
 import numpy as np
 
 from dstorm import ClosedError, parse
+from dstorm.errors import Refused
 from malt.files.values import joined, pack, parted
 from malt.replica.consensus import call_of, partners
 from malt.replica.options import bounds
 from malt.replica.replica import Replica
 from malt.replica.totals import ReplicaStatistics
 from malt.session import session
+from malt.session.creation import agree_on_replica
 from malt.session.graphs import session_graph
 from malt.sklearn.states import Counts, State, state_of
 from malt.world.agreement import agree, exchange, succeed
@@ -26,13 +28,17 @@ from vol.update import Array
 _CALL: Final = "malt.sklearn.average"
 _OWN: Final = ("random_state", "verbose", "n_jobs", "init")
 """Parameters of estimators that may differ between ranks."""
+_BEGUN: Final = "begun"
+"""What ranks that come are told of an averaging: what the others have begun with. None: they have not."""
+_APART: Final = "ranks add up at the end what they have counted, which is lost where one leaves or fails"
+"""Why no rank comes or goes."""
 
 
 class Averaging:
     """The estimator of this rank, and what it exchanges. Collective.
 
     Without coefficients there is nothing to exchange. So the first partial_fit on each rank, or its finish, is
-    collective, and makes the Replica.
+    collective, and makes the Replica. A rank that comes to others that have made it begins where they are.
     """
 
     def __init__(self, estimator: Any, every: Any, epoch: int | None, graph: Any, sync: str) -> None:
@@ -41,6 +47,8 @@ class Averaging:
 
         def check() -> tuple[State, Mapping[str, Any]]:
             state = state_of(estimator)
+            if world.is_elastic and isinstance(state, Counts):
+                raise ValueError(f"{type(estimator).__name__}: {_APART}: start it without --elastic")
             same: dict[str, Any] = {"graph": session_graph(world, graph).name, "sync": parse(sync).name}
             least, most = bounds(every, sync)
             same["every"] = least if least == most else f"auto, {least} to {most}"
@@ -55,16 +63,24 @@ class Averaging:
             return state, {**self._described, "fitted": bool(state.arrays), "classes": classes, **same}
 
         self.estimator = estimator
-        self._state, _ = agree(self._transport, _CALL, check)
-        self._options: dict[str, Any] = {"every": every, "epoch": epoch, "graph": graph, "sync": sync}
-        self._signature = inspect.signature(estimator.partial_fit)
-        self._counted = getattr(estimator, self._state.counter, self._state.counts_from)
-        """The estimator's own counter at the start."""
-        self._replica: Replica | None = None
-        """None before the first call, and where counts are added up in the end."""
-        self._begun = self._finished = False
-        if self._state.arrays:
-            self._begin_replica(fitted=True)
+        with self._transport.calling(_CALL):  # no rank comes in the middle
+            name = f"{_CALL} {world.replicas_made + 1}"
+            self._state, comes_back = agree_on_replica(world, check, _CALL)
+            if comes_back and isinstance(self._state, Counts):
+                raise Refused(world.rank, f"{_CALL}: {type(estimator).__name__}: {_APART}")
+            self._options = {"every": every, "epoch": epoch, "graph": graph, "sync": sync, "name": name}
+            self._signature = inspect.signature(estimator.partial_fit)
+            self._counted = self._counts_from = self._counter
+            """The counter of all estimators at the start; that from which this rank counts, which may come later."""
+            self._replica: Replica | None = None
+            """None before the first call, and where counts are added up in the end."""
+            self._begun = self._finished = False
+            self._noted: dict[str, Any] = world.creations.replicas[-1] if self._transport.returns is not None else {}
+            """What ranks that come are told."""
+            self._found: Mapping[str, Any] | None = self._noted.get(_BEGUN) if comes_back else None
+            """What the others have begun with to which this rank has come. None: it begins with them."""
+            if self._state.arrays:
+                self._begin_replica({}, fitted=True)
 
     def partial_fit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Call partial_fit of the estimator, and exchange where that is due. One-sided; the first call is collective.
@@ -131,14 +147,21 @@ class Averaging:
         return is_over
 
     @property
+    def _counter(self) -> Any:
+        """The estimator's counter of what it was trained on."""
+        return getattr(self.estimator, self._state.counter, self._state.counts_from)
+
+    @property
     def _described(self) -> Mapping[str, Any]:
         return {"estimator": type(self.estimator).__name__}
 
     def _begin(self, call: inspect.BoundArguments | None) -> None:
         """Make the first call on all ranks, from the same state. Collective. `call`: None: this rank has no rows.
 
-        Where no rank has rows nothing is begun.
+        Where no rank has rows nothing is begun. A rank that comes to others that have begun does so alone.
         """
+        if self._found is not None:
+            return self._come_to_others(self._found, call)
 
         def check() -> tuple[bool, Mapping[str, Any]]:
             classes = None if call is None else call.arguments.get("classes")
@@ -147,18 +170,33 @@ class Averaging:
             return True, {**self._described, "_calls": call is not None, "_seed": seed,
                           "_classes": _listed(classes), "_dtype": kind}  # fmt: skip
 
-        _, reports = agree(self._transport, _CALL, check)
-        callers = [rank for rank, one in reports.items() if one["_calls"]]
-        if not callers:
-            return
-        classes, seed = _union(reports), reports[callers[0]]["_seed"]
+        with self._transport.calling(_CALL):  # no rank comes in the middle
+            _, reports = agree(self._transport, _CALL, check)
+            callers = [rank for rank, one in reports.items() if one["_calls"]]
+            if callers:
+                self._begin_with(callers, call, _union(reports), reports[callers[0]]["_seed"])
+
+    def _begin_with(
+        self, callers: list[int], call: inspect.BoundArguments | None, classes: Array | None, seed: int | None
+    ) -> None:  # fmt: skip
+        """Make the first call, for which the ranks `callers` have rows. Collective. `seed`: that of all ranks."""
         if call is not None and "classes" in self._signature.parameters:
             call.arguments["classes"] = classes
         first, told = self._first(callers, call, seed)
         if told is None:  # the ranks with rows have failed
             return
         self._together(lambda: None if first else self._follow(call, told, classes, seed))
-        self._begin_replica(trained=call is not None)
+        begun = {key: value for key, value in told.items() if not isinstance(value, np.ndarray)}
+        kind = None if classes is None else classes.dtype.str
+        self._begin_replica({**begun, "_classes": _listed(classes), "_dtype": kind}, trained=call is not None)
+
+    def _come_to_others(self, found: Mapping[str, Any], call: inspect.BoundArguments | None) -> None:
+        """Begin where the others are, and make the first call from there. One-sided. `found`: as `_found`."""
+        self._follow(None, found, _union({0: found}), None)
+        self._begin_replica(found)
+        if call is not None:
+            self._narrow(call)
+            self.estimator.partial_fit(*call.args, **call.kwargs)
 
     def _first(
         self, callers: list[int], call: inspect.BoundArguments | None, seed: int | None
@@ -214,13 +252,16 @@ class Averaging:
                 raise own from None
             raise
 
-    def _begin_replica(self, trained: bool = False, fitted: bool = False) -> None:
+    def _begin_replica(self, begun: Mapping[str, Any], trained: bool = False, fitted: bool = False) -> None:
         """Make the Replica. Collective. `trained`: this rank's first rows count: its state stays as it is.
 
-        `fitted`: the estimators were, before.
+        `begun`: what ranks that come are told. `fitted`: the estimators were, before.
         """
         features, dtype = self.estimator.n_features_in_, str(self._state.arrays[0].dtype)
-        agree(self._transport, _CALL, lambda: (True, {**self._described, "n_features_in_": features, "dtype": dtype}))
+        if self._found is None:
+            same = {**self._described, "n_features_in_": features, "dtype": dtype}
+            agree(self._transport, _CALL, lambda: (True, same))
+            self._noted[_BEGUN] = begun
         self._begun = True
         if isinstance(self._state, Counts):
             return self._state.begin(self._counts_of_all()[0] if fitted else None)
@@ -228,6 +269,14 @@ class Averaging:
         self._replica = Replica(self._state.take, set=self._state.put, **self._options)
         if trained:
             self._state.put(mine)
+        self._give_counters(self._replica)
+
+    def _give_counters(self, replica: Replica) -> None:
+        """Have ranks that come count on from the counters of one that is there; do so, if this one has. Local."""
+        given = replica.vectors[0].accompany(lambda: {"counter": self._counter, "counted": self._counted})
+        if given is not None:
+            self._counts_from, self._counted = given["counter"].item(), given["counted"].item()
+            setattr(self.estimator, self._state.counter, self._counts_from)
 
     def _counts_of_all(self, counts: bool = True) -> list[list[Array]]:
         """Those of the ranks that have some, by rank, ascending. Collective."""
@@ -243,7 +292,7 @@ class Averaging:
     def _add_up(self) -> None:
         """Count what all ranks were trained on. Collective."""
         name, calls = self._state.counter, self._state.calls
-        mine = getattr(self.estimator, name) - self._counted if calls else 0
+        mine = self._counter - self._counts_from if calls else 0
         reports = exchange(self._transport, [calls > 0, self._counted, mine])
         setattr(self.estimator, name, reports[min(reports)][1] + sum(one[2] for one in reports.values()))
         self._state.rescale(max(1, sum(one[0] for one in reports.values())))

@@ -148,13 +148,18 @@ class Clusters(State):
         return [one.cluster_centers_, one._counts] if hasattr(one, "cluster_centers_") else []
 
     def start(self, seed: int | None, told: Mapping[str, Any] | None) -> dict[str, Any]:
-        return {} if told is None else {"init": np.array(told["centres"]), "n_init": 1}
+        return {} if told is None else {"init": self._centres(told), "n_init": 1}
 
     def tell(self, y: Any) -> dict[str, Any]:
-        return {"centres": self.estimator.cluster_centers_}
+        return {**super().tell(y), "centres": self.estimator.cluster_centers_}
 
     def blank(self, told: Mapping[str, Any], classes: Array | None) -> tuple[Array, Array | None]:
-        return np.array(told["centres"]), None
+        return self._centres(told), None
+
+    def _centres(self, told: Mapping[str, Any]) -> Array:
+        """Those that are told of; others, where a rank comes that will be given them."""
+        shape = self.estimator.n_clusters, told["features"]
+        return np.array(told["centres"] if "centres" in told else np.indices(shape, told["dtype"])[0])
 
     def rescale(self, ranks: int) -> None:
         self.estimator._counts *= ranks

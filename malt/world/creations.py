@@ -21,7 +21,7 @@ class Creations:
         self.vectors: list[dict[str, Any]] = []
         """Of each vector and blocks, with the place of its memory."""
         self.replicas: list[dict[str, Any]] = []
-        """Of each Replica."""
+        """Of each Replica, and of what makes one later, with what it has begun with since."""
 
 
 def offer(world: World) -> dict[str, Any] | str:
@@ -70,11 +70,12 @@ class Awaited:
 class Newcomer:
     """How this rank gets what the others have: the k-th vector that it makes is their k-th, and so are Replicas.
 
-    `report_ready()`: called once the others have admitted it.
+    `report_ready()`: called once it has that: nothing is lost any more where it is the only one that is left.
     """
 
     def __init__(self, transport: SurvivingTransport, report_ready: Callable[[], object] = bool) -> None:
-        self._transport, self._report_ready = transport, report_ready
+        self._transport = transport
+        transport.returns.has_opened = report_ready
         self.is_led = False
         """Whether one under bsp or ssp has begun, in which the others hold until all are opened."""
         self._made: list[dict[str, Any]] = []
@@ -102,12 +103,16 @@ class Newcomer:
         self._come_in(world)
         return world.replicas_made < len(self._replicas)
 
-    def match_replica(self, world: World, described: dict[str, Any]) -> bool:
-        """Return whether the others have made the same Replica. Refused: they have made another one. One-sided."""
+    def match_replica(self, world: World, call: str, described: dict[str, Any]) -> bool:
+        """Return whether the others have made the same Replica by the same call. Refused: they have made another one.
+
+        One-sided.
+        """
         if not self.has_replica(world):
             return False
-        self._check(world, "malt.Replica", described, self._replicas[world.replicas_made])
-        world.creations.replicas.append(described)
+        theirs = self._replicas[world.replicas_made]
+        self._check(world, call, described, theirs)
+        world.creations.replicas.append(theirs)
         return True
 
     def replace(self, world: World, made: OpenVector, entry: dict[str, Any]) -> None:
@@ -120,16 +125,15 @@ class Newcomer:
         return any(isinstance(one, Awaited) for one in world.vectors)
 
     def _check(self, world: World, call: str, described: dict[str, Any], theirs: dict[str, Any]) -> None:
-        for key, value in theirs.items():
-            if described.get(key) != value:
-                raise Refused(world.rank, f"{call}: {key} is {described.get(key)}, and the others have {value}")
+        for key, value in described.items():
+            if theirs.get(key) != value:
+                raise Refused(world.rank, f"{call}: {key} is {value}, and the others have {theirs.get(key)}")
 
     def _come_in(self, world: World) -> None:
         """Be admitted, once."""
         if not self._transport.returns.barrier.is_outside:
             return
         session = self._transport.returns.barrier.come_in()
-        self._report_ready()
         self._transport.take_over({int(start): end for start, end in session["taken"].items()})
         self._made, self._replicas = list(session["made"]), list(session["replicas"])
         world.vectors = [Awaited(self._transport, entry) for entry in self._made if entry["is_kept"]]

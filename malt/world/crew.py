@@ -165,7 +165,10 @@ class Crew:
         self._epoch = None
 
     def _retire_if_told(self) -> None:
-        """Leave, unless the job has grown again. SystemExit."""
+        """Leave, unless the job has grown again. SystemExit. A rank that has begun a loop does so at an epoch of it."""
+        if self._loops != self._before:
+            self._is_told = False
+            return  # else the others would go on to deal it rows
         self._depart_if_signalled()
         found, goes = self._asking.change("leave", self._rank, self._incarnation, self._running())
         self._size, self._is_told = found.size, False  # not before, as it may have waited for the answer

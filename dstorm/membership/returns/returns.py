@@ -12,7 +12,7 @@ It also says while it still opens vectors. Until it has opened all, ranks hold b
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dstorm.membership.returns.board import Board, Note
@@ -62,6 +62,8 @@ class Returns:
         self._lock = threading.RLock()
         self.barrier: TolerantBarrier
         """The barriers of this rank, which admit ranks that come back, and ask for that."""
+        self.has_opened: Callable[[], object] = bool
+        """Called once this rank, which has come back, has all that it opens of what the others have."""
         self.stepwise: list[Any] = []
         """How this rank takes newcomers up in each open vector under bsp and ssp (vol/returns/returning.py)."""
 
@@ -172,6 +174,7 @@ class Returns:
             with self._lock:
                 self._common[_OPENS] = False
                 self._tell()
+            self.has_opened()
 
     def answers(self, place: int) -> dict[int, Answer]:
         """The answers of live ranks for the vector at `place`, by rank."""

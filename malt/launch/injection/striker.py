@@ -18,6 +18,7 @@ from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.injection.account import account
 from malt.launch.injection.schedule import Schedule
 from malt.launch.streams.display import say
+from malt.runner import roster
 from malt.runner.events import Kind, Stream
 from malt.watch.processes import ended, processes
 
@@ -100,6 +101,9 @@ class Striker:
         """The ranks of this host whose session has begun, and whose programs run."""
         over, reports = ended(self._reports), self._reports
         over |= reports.ranks(Kind.FINISHED) | reports.ranks(Kind.LEFT)
+        if (crew := roster.read(self._folder)) is not None:  # a rank may have left because another one is there
+            again = reports.texts(Kind.AGAIN)
+            over |= {rank for rank in crew.retired if crew.has_retired(rank, int(again.get(rank, "0")))}
         return {rank: one for rank, one in processes(reports).items() if rank in reports.ranks(Kind.READY) - over}
 
     def _signal(self, killed: Iterable[int], stopped: Set[int]) -> None:

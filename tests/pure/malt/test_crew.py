@@ -87,6 +87,23 @@ def test_without_a_loop_over_epochs_a_rank_leaves_in_a_call(made):
     assert not made.calls and one.has_retired(1, 0) and not one.has_retired(0, 1)
 
 
+def test_a_rank_that_was_told_to_leave_and_has_begun_a_loop_since_leaves_at_an_epoch(made):
+    """The others have dealt it rows of the epochs that they have begun: it trains them."""
+    zero = made(0)
+    assert zero.begin_loop() == 0 and zero.begin(0) == 0
+    zero.scale(1)
+    made.view.change(joined=[2])
+    two = made(2, 1)
+    two.look()
+    first = two.begin_loop()
+    assert zero.begin(1) == first == 1 and zero.dealt.ranks == (0, 2)
+    made.calls.pop()()
+    assert two.begin(first) == 1 and two.dealt.ranks == (0, 2)
+    with pytest.raises(SystemExit):
+        two.begin(2)
+    assert zero.begin(2) == 2 and zero.dealt.ranks == (0,)
+
+
 def test_rows_outside_of_epochs_are_dealt_among_as_many_as_there_are_to_be(made):
     zero = made(0)
     zero.scale(3)

@@ -70,7 +70,7 @@ def test_a_rank_comes_back(sync, graph, seed):
     found = job.run(lambda transport: trained(transport, sync, graph))
     check(found, turn % 3, sync, graph)
     is_back = job.group.incarnations[turn % 3] > 0 and isinstance(found[turn % 3], tuple)
-    assert job.ready == [(turn % 3, False)] or not (is_back or job.ready), "it is ready once it is admitted"
+    assert job.ready == [(turn % 3, False)] or not (is_back or job.ready), "it is ready once it has what they have"
 
 
 @pytest.mark.parametrize("seed", range(12))

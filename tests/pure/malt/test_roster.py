@@ -127,6 +127,35 @@ def test_one_that_was_to_go_stays_where_the_job_grows_again_before_its_last_epoc
     assert found.come(1, 1) == (0, 2) and found.members((0, 2)) == {0: 0, 1: 1}
 
 
+def test_the_last_one_that_runs_stays_whatever_was_asked_of_it_before():
+    """It was to leave and another one to go on, which has failed since; and the job has grown again."""
+    found, alone, both = Roster.of(2, 1, 4), {1: 0}, {0: 1, 1: 0}
+    assert found.begin(0, 0, (0, 0), {0: 0, 1: 0}) and found.begin(1, 0, (0, 0), {0: 0, 1: 0})
+    found.lose(0, 0)
+    found.scale(1)
+    assert found.begin(1, 0, (0, 1), alone) == (0, 1)
+    assert found.begin(0, 1, found.come(0, 1), both) == (0, 2)
+    assert found.begin(1, 0, (0, 2), both) == (0, 2) and found.begin(0, 1, (0, 3), both) == (0, 3)
+    found.lose(0, 1)
+    found.scale(4)
+    assert found.begin(1, 0, (0, 3), alone) == (0, 4) and found.members((0, 4))[1] == 0
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_rows_of_one_that_is_back_before_its_failure_was_noted_are_trained_by_those_that_are_behind(scaled):
+    """Also where it was to leave: its spell had ended."""
+    found, all_three = Roster.of(3, 1, 4), {0: 0, 1: 0, 2: 0}
+    for rank, epoch in ((0, 0), (1, 0), (2, 0), (2, 1)):
+        assert found.begin(rank, 0, (0, epoch), all_three) == (0, epoch)
+    if scaled:
+        found.scale(2)
+    assert found.begin(0, 0, (0, 1), all_three) and found.begin(0, 0, (0, 2), all_three)
+    found.scale(3)
+    assert found.begin(2, 1, found.come(2, 1), {0: 0, 1: 0, 2: 1}) == (0, 3)
+    found.lose(2, 0)
+    assert found.heirs((0, 1)) == {2: (1,)} and found.heirs((0, 2)) == ({} if scaled else {2: (1,)})
+
+
 def test_the_bounds_hold():
     found = Roster.of(2, 2, 4)
     for size in (1, 5):

@@ -18,6 +18,8 @@ from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.injection.faults import parsed
 from malt.launch.injection.schedule import Turn
 from malt.launch.injection.striker import Striker
+from malt.runner import roster
+from malt.runner.roster import Roster
 
 pytestmark = pytest.mark.serial
 
@@ -77,9 +79,14 @@ def test_ranks_are_killed_but_for_one(ranks, strike, capsys):
     )
 
 
-@pytest.mark.parametrize("report", ["finished-2", "left-2"])
+@pytest.mark.parametrize("report", ["finished-2", "left-2", "retired"])
 def test_who_has_finished_or_left_is_none_of_those_that_run(report, ranks, strike, tmp_path):
-    add(tmp_path, report)
+    if report == "retired":  # it goes because others are there: its process has not reported that
+        crew = Roster.of(RANKS, 1, RANKS)
+        crew.retire(2, 0)
+        roster.write(tmp_path, crew)
+    else:
+        add(tmp_path, report)
     striker = strike("kill:0.1s")
     wait_for(lambda: striker._schedule.left_out and any(map(has_ended, ranks)), LIMIT_S)
     assert sum(map(has_ended, ranks)) == 1 and not has_ended(ranks[2])

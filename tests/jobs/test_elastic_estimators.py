@@ -1,0 +1,76 @@
+"""A job of partial_fit loops that grows and shrinks (malt run --elastic, malt.sklearn.average)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from failing_jobs import under_one_mpi
+from programs import ROOT
+
+pytest.importorskip("sklearn")
+pytestmark = pytest.mark.serial
+
+FITS = """
+import json, sys, time
+import numpy as np
+import malt
+from malt.sklearn import average
+from sklearn.linear_model import SGDClassifier
+
+rng = np.random.default_rng(0)
+X = rng.standard_normal((3000, 20))
+y = np.sign(X @ rng.standard_normal(20) + 2 * rng.standard_normal(3000))
+sizes = dict(zip((10, 20, 30, 40), json.loads(sys.argv[1])))
+model = average(SGDClassifier(loss="log_loss", alpha=0.01, random_state=0))
+
+def wait_until(condition):
+    while not condition():
+        malt.alive()
+        time.sleep(0.01)
+
+for epoch in malt.epochs(60):
+    mine = malt.shard(len(X), shuffle=True, seed=epoch)
+    print(json.dumps([epoch, mine.tolist()]), flush=True)
+    for rows in np.array_split(mine, 6):
+        model.partial_fit(X[rows], y[rows], classes=[-1, 1])
+    if epoch in sizes:
+        if malt.lowest():
+            malt.scale(sizes[epoch])
+        wait_until(lambda: malt.size() == sizes[epoch])
+        if malt.rank() < sizes[epoch]:  # the others leave at their next epoch
+            wait_until(lambda: len(malt.alive()) == malt.size())
+model.finish()
+margins = y * (X @ model.coef_.ravel() + model.intercept_[0])
+print("ends", np.logaddexp(0, -margins).mean() + 0.005 * (model.coef_**2).sum(), flush=True)
+"""
+
+
+def fit(environment, program, sizes):
+    """Run the loop, with these numbers of ranks from each tenth epoch on; return the rows by epoch, and the rest."""
+    command = [sys.executable, "-m", "malt", "run", "--elastic", "1:3", "-n", "1", program, json.dumps(sizes)]
+    found = subprocess.run(
+        command, env=environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=240
+    )
+    assert found.returncode == 0, found
+    lines = found.stdout.splitlines()
+    trained = [json.loads(line) for line in lines if line.startswith("[")]
+    return trained, [float(line.split()[1]) for line in lines if line.startswith("ends")], found.stderr
+
+
+@under_one_mpi
+def test_partial_fit_loops_grow_and_shrink(job_environment, tmp_path):
+    """To 2 ranks and to 3, and back to 2 and 1: each row of each epoch is trained once, and the objective the same."""
+    (tmp_path / "program.py").write_text(FITS)
+    trained, ends, says = fit(job_environment, tmp_path / "program.py", [2, 3, 2, 1])
+    assert [says.count(f"rank {rank} has come") for rank in (1, 2)] == [1, 1], says
+    assert [says.count(f"rank {rank} has left, as the job shrank") for rank in (1, 2)] == [1, 1], says
+    assert says.count("malt: rank") == 4, says
+    parts = [[len(rows) for at, rows in trained if at == epoch] for epoch in range(60)]
+    assert max(map(len, parts)) == 3
+    for epoch in range(60):
+        assert sorted(row for at, rows in trained if at == epoch for row in rows) == list(range(3000)), (epoch, parts)
+    _, undisturbed, _ = fit(job_environment, tmp_path / "program.py", [])
+    assert len(ends) == 1 and ends[0] == pytest.approx(undisturbed[0], rel=0.01)
