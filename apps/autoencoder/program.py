@@ -8,9 +8,10 @@ The lowest rank has the patches. Chunks of them travel to the other ranks once. 
 
 from __future__ import annotations
 
-import argparse
+import math
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,56 +24,23 @@ from apps.autoencoder.patches import Patches
 from apps.autoencoder.png import save_features
 from apps.harness import Array, Column, Measures, Need, Parser, Report, Start
 
-SUMMARY = str(__doc__).splitlines()[0]
 _COPIES = 40
 """Arrays of the weights' length on a rank: the history of L-BFGS, sums of chunks."""
 
 
-class Problem(harness.Problem):
-    """The patches, and the size of the network."""
-
-    def __init__(self, options: Namespace, data: Patches, facts: Mapping[str, Any]) -> None:
-        self.options, self.data, self.rows = options, data, options.patches
-        self.pixels, self.side, self._check = facts["pixels"], facts["side"], facts["check"]
-
-    def memory(self) -> Need:
-        nbytes = _COPIES * length(self.pixels, self.options.hidden) * np.dtype(np.float64).itemsize
-        return Need(nbytes, f"--hidden {self.options.hidden:,} makes a large network", "take fewer units, or ranks")
-
-    def match(self) -> dict[str, Any]:
-        names = ("hidden", "sparsity", "sparsity_weight", "l2", "patches", "seed", "gradient_tolerance")
-        return {**{name: getattr(self.options, name) for name in names}, "CRC-32 of patches": self._check}
-
-    def trainer(self, start: Start) -> Trainer:
-        w = malt.together(self._first_weights)
-        harness.same_start([w])
-        return Trainer(self, start, w)
-
-    def _first_weights(self) -> Array:
-        shape = self.pixels, self.options.hidden
-        if self.options.model is not None:
-            return modelfile.load(self.options.model, *shape)
-        return first_weights(*shape, np.random.default_rng(self.options.seed))
-
-    def introduction(self, trainer: Trainer) -> str:
-        options = self.options
-        sparse = f"mean activation {options.sparsity:g} by weight {options.sparsity_weight:g}"
-        return (
-            f"{self.rows:,} patches of {self.pixels:,} pixels\n"
-            f"{options.hidden:,} hidden units, {sparse if options.sparsity else 'not sparse'}, l2 {options.l2:g}, lbfgs"
-        )
-
-
-class Trainer(harness.Trainer):
+class Trainer(harness.Together):
     """The weights, which are the same on all ranks."""
 
-    def __init__(self, problem: Problem, start: Start, w: Array) -> None:
+    def __init__(self, problem: Problem, start: Start) -> None:
+        super().__init__()
         self._problem, self._options, self._shares = problem, problem.options, start.shares
-        self._w = start.state["w"] if start.state else w
+        first = malt.together(problem.first_weights)
+        harness.same_start([first])
+        self._w = start.state["w"] if start.state else first
         self._first_norm, self._epoch = float(start.state.get("first_norm", 0.0)), start.epoch
         self._visited, self._converged = 0, False
-        self._value = np.nan
-        self._kept: list[Measures] = []
+        self._value = math.nan
+        """The loss of the weights, until it is measured."""
 
     def run(self, training: harness.Training) -> None:
         training.train_by(self._minimize)
@@ -117,15 +85,11 @@ class Trainer(harness.Trainer):
     def has_converged(self) -> bool:
         return self._converged
 
-    def keep(self, epoch: int) -> None:
-        self._kept.append(self._measures(self._value))
-
-    def _measures(self, value: float) -> Measures:
+    def measures(self) -> Measures:
+        value, self._value = self._value, math.nan
+        loss = self._function(self._w)[0] if math.isnan(value) else value
         sent = harness.by_rank(malt.init().chunk_statistics().bytes_sent)
-        return {"loss": value, "chunk_bytes": sum(sent.values())}
-
-    def measures_of_all(self) -> list[Measures]:
-        return [*self._kept, self._measures(self._function(self._w)[0])]
+        return {"loss": loss, "chunk_bytes": sum(sent.values())}
 
     def model(self) -> Mapping[str, Array]:
         return {"w": self._w}
@@ -143,34 +107,61 @@ class Trainer(harness.Trainer):
         save_features(path, layers(self._w, self._problem.pixels).U.T, self._problem.side)
 
     def warning(self, report: Report) -> str:
-        return "" if np.isfinite(report.final["loss"]) else "the loss is not finite"
+        return "" if math.isfinite(report.final["loss"]) else "the loss is not finite"
+
+
+class Problem(harness.Problem):
+    """The patches, and the size of the network."""
+
+    trains = Trainer
+    same = ("hidden", "sparsity", "sparsity_weight", "l2", "patches", "seed", "gradient_tolerance")
+
+    def __init__(self, options: Namespace, data: Patches, facts: Mapping[str, Any]) -> None:
+        self.options, self.data, self.rows = options, data, options.patches
+        self.pixels, self.side, self._check = facts["pixels"], facts["side"], facts["check"]
+
+    def memory(self) -> Need:
+        nbytes = _COPIES * length(self.pixels, self.options.hidden) * np.dtype(np.float64).itemsize
+        return Need(nbytes, f"--hidden {self.options.hidden:,} makes a large network", "take fewer units, or ranks")
+
+    def facts(self) -> dict[str, Any]:
+        return {"CRC-32 of patches": self._check}
+
+    def first_weights(self) -> Array:
+        """The weights to begin with. Local. ValueError, OSError: those of --model cannot be read, or do not fit."""
+        shape = self.pixels, self.options.hidden
+        if self.options.model is not None:
+            return modelfile.load(self.options.model, *shape)
+        return first_weights(*shape, np.random.default_rng(self.options.seed))
+
+    def introduction(self, trainer: Trainer) -> str:
+        options = self.options
+        sparse = f"mean activation {options.sparsity:g} by weight {options.sparsity_weight:g}"
+        return (
+            f"{self.rows:,} patches of {self.pixels:,} pixels\n"
+            f"{options.hidden:,} hidden units, {sparse if options.sparsity else 'not sparse'}, l2 {options.l2:g}, lbfgs"
+        )
 
 
 class Program(harness.Program):
     """The command line."""
 
-    name, summary = "apps.autoencoder", SUMMARY
     measures = (Column("loss", "loss", ".9g"), Column("chunk_bytes", "chunk bytes", ",d"))
     traffic = ()
 
     def add_options(self, parser: Parser) -> None:
-        add, number = parser.add_argument, harness.real_number(0)
+        add = parser.add_argument
         add("data", nargs="?", metavar="DATA",
             help="pictures: an idx file, also .gz, or a folder with MNIST's (default: embedded digits)")  # fmt: skip
-        add("--patches", type=harness.whole_number(1), default=10000, metavar="N",
-            help=f"random patches of {patches.SIDE} x {patches.SIDE} pixels (default: %(default)s)")  # fmt: skip
-        add("--hidden", type=harness.whole_number(1), default=25, metavar="N",
-            help="number of hidden units (default: %(default)s)")  # fmt: skip
-        add("--sparsity", type=activation, default=0.01, metavar="X",
-            help="target mean activation of each hidden unit; 0: any (default: %(default)g)")  # fmt: skip
-        add("--sparsity-weight", type=number, default=3.0, metavar="X",
-            help="weight of that penalty (default: %(default)g)")  # fmt: skip
-        add("--l2", type=number, default=1e-4, metavar="X",
-            help="weight of |w|^2 / 2, without biases (default: %(default)g)")  # fmt: skip
-        add("--epochs", type=harness.whole_number(0), default=400, metavar="N",
-            help="maximum number of iterations (default: %(default)s)")  # fmt: skip
-        add("--tolerance", dest="gradient_tolerance", type=number, default=1e-5, metavar="X",
-            help="stop at this gradient norm, relative to the first one (default: %(default)g)")  # fmt: skip
+        size = f"{patches.SIDE} x {patches.SIDE}"
+        parser.whole("--patches", default=10000, text=f"random patches of {size} pixels")
+        parser.whole("--hidden", default=25, text="number of hidden units")
+        parser.real("--sparsity", 0.01, "target mean activation of each hidden unit; 0: any", harness.share_below_1)
+        parser.real("--sparsity-weight", 3.0, "weight of that penalty")
+        parser.real("--l2", 1e-4, "weight of |w|^2 / 2, without biases")
+        parser.whole("--epochs", default=400, least=0, text="maximum number of iterations")
+        parser.real("--tolerance", 1e-5, "stop at this gradient norm, relative to the first one",
+                    dest="gradient_tolerance")  # fmt: skip
         add("--model", metavar="FILE", help="start from a model written by --save")
         add("--picture", metavar="FILE", help="draw what each hidden unit has learned to FILE, as PNG")
         harness.add_common_options(parser, epochs=None)
@@ -185,14 +176,5 @@ class Program(harness.Program):
         return Problem(options, data, facts)
 
 
-def activation(text: str) -> float:
-    """A type for argparse: a number of at least 0 and below 1."""
-    number = float(text)
-    if not 0 <= number < 1:
-        raise argparse.ArgumentTypeError(f"must be a number of at least 0 and below 1, got {text}")
-    return number
-
-
-def run(arguments: Sequence[str]) -> None:
-    """Run the program on every rank. Collective. BadInput, FloatingPointError: as in `harness.run`."""
-    harness.run(Program(), arguments)
+run = partial(harness.run, Program())
+"""Runs the program with these arguments on every rank, as `harness.run`."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,7 @@ from apps.embed.graph import Graph
 from apps.embed.measuring import agreement
 from apps.embed.vectors import Vectors
 from apps.harness import TRAFFIC, Array, Column, CommonShares, Measures, Need, Parser, Report, Start
-from malt import files
 
-SUMMARY = str(__doc__).splitlines()[0]
 _COPIES = 4
 """What a rank holds of the vectors, and the same by node; of each two kinds."""
 
@@ -35,51 +34,7 @@ class Dimensions(CommonShares):
     unit = "dimensions"
 
 
-class Problem(harness.Problem):
-    """The graph, and the pairs of a walk."""
-
-    def __init__(self, options: Namespace, found: Graph, model: Mapping[str, Array] | None) -> None:
-        self.options, self.graph, self.model = options, found, model
-        self.nodes = len(found.names)
-        self.pairs = kernels.pair_count(options.length, options.window)
-        self.rows = self.nodes * self.pairs
-        options.exchange_every = min(options.exchange_every, self.nodes)
-
-    def memory(self) -> Need:
-        options, held = self.options, -(-self.options.dim // malt.size())
-        nbytes = 4 * (_COPIES * held * self.nodes + 2 * options.exchange_every * self.pairs * (options.negatives + 1))
-        return Need(nbytes, f"{self.nodes:,} nodes make a large model of --dim {options.dim}",
-                    "take a smaller --dim, a smaller --exchange-every or more ranks")  # fmt: skip
-
-    def match(self) -> dict[str, Any]:
-        names = ("dim", "length", "window", "negatives", "p", "q", "step", "seed")
-        links = self.graph.links
-        check = harness.fingerprint(links.starts, links.neighbours)
-        return {**{name: getattr(self.options, name) for name in names}, "nodes": self.nodes, "CRC-32 of edges": check}
-
-    def compile(self) -> None:
-        kernels.compile_kernels()
-
-    def shares(self) -> Dimensions:
-        return Dimensions(self.options.dim)
-
-    def lose(self, error: malt.PeerLost) -> None:
-        """Live ranks begin the failed rank's dimensions anew."""
-
-    def trainer(self, start: Start) -> Trainer:
-        return Trainer(self, start)
-
-    def introduction(self, trainer: Trainer) -> str:
-        options, edges = self.options, len(self.graph.links.neighbours) // 2
-        return (
-            f"{self.nodes:,} nodes, {edges:,} edges; {self.rows:,} pairs an epoch\n"
-            f"{options.dim} dimensions, walks of {options.length} nodes, window {options.window}, p {options.p:g}, "
-            f"q {options.q:g}, {options.negatives} negatives, first step {options.step:g}, at most "
-            f"{options.exchange_every:,} walks between exchanges"
-        )
-
-
-class Trainer(harness.Trainer):
+class Trainer(harness.Parts):
     """What one rank holds of all vectors."""
 
     def __init__(self, problem: Problem, start: Start) -> None:
@@ -95,9 +50,6 @@ class Trainer(harness.Trainer):
         self.vectors = [self._vectors.counted]
         self._loss_of_epochs = [float(start.state["loss"])] if start.state else []
         self._resumed, self._first = len(self._loss_of_epochs), start.epoch
-
-    def take(self) -> None:
-        """Nothing is dealt anew: where a rank fails its dimensions are lost, which `train` finds out."""
 
     def rebuild(self) -> str:
         """Share the dimensions among the live ranks. Those that failed begin as at the start."""
@@ -137,49 +89,77 @@ class Trainer(harness.Trainer):
     def state(self) -> Mapping[str, Any]:
         return {"own": self._vectors.own, "near": self._vectors.near, "loss": self._loss_of_epochs[-1]}
 
-    def finish(self) -> None:
-        malt.barrier()
-
     def save(self, path: str) -> None:
         """Write the model as .npz: `vectors`, of which row i is that of nodes[i], and `contexts`, the other vectors."""
         vectors, contexts = self._vectors.whole()
         nodes = self._problem.graph.names
-        files.save_npz(path, format=1, program=reading.PROGRAM, nodes=nodes, vectors=vectors, contexts=contexts)
+        harness.save_model(path, "apps.embed", nodes=nodes, vectors=vectors, contexts=contexts)
 
     def warning(self, report: Report) -> str:
         is_worse = (report.final["loss"] or 0) > (self._options.negatives + 1) * math.log(2)
         return "the vectors are worse than zeros: take a smaller --step" if is_worse else ""
 
 
+class Problem(harness.Problem):
+    """The graph, and the pairs of a walk."""
+
+    trains = Trainer
+    same = ("dim", "length", "window", "negatives", "p", "q", "step", "seed")
+
+    def __init__(self, options: Namespace, found: Graph, model: Mapping[str, Array] | None) -> None:
+        self.options, self.graph, self.model = options, found, model
+        self.nodes = len(found.names)
+        self.pairs = kernels.pair_count(options.length, options.window)
+        self.rows = self.nodes * self.pairs
+        options.exchange_every = min(options.exchange_every, self.nodes)
+
+    def memory(self) -> Need:
+        options, held = self.options, -(-self.options.dim // malt.size())
+        nbytes = 4 * (_COPIES * held * self.nodes + 2 * options.exchange_every * self.pairs * (options.negatives + 1))
+        return Need(nbytes, f"{self.nodes:,} nodes make a large model of --dim {options.dim}",
+                    "take a smaller --dim, a smaller --exchange-every or more ranks")  # fmt: skip
+
+    def facts(self) -> dict[str, Any]:
+        links = self.graph.links
+        return {"nodes": self.nodes, "CRC-32 of edges": harness.fingerprint(links.starts, links.neighbours)}
+
+    def compile(self) -> None:
+        kernels.compile_kernels()
+
+    def shares(self) -> Dimensions:
+        return Dimensions(self.options.dim)
+
+    def introduction(self, trainer: Trainer) -> str:
+        options, edges = self.options, len(self.graph.links.neighbours) // 2
+        return (
+            f"{self.nodes:,} nodes, {edges:,} edges; {self.rows:,} pairs an epoch\n"
+            f"{options.dim} dimensions, walks of {options.length} nodes, window {options.window}, p {options.p:g}, "
+            f"q {options.q:g}, {options.negatives} negatives, first step {options.step:g}, at most "
+            f"{options.exchange_every:,} walks between exchanges"
+        )
+
+
 class Program(harness.Program):
     """The command line."""
 
-    name, summary = reading.PROGRAM, SUMMARY
     measures = (Column("loss", "loss", ".4f"), Column("nmi", "NMI", ".4f"))
     traffic = TRAFFIC[:1]
 
     def add_options(self, parser: Parser) -> None:
-        add, whole = parser.add_argument, harness.whole_number
+        add, whole, real = parser.add_argument, parser.whole, parser.real
         add("edges", nargs="?", metavar="EDGES", help="lines with the names of two nodes, also .gz .bz2 .xz; lines "
             "that start with # are comments (default: a graph of 5 communities, generated from the seed)")  # fmt: skip
         add("--labels", metavar="FILE", help="lines with a node and its community, to measure the NMI of clusters")
-        add("--dim", type=whole(1), default=64, metavar="K", help="dimensions of a vector (default: %(default)s)")
-        add("--walks", dest="epochs", type=whole(0), default=10, metavar="N",
-            help="walks from each node (default: %(default)s)")  # fmt: skip
-        add("--length", type=whole(2), default=40, metavar="N", help="nodes per walk (default: %(default)s)")
-        add("--window", type=whole(1), default=5, metavar="N",
-            help="maximum steps between the nodes of a pair (default: %(default)s)")  # fmt: skip
-        add("--negatives", type=whole(1), default=5, metavar="N",
-            help="negative samples per pair (default: %(default)s)")  # fmt: skip
-        add("--p", type=harness.positive_number, default=1.0, metavar="X",
-            help="1/p: weight of a step back (default: 1)")  # fmt: skip
-        add("--q", type=harness.positive_number, default=1.0, metavar="X",
-            help="1/q: weight of a step away (default: 1)")  # fmt: skip
-        add("--step", type=harness.positive_number, default=0.025, metavar="X",
-            help="initial step size; it decays linearly to 0 (default: %(default)s)")  # fmt: skip
+        whole("--dim", default=64, metavar="K", text="dimensions of a vector")
+        whole("--walks", default=10, least=0, dest="epochs", text="walks from each node")
+        whole("--length", default=40, least=2, text="nodes per walk")
+        whole("--window", default=5, text="maximum steps between the nodes of a pair")
+        whole("--negatives", default=5, text="negative samples per pair")
+        real("--p", 1.0, "1/p: weight of a step back", harness.positive_number)
+        real("--q", 1.0, "1/q: weight of a step away", harness.positive_number)
+        real("--step", 0.025, "initial step size; it decays linearly to 0", harness.positive_number)
         add("--model", metavar="FILE", help="start from vectors written by --save")
-        add("--exchange-every", type=whole(1), default=50, metavar="N",
-            help="maximum walks of all ranks between two exchanges (default: %(default)s)")  # fmt: skip
+        whole("--exchange-every", default=50, text="maximum walks of all ranks between two exchanges")
         harness.add_common_options(parser, epochs=None)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
@@ -189,6 +169,5 @@ class Program(harness.Program):
         return Problem(options, *malt.together(lambda: reading.read(options)))
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Run the program on every rank. Collective. BadInput, FloatingPointError: as in `harness.run`."""
-    harness.run(Program(), arguments)
+run = partial(harness.run, Program())
+"""Runs the program with these arguments on every rank, as `harness.run`."""

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
-from typing import Final
 
 import numpy as np
 
 from apps.embed import graph, planted
 from apps.embed.graph import Graph
-from apps.harness import Array
-from malt import files
-
-PROGRAM: Final = "apps.embed"
+from apps.harness import Array, load_model
 
 
 def read(options: Namespace) -> tuple[Graph, Mapping[str, Array] | None]:
@@ -34,10 +30,10 @@ def _model(options: Namespace, found: Graph) -> Mapping[str, Array] | None:
     """The vectors to start from. ValueError, OSError: the file cannot be read, or is of other nodes or sizes."""
     if options.model is None:
         return None
-    model = files.load_npz(options.model)
+    model = load_model(options.model, "apps.embed")
     shape = (len(found.names), options.dim)
-    if model.get("program") != PROGRAM or not np.array_equal(model.get("nodes", []), found.names):
-        raise ValueError(f"{options.model}: not a model of {PROGRAM} of the nodes of this graph")
+    if not np.array_equal(model.get("nodes", []), found.names):
+        raise ValueError(f"{options.model}: not a model of apps.embed of the nodes of this graph")
     if any(model[name].shape != shape or not np.isfinite(model[name]).all() for name in ("vectors", "contexts")):
         raise ValueError(f"{options.model}: its vectors must be finite, with {options.dim} numbers (--dim)")
     return model

@@ -16,7 +16,8 @@ import numpy as np
 import malt
 from apps.embed import kernels
 from apps.embed.kernels import Floats, Pairs
-from apps.harness import Array, sum_statistics
+from apps.harness import Array
+from malt.models import sum_statistics
 
 _STALE = 0.5
 """What the step sizes of a node's pairs may add up to in an exchange.

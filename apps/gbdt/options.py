@@ -9,7 +9,7 @@ from collections.abc import Callable
 import malt
 from apps import harness
 from apps.harness import Parser, Path
-from apps.linear.reading import paths
+from apps.linear import reading
 from malt.models.trees import MOST_BINS, MOST_DEPTH, MOST_ROWS
 
 PATIENCE = 10
@@ -19,25 +19,17 @@ LOSSES = "logistic", "squared"
 def add_options(parser: Parser) -> None:
     """Add all options."""
     add = parser.add_argument
-    add("train", nargs="?", metavar="TRAIN",
-        help="svmlight text, also .gz .bz2 .xz (default: the embedded census data a9a)")  # fmt: skip
-    add("--test", metavar="TEST", help="rows on which to measure")
+    reading.add_options(parser, "rows on which to measure")
     add("--valid", metavar="VALID", help="validation rows, which decide when to stop and which trees to keep")
     add("--patience", type=harness.whole_number(1), metavar="N",
         help=f"stop after this many trees without a lower loss on VALID (default: {PATIENCE})")  # fmt: skip
-    add("--trees", "--epochs", dest="epochs", type=harness.whole_number(0), default=100, metavar="N",
-        help="maximum number of trees (default: %(default)s)")  # fmt: skip
-    add("--depth", type=whole_number(1, MOST_DEPTH), default=6, metavar="N",
-        help="maximum depth of a tree (default: %(default)s)")  # fmt: skip
-    add("--bins", type=whole_number(2, MOST_BINS), default=MOST_BINS, metavar="N",
-        help="bins per feature (default: %(default)s)")  # fmt: skip
-    add("--learning-rate", type=harness.positive_number, default=0.1, metavar="X",
-        help="fraction of each tree that is added (default: %(default)s)")  # fmt: skip
+    parser.whole("--trees", "--epochs", default=100, least=0, dest="epochs", text="maximum number of trees")
+    parser.whole("--depth", default=6, type=whole_number(1, MOST_DEPTH), text="maximum depth of a tree")
+    parser.whole("--bins", default=MOST_BINS, type=whole_number(2, MOST_BINS), text="bins per feature")
+    parser.real("--learning-rate", 0.1, "fraction of each tree that is added", harness.positive_number)
     add("--loss", choices=LOSSES, default="logistic", help="for two classes, or for numbers (default: %(default)s)")
-    add("--l2", type=harness.real_number(0), default=0.0, metavar="X",
-        help="L2 penalty on leaf values (default: %(default)g)")  # fmt: skip
-    add("--min-rows", type=harness.whole_number(1), default=20, metavar="N",
-        help="minimum rows per leaf (default: %(default)s)")  # fmt: skip
+    parser.real("--l2", 0.0, "L2 penalty on leaf values")
+    parser.whole("--min-rows", default=20, text="minimum rows per leaf")
     add("--missing", action="store_true", help="treat absent entries as missing values (default: as 0)")
     harness.add_common_options(parser, epochs=None)
 
@@ -56,8 +48,7 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
 
 def inputs(options: Namespace) -> list[tuple[str, Path | None]]:
     """The files that are read, by their names on the command line."""
-    train, test = paths(options)
-    return [("TRAIN", train), ("--test", test), ("--valid", options.valid)]
+    return [*reading.inputs(options), ("--valid", options.valid)]
 
 
 def load(options: Namespace) -> dict[str, malt.Dataset]:

@@ -20,58 +20,19 @@ import numpy as np
 import malt
 from apps import harness
 from apps.gbdt.options import add_options, inputs, load
-from apps.harness import TRAFFIC, Array, Column, CommonShares, Counted, Measures, Need, Parser, Start
-from apps.linear.reading import paths
+from apps.harness import TRAFFIC, Array, Column, CommonShares, Measures, Need, Parser, Start
+from apps.linear import reading
 from apps.linear.roc import area
 from malt.data import rows_of
-from malt.models import trees
+from malt.models import Counted, trees
 from malt.models.trees import Growth, Rounds, Scored, Trees
 
-SUMMARY = str(__doc__).splitlines()[0]
 
-
-class Problem(harness.Problem):
-    """The rows to train, to validate and to test on."""
-
-    def __init__(self, options: Namespace, data: Mapping[str, malt.Dataset]) -> None:
-        self.options, self.data, self.rows = options, data, len(data["train"].y)
-
-    def memory(self) -> Need:
-        options, rows = self.options, -(-self.rows // malt.size())
-        features = max(self.data["train"].X.shape[1], 1)
-        nbytes = features * (3 * rows + 3 * 16 * (options.bins + 1) * 2**options.depth) + 40 * rows
-        path, line = paths(options)[0], self.data["train"].largest_line
-        return Need(nbytes, f"{path}:{line}: {features:,} features of {self.rows:,} rows, as bins and histograms",
-                    "take fewer --bins, a smaller --depth, or features that matter")  # fmt: skip
-
-    def match(self) -> dict[str, Any]:
-        names = ("loss", "depth", "bins", "learning_rate", "min_rows", "l2", "missing", "patience", "seed")
-        same, train = {name: getattr(self.options, name) for name in names}, self.data["train"]
-        size = {"rows": self.rows, "non-zeros": train.X.nnz, "features": train.X.shape[1]}
-        return {**same, **size, "CRC-32 of labels": harness.fingerprint(train.y)}
-
-    def compile(self) -> None:
-        trees.compile_kernels()
-
-    def shares(self) -> CommonShares:
-        return CommonShares(self.rows)
-
-    def trainer(self, start: Start) -> Trainer:
-        return Trainer(self, start)
-
-    def introduction(self, trainer: Trainer) -> str:
-        options, X = self.options, self.data["train"].X
-        more = "".join(f"; {len(data.y):,} {name} rows" for name, data in self.data.items() if name != "train")
-        return (
-            f"{self.rows:,} rows, {X.shape[1]:,} features, {X.nnz:,} non-zeros{more}\n{options.loss}, trees of depth "
-            f"{options.depth}, {options.bins} bins, learning rate {options.learning_rate:g}"
-        )
-
-
-class Trainer(harness.Trainer):
+class Trainer(harness.Together):
     """One rank's rows, and the trees."""
 
     def __init__(self, problem: Problem, start: Start) -> None:
+        super().__init__()
         self._problem, self._options, self._shares = problem, problem.options, start.shares
         options, train = problem.options, problem.data["train"]
         growth = Growth(options.loss, options.depth, options.learning_rate, options.l2, options.min_rows)
@@ -87,7 +48,6 @@ class Trainer(harness.Trainer):
         }
         self._whole: Mapping[str, Any] = {}
         """All trees, where `finish` has left those up to the best."""
-        self._kept: list[Measures] = []
         self.vectors = [Counted(malt.init().statistics)]
         self._rounds = Rounds(growth, [self._trees], self._sets["train"], self._deal)
 
@@ -134,18 +94,15 @@ class Trainer(harness.Trainer):
     def state(self) -> Mapping[str, Any]:
         return {**(self._whole or self._trees.state()), "validated": np.array(self._validated)}
 
-    def keep(self, epoch: int) -> None:
-        self._kept.append(self._measures())
-
     def measures_of_all(self) -> list[Measures]:
-        final = self._measures()
+        measures = super().measures_of_all()
         if self._options.loss == "logistic" and "test" in self._sets:
             while (found := area_of_all(self._sets["test"])) is None:
                 self.take()
-            final["test_auc"] = found
-        return [*self._kept, final]
+            measures[-1]["test_auc"] = found
+        return measures
 
-    def _measures(self) -> Measures:
+    def measures(self) -> Measures:
         test = "test_logloss" if self._options.loss == "logistic" else "test_rmse"
         keys = {"train": "train_loss", "valid": "valid_loss", "test": test}
         return {keys[name]: self._loss(name) for name in self._sets}
@@ -160,7 +117,39 @@ class Trainer(harness.Trainer):
 
     def save(self, path: str) -> None:
         train, options = self._problem.data["train"], self._options
-        self._trees.save(path, Program.name, loss=options.loss, missing=options.missing, zero_based=train.zero_based)
+        self._trees.save(path, "apps.gbdt", loss=options.loss, missing=options.missing, zero_based=train.zero_based)
+
+
+class Problem(harness.Problem):
+    """The rows to train, to validate and to test on."""
+
+    trains, deals = Trainer, CommonShares
+    same = ("loss", "depth", "bins", "learning_rate", "min_rows", "l2", "missing", "patience", "seed")
+
+    def __init__(self, options: Namespace, data: Mapping[str, malt.Dataset]) -> None:
+        self.options, self.data, self.rows = options, data, len(data["train"].y)
+
+    def memory(self) -> Need:
+        options, rows = self.options, -(-self.rows // malt.size())
+        features = max(self.data["train"].X.shape[1], 1)
+        nbytes = features * (3 * rows + 3 * 16 * (options.bins + 1) * 2**options.depth) + 40 * rows
+        path, line = reading.paths(options)[0], self.data["train"].largest_line
+        return Need(nbytes, f"{path}:{line}: {features:,} features of {self.rows:,} rows, as bins and histograms",
+                    "take fewer --bins, a smaller --depth, or features that matter")  # fmt: skip
+
+    def facts(self) -> dict[str, Any]:
+        train = self.data["train"]
+        return reading.facts(train, train.X.shape[1])
+
+    def compile(self) -> None:
+        trees.compile_kernels()
+
+    def introduction(self, trainer: Trainer) -> str:
+        options, size = self.options, reading.described(self.data["train"], self.data)
+        return (
+            f"{size}\n{options.loss}, trees of depth "
+            f"{options.depth}, {options.bins} bins, learning rate {options.learning_rate:g}"
+        )
 
 
 def area_of_all(some: Scored) -> float | None:
@@ -173,7 +162,6 @@ def area_of_all(some: Scored) -> float | None:
 class Program(harness.Program):
     """The command line."""
 
-    name, summary = "apps.gbdt", SUMMARY
     measures = (
         Column("train_loss", "training loss", ".5f"), Column("valid_loss", "valid. loss", ".5f"),
         Column("test_logloss", "test log-loss", ".5f"), Column("test_auc", "test AUC", ".5f"),
@@ -191,6 +179,5 @@ class Program(harness.Program):
         return Problem(options, load(options))
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Run the program on every rank. Collective. BadInput, FloatingPointError: as in `harness.run`."""
-    harness.run(Program(), arguments)
+run = partial(harness.run, Program())
+"""Runs the program with these arguments on every rank, as `harness.run`."""

@@ -1,11 +1,10 @@
 """The harness of training programs: options, epochs, clock, snapshots, checkpoints, failures, report."""
 
 from apps.harness import exchanges, memory
-from apps.harness.agreement import Array, common_hash, on_lowest_rank
+from apps.harness.agreement import Array
 from apps.harness.checkpoints import fingerprint
-from apps.harness.errors import BadInput, user_errors
+from apps.harness.errors import BadInput
 from apps.harness.job import main, run
-from apps.harness.marks import Mark
 from apps.harness.memory import Need
 from apps.harness.options import (
     AUTO,
@@ -14,29 +13,20 @@ from apps.harness.options import (
     add_exchange_every,
     add_graph,
     add_tolerance,
-    graph_of,
     often,
     positive_number,
     real_number,
     settle_exchange_every,
+    share_below_1,
     sharing_of,
     whole_number,
 )
-from apps.harness.program import Measured, Measures, Path, Problem, Program, Replicas, Start, Trainer
+from apps.harness.outputs import load_model, save_model
+from apps.harness.program import Measured, Measures, Parts, Path, Problem, Program, Replicas, Start, Together, Trainer
 from apps.harness.report import TRAFFIC, Column, Report
 from apps.harness.shares import CommonShares, Shares
 from apps.harness.training import Training
-from malt.models import (
-    Counted,
-    Sharing,
-    Sums,
-    by_rank,
-    common_mean,
-    moved,
-    of_lowest,
-    same_start,
-    sum_statistics,
-)
+from malt.models import by_rank, of_lowest, same_start
 
 __all__ = [
     "AUTO",
@@ -45,21 +35,19 @@ __all__ = [
     "BadInput",
     "Column",
     "CommonShares",
-    "Counted",
-    "Mark",
     "Measured",
     "Measures",
     "Need",
     "Parser",
+    "Parts",
     "Path",
     "Problem",
     "Program",
     "Replicas",
     "Report",
     "Shares",
-    "Sharing",
     "Start",
-    "Sums",
+    "Together",
     "Trainer",
     "Training",
     "add_common_options",
@@ -67,24 +55,20 @@ __all__ = [
     "add_graph",
     "add_tolerance",
     "by_rank",
-    "common_hash",
-    "common_mean",
     "exchanges",
     "fingerprint",
-    "graph_of",
+    "load_model",
     "main",
     "memory",
-    "moved",
     "of_lowest",
     "often",
-    "on_lowest_rank",
     "positive_number",
     "real_number",
     "run",
     "same_start",
+    "save_model",
     "settle_exchange_every",
+    "share_below_1",
     "sharing_of",
-    "sum_statistics",
-    "user_errors",
     "whole_number",
 ]

@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import malt
 from apps.harness import memory
@@ -16,10 +16,12 @@ from apps.harness.errors import BadInput, HelpGiven, StaysOut, user_errors
 from apps.harness.marks import Mark, over_ranks
 from apps.harness.options import Parser
 from apps.harness.outputs import check_outputs
-from apps.harness.program import Measured, Measures, Problem, Program, Trainer
+from apps.harness.program import Measured, Measures, Parts, Problem, Program, Trainer
 from apps.harness.report import Report, header
 from apps.harness.training import Training
 from malt.models import by_rank
+
+_NO_CHECKPOINT: Final = "its part of the model is lost with it; with --checkpoint FILE the others continue from that"
 
 
 def parser(program: Program) -> Parser:
@@ -53,12 +55,11 @@ def run(program: Program, arguments: Sequence[str]) -> None:
         try:
             return _train(program, problem, checkpoints, training)
         except malt.PeerLost as error:  # on all ranks: one has failed with what the others cannot do without
-            if not checkpoints.is_on:
-                problem.lose(error)
-                # Each rank can fail once: more errors than ranks have another reason.
-                if attempts >= malt.size():
-                    raise
-            elif not malt.init().sharded:
+            rebuilds, is_sharded = issubclass(problem.trains, Parts), bool(malt.init().sharded)
+            if is_sharded and not (checkpoints.is_on or rebuilds):
+                raise malt.PeerLost(error.rank, _NO_CHECKPOINT) from None
+            # Each rank can fail once: more errors than ranks have another reason.
+            if not (is_sharded if checkpoints.is_on else rebuilds and attempts < malt.size()):
                 raise
         attempts += 1
         if checkpoints.is_on:
@@ -82,8 +83,13 @@ def _train(program: Program, problem: Problem, checkpoints: Checkpoints, trainin
         heading, program.measures, program.traffic, resumed_from=checkpoints.epoch, before=checkpoints.before,
         lost_ranks=training.shares.failures.entries,
     )  # fmt: skip
-    ending = Ending(program, problem.options, training.trainer, report, marks, digest)
-    on_lowest_rank(lambda: ending.report(measured()), training.is_newcomer)
+
+    def conclude() -> None:
+        """Measure, print, write."""
+        _fill(report, program, marks, measured(), digest)
+        _publish(report, problem.options, training.trainer)
+
+    on_lowest_rank(conclude, training.is_newcomer)
 
 
 def _introduction(heading: dict[str, Any], problem: Problem, training: Training, checkpoints: Checkpoints) -> str:
@@ -95,35 +101,33 @@ def _introduction(heading: dict[str, Any], problem: Problem, training: Training,
     )
 
 
-class Ending:
-    """The end of a run on the lowest rank: measure, print, write. Local."""
+def _fill(
+    report: Report, program: Program, marks: Sequence[Mark], measures: Sequence[Measures], digest: str
+) -> None:  # fmt: skip
+    """Add all epochs and the end to `report`. `measures`: those of each epoch and of the final model. Local."""
+    unknown: Measures = {column.key: None for column in program.measures}
+    *epochs, final = measures
+    for epoch, found in zip(marks, epochs, strict=True):
+        rate = epoch.examples / epoch.seconds if epoch.seconds else None
+        rated: Measures = {program.rate: rate} if program.rate else {}
+        report.add_epoch(epoch, **(found or unknown), **rated)
+    report.conclude(marks, digest, **final)
 
-    def __init__(
-        self, program: Program, options: Namespace, trainer: Trainer, report: Report, marks: Sequence[Mark], digest: str
-    ) -> None:  # fmt: skip
-        self._program, self._options, self._trainer = program, options, trainer
-        self._report, self._marks, self._digest = report, marks, digest
 
-    def report(self, measures: Sequence[Measures]) -> None:
-        """Print the table and write the files. `measures`: those of each epoch and of the final model."""
-        report, trainer, options = self._report, self._trainer, self._options
-        unknown: Measures = {column.key: None for column in self._program.measures}
-        *epochs, final = measures
-        for epoch, found in zip(self._marks, epochs, strict=True):
-            report.add_epoch(epoch, **(found or unknown), **self._program.rates(epoch))
-        report.conclude(self._marks, self._digest, **final)
-        print(report.table())
-        if text := trainer.conclusion():
-            print(text)
-        if warning := trainer.warning(report):
-            print(f"warning: {warning}", file=sys.stderr)
-        if options.save:
-            trainer.save(options.save)
-        if picture := getattr(options, "picture", None):
-            trainer.draw(picture)
-        if options.json:
-            report.write(options.json)
-        print(report.last_line(), flush=True)
+def _publish(report: Report, options: Namespace, trainer: Trainer) -> None:
+    """Print the table, and write the files. Local."""
+    print(report.table())
+    if text := trainer.conclusion():
+        print(text)
+    if warning := trainer.warning(report):
+        print(f"warning: {warning}", file=sys.stderr)
+    if options.save:
+        trainer.save(options.save)
+    if picture := getattr(options, "picture", None):
+        trainer.draw(picture)
+    if options.json:
+        report.write(options.json)
+    print(report.last_line(), flush=True)
 
 
 def _report_measured(program: Program, options: Namespace, measured: Measured) -> None:

@@ -14,6 +14,9 @@ AUTO: Final = "auto"
 """An interval between exchanges that follows what they cost (`malt.Exchanges`)."""
 
 
+_SHOWN: Final = " (default: %(default){})"
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that raises BadInput or HelpGiven where argparse would exit, so that only one rank prints."""
 
@@ -26,6 +29,18 @@ class Parser(argparse.ArgumentParser):
     def print_help(self, file: Any = None) -> None:
         if malt.lowest():
             super().print_help(file)
+
+    def whole(self, *names: str, default: int | None = None, text: str, least: int = 1, **more: Any) -> None:
+        """Add an option that takes an integer of at least `least`. `text`: the help, which ends with the default."""
+        kept = {"type": whole_number(least), "metavar": "N", **more}
+        self.add_argument(*names, default=default, help=text + _SHOWN.format("s") * (default is not None), **kept)
+
+    def real(
+        self, name: str, default: float, text: str, parse: Callable[[str], float] | None = None, **more: Any
+    ) -> None:  # fmt: skip
+        """Add an option that takes a number of at least 0, or what `parse` takes. `text`: as of `whole`."""
+        kind = real_number(0) if parse is None else parse
+        self.add_argument(name, type=kind, default=default, metavar="X", help=text + _SHOWN.format("g"), **more)
 
 
 def add_common_options(
@@ -105,10 +120,10 @@ def sharing_of(options: argparse.Namespace) -> Sharing:
     return Sharing(graph_of(options), options.sync, options.exchange_every)
 
 
-def add_tolerance(parser: Parser) -> None:
-    """Add --tolerance, for a program whose trainer has an objective."""
+def add_tolerance(parser: Any, default: float | None = 0.0) -> None:
+    """Add --tolerance to a parser or a group of one, for a program whose trainer has an objective."""
     parser.add_argument(
-        "--tolerance", type=real_number(0), default=0.0, metavar="X",
+        "--tolerance", type=real_number(0), default=default, metavar="X",
         help="stop when an epoch improves the objective by less than this fraction (default: 0, never)",
     )  # fmt: skip
 
@@ -142,6 +157,14 @@ def real_number(least: float) -> Callable[[str], float]:
 
     parse.__name__ = "number"
     return parse
+
+
+def share_below_1(text: str) -> float:
+    """A type for argparse: a number of at least 0 and below 1."""
+    number = float(text)
+    if not 0 <= number < 1:
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0 and below 1, got {text}")
+    return number
 
 
 def positive_number(text: str) -> float:

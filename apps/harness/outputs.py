@@ -1,4 +1,4 @@
-"""Checks of the files that a program is to write."""
+"""The files that a program writes: checks of them all, and the file of a model."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import errno
 import os
 from argparse import Namespace
 from collections.abc import Iterable
+from typing import Any, Final
 
 import malt
+from malt import files
+
+_FORMAT: Final = 1
 
 
 def check_outputs(options: Namespace, inputs: Iterable[tuple[str, str | os.PathLike[str] | None]]) -> None:
@@ -51,3 +55,16 @@ def _is_same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) ->
     with contextlib.suppress(OSError):
         return os.path.samefile(one, other)
     return os.path.realpath(one) == os.path.realpath(other)
+
+
+def save_model(path: str, program: str, **arrays: Any) -> None:
+    """Write the model of a program as .npz, complete or not at all. OSError: the file cannot be written. Local."""
+    files.save_npz(path, format=_FORMAT, program=program, **arrays)
+
+
+def load_model(path: str, program: str) -> dict[str, Any]:
+    """The arrays that `save_model` wrote. ValueError: the file is no model of `program`. OSError. Local."""
+    found: dict[str, Any] = files.load_npz(path)
+    if str(found.pop("program", None)) != program or found.pop("format", None) != _FORMAT:
+        raise ValueError(f"{path}: not a model of {program}")
+    return found

@@ -10,7 +10,7 @@
 The harness calls, in this order:
 
     Program   add_options, inputs, load (returns the Problem)
-    Problem   memory, match, shares, compile, trainer, introduction
+    Problem   memory, facts, shares, compile, trainer, introduction
     Trainer   in each epoch: take and begin_epoch where rows are dealt anew, train; then, with the clock stopped, model
               or keep, state where a checkpoint is due, objective, has_converged
     Trainer   finish, or restore where the checkpoint is that of a training that is over; measures, save, conclusion,
@@ -19,19 +19,19 @@ The harness calls, in this order:
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 import malt
 from apps.harness import newcomers
 from apps.harness.agreement import Array, copied, keeps_snapshots
-from apps.harness.marks import Mark
 from apps.harness.memory import Need
 from apps.harness.options import Parser
 from apps.harness.report import TRAFFIC, Column, Report
@@ -41,7 +41,6 @@ from malt.models import of_lowest
 if TYPE_CHECKING:
     from apps.harness.training import Training
 
-_NO_CHECKPOINT: Final = "its part of the model is lost with it; with --checkpoint FILE the others continue from that"
 Measures = dict[str, float | None]
 """How good a model is, by the keys of the program's columns. None stands for what is not known."""
 Path = str | PathLike[str]
@@ -64,8 +63,8 @@ class Start:
 class Trainer(ABC):
     """One rank's part: its rows, and what it has of the model. Methods are local unless they say Collective.
 
-    Ranks come together in each epoch, or have parts of the model: `state` and `measures_of_all` are collective. Where
-    each has a model of its own it is a `Replicas`.
+    Ranks come together in each epoch (`Together`), or have parts of the model (`Parts`): `state` and `measures_of_all`
+    are collective. Where each has a model of its own it is a `Replicas`.
     """
 
     vectors: Sequence[Any] = ()
@@ -77,14 +76,6 @@ class Trainer(ABC):
 
     def take(self) -> None:
         """Take the rows that this rank has from here on. Called after ranks have failed and rows were dealt anew."""
-        raise NotImplementedError
-
-    def rebuild(self) -> str:
-        """Make anew what has failed with ranks; return what began anew, for a message, or an empty string. Collective.
-
-        Called after `Problem.lose`. All sharded vectors are closed, and rows are dealt anew. PeerLost: another rank has
-        failed. Nothing that this rank has may be lost then: it is called again.
-        """
         raise NotImplementedError
 
     def run(self, training: Training) -> None:
@@ -179,6 +170,42 @@ class Trainer(ABC):
         return ""
 
 
+class Together(Trainer):
+    """One rank's part where all ranks measure the model at the end of each epoch."""
+
+    def __init__(self) -> None:
+        self._kept: list[Measures] = []
+        """The measures at the ends of epochs."""
+
+    @abstractmethod
+    def measures(self) -> Measures:
+        """Return how good the model is now. Collective."""
+
+    def keep(self, epoch: int) -> None:
+        self._kept.append(self.measures())
+
+    def measures_of_all(self) -> list[Measures]:
+        return [*self._kept, self.measures()]
+
+
+class Parts(Trainer):
+    """One rank's part where no rank has all of the model: live ranks make anew what fails with a rank."""
+
+    def take(self) -> None:
+        """Nothing is dealt anew: where a rank fails its part is lost, which `train` finds out."""
+
+    @abstractmethod
+    def rebuild(self) -> str:
+        """Make anew what has failed with ranks; return what began anew, for a message, or an empty string. Collective.
+
+        It is called where there is no checkpoint. All sharded vectors are closed, and rows are dealt anew. PeerLost:
+        another rank has failed. Nothing that this rank has may be lost then: it is called again.
+        """
+
+    def finish(self) -> None:
+        malt.barrier()
+
+
 class Replicas(Trainer):
     """One rank's part where each rank has a model of its own, and none need come together before `finish`.
 
@@ -268,6 +295,12 @@ class Problem(ABC):
     options: Namespace
     rows: int
     """The number of examples of an epoch, over all ranks."""
+    trains: ClassVar[type[Any]] = Trainer
+    """The class of its trainers, which are made of the problem and a `Start`."""
+    deals: ClassVar[type[Shares]] = Shares
+    """How its rows are dealt, by default as malt.shard does."""
+    same: Sequence[str] = ()
+    """The options that a checkpoint must have been written with to fit."""
     variant = ""
     """What stands after the program's name in checkpoints that fit only some of its trainings: an option."""
 
@@ -285,20 +318,25 @@ class Problem(ABC):
         """The memory that training takes on this rank. Local."""
 
     @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """The sizes and the fingerprint of the data that a checkpoint must have been written with to fit."""
+
     def match(self) -> dict[str, Any]:
-        """What a checkpoint must have been written with to fit: options, sizes and a fingerprint of the data."""
+        """The options and facts that a checkpoint must have been written with to fit."""
+        return {**{name: getattr(self.options, name) for name in self.same}, **self.facts()}
 
     def compile(self) -> None:
         """Compile the kernels. Called on one rank of each host first, which caches them on disk for the others."""
         return None
 
     def shares(self) -> Shares:
-        """Return which rows each rank has: by default as malt.shard deals them."""
-        return Shares(self.rows)
+        """Return which rows each rank has."""
+        return self.deals(self.rows)
 
-    @abstractmethod
     def trainer(self, start: Start) -> Trainer:
         """This rank's trainer. Collective. ValueError, FloatingPointError: the message is shown to the user."""
+        made: Trainer = self.trains(self, start)
+        return made
 
     def check_newcomers(self) -> None:
         """Check that ranks can come back to this training, or come (malt run --rejoin, --elastic), if they may. Local.
@@ -306,13 +344,6 @@ class Problem(ABC):
         By default they cannot. Errors: as newcomers.refuse.
         """
         newcomers.refuse()
-
-    def lose(self, error: malt.PeerLost) -> None:
-        """Return if live ranks make anew what has failed with a rank, without a checkpoint: `Trainer.rebuild`. Local.
-
-        By default `error` is raised.
-        """
-        raise malt.PeerLost(error.rank, _NO_CHECKPOINT) if malt.init().sharded else error
 
     @abstractmethod
     def introduction(self, trainer: Any) -> str:
@@ -331,13 +362,21 @@ class Program(ABC):
     """The command line of a program, and how its data is read."""
 
     name: ClassVar[str]
-    """The name for `python -m`."""
+    """The name for `python -m`: the package of the module that has the class."""
     summary: ClassVar[str]
-    """The one line of description in --help."""
+    """The one line of description in --help: the first one of the docstring of that module."""
     measures: ClassVar[Sequence[Column]]
     """The columns that say how good a model is. They stand between the seconds and the traffic."""
     traffic: ClassVar[Sequence[Column]] = TRAFFIC
     """The columns of the traffic, the last of the table."""
+    rate: ClassVar[str | None] = None
+    """The key of the column for examples a second."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if not hasattr(cls, "name"):
+            cls.name = cls.__module__.rpartition(".")[0]
+            cls.summary = str(sys.modules[cls.__module__].__doc__).splitlines()[0]
 
     @abstractmethod
     def add_options(self, parser: Parser) -> None:
@@ -350,7 +389,3 @@ class Program(ABC):
     @abstractmethod
     def load(self, options: Namespace) -> Problem | Measured:
         """Read the data. Collective. ValueError, OSError: the message is shown to the user."""
-
-    def rates(self, mark: Mark) -> Measures:
-        """Further numbers of an epoch for the report, computed from its mark over all ranks."""
-        return {}

@@ -15,7 +15,7 @@ from apps.harness.agreement import copied, keeps_snapshots, print_once
 from apps.harness.checkpoints import Checkpoints, State
 from apps.harness.errors import user_errors
 from apps.harness.marks import Clock, Mark, leave_behind, mark
-from apps.harness.program import Problem, Start, Trainer
+from apps.harness.program import Parts, Problem, Start, Trainer
 from apps.harness.shares import Shares
 from malt.kernels import compile_first
 
@@ -90,6 +90,7 @@ class Training:
     def _rebuild(self) -> None:
         """Have the trainer rebuild what has failed. The epoch that had begun comes again, or else the last one."""
         self.shares.changed(self.shares.present())
+        assert isinstance(self.trainer, Parts)
         what = self.trainer.rebuild()
         self._epoch = max(min(self._epoch, self._options.epochs - 1), 0)
         if what:

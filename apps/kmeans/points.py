@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import malt
-from apps.harness import Array, Shares, Sums, by_rank
+from apps.harness import Array, Shares, by_rank
 from apps.kmeans import kernels
 from apps.kmeans.kernels import Floats, Points
 from malt.data import rows_of
-from malt.models import linear
+from malt.models import Sums, linear
 
 _NUMBERS = 4
 """What ranks add up beside sums of rows and counts: inertia, changed labels, squared lengths, rows."""

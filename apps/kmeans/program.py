@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -22,59 +23,20 @@ from apps.harness import TRAFFIC, Array, Column, CommonShares, Measures, Need, P
 from apps.kmeans import kernels
 from apps.kmeans.centres import Centres
 from apps.kmeans.points import Dealt, Found
-from apps.kmeans.start import PROGRAM, first_centres, load, save
-from apps.linear.reading import EMBEDDED
+from apps.kmeans.start import first_centres, load
+from apps.linear.reading import EMBEDDED, described
 from malt.models import linear
 
-SUMMARY = str(__doc__).splitlines()[0]
 ITERATIONS, PASSES = 300, 10
 _COPIES: Final = 8
 """Arrays of the centres' size on a rank: centres, sums, what travels and what is made of them."""
 
 
-class Problem(harness.Problem):
-    """The rows."""
-
-    def __init__(self, options: Namespace, data: malt.Dataset) -> None:
-        self.options, self.data, self.rows = options, data, len(data.y)
-        self.shape = (options.clusters, data.X.shape[1])
-
-    @property
-    def tolerance(self) -> float:
-        return float(self.options.shift_tolerance)
-
-    def memory(self) -> Need:
-        clusters, features = self.shape
-        what = f"--clusters {clusters} makes centres of {features:,} features"
-        return Need(_COPIES * 8 * clusters * features, what, "take fewer clusters or ranks, or correct a stray feature")
-
-    def match(self) -> dict[str, Any]:
-        same, X = {name: getattr(self.options, name) for name in ("clusters", "batch", "seed")}, self.data.X
-        size = {"rows": self.rows, "features": X.shape[1], "non-zeros": X.nnz}
-        return {**same, **size, "CRC-32 of values": harness.fingerprint(X.data)}
-
-    def compile(self) -> None:
-        kernels.compile_kernels()
-
-    def shares(self) -> CommonShares:
-        return CommonShares(self.rows)
-
-    def trainer(self, start: Start) -> Trainer:
-        return Trainer(self, start)
-
-    def introduction(self, trainer: Trainer) -> str:
-        options, X = self.options, self.data.X
-        return (
-            f"{self.rows:,} rows, {X.shape[1]:,} features, {X.nnz:,} non-zeros\n{options.clusters:,} clusters, "
-            f"centres of {options.model or 'k-means++'}, "
-            + (f"mini-batches of {options.batch:,} rows" if options.batch else "Lloyd's iterations")
-        )
-
-
-class Trainer(harness.Trainer):
+class Trainer(harness.Together):
     """One rank's rows, and the centres."""
 
     def __init__(self, problem: Problem, start: Start) -> None:
+        super().__init__()
         self._problem, self._options, self._generator = problem, problem.options, start.generator
         self._dealt = Dealt(problem.data, start.shares)
         self.vectors = [self._dealt.traffic]
@@ -82,7 +44,6 @@ class Trainer(harness.Trainer):
         self._found: Found | None = None
         """What is known of the clusters of these centres."""
         self._has_converged = False
-        self._kept: list[Measures] = []
 
     def _first(self) -> Array:
         options = self._options
@@ -128,27 +89,57 @@ class Trainer(harness.Trainer):
     def state(self) -> Mapping[str, Any]:
         return self._centres.state()
 
-    def keep(self, epoch: int) -> None:
-        self._kept.append(self._measures())
-        self.loss = self._kept[-1]["inertia"]
-
-    def measures_of_all(self) -> list[Measures]:
-        return [*self._kept, self._measures()]
-
-    def _measures(self) -> Measures:
-        return {"inertia": (self._found or self._dealt.whole(self._centres.values)).inertia}
+    def measures(self) -> Measures:
+        self.loss = (self._found or self._dealt.whole(self._centres.values)).inertia
+        return {"inertia": self.loss}
 
     def finish(self) -> None:
         harness.same_start([self._centres.values])
 
     def save(self, path: str) -> None:
-        save(path, self._centres.values, self._problem.data.zero_based)
+        """Write the model as .npz: `centres`, whose columns are the features in the order of the file."""
+        zero_based = self._problem.data.zero_based
+        harness.save_model(path, "apps.kmeans", centres=self._centres.values, zero_based=zero_based)
+
+
+class Problem(harness.Problem):
+    """The rows."""
+
+    trains, deals, same = Trainer, CommonShares, ("clusters", "batch", "seed")
+
+    def __init__(self, options: Namespace, data: malt.Dataset) -> None:
+        self.options, self.data, self.rows = options, data, len(data.y)
+        self.shape = (options.clusters, data.X.shape[1])
+
+    @property
+    def tolerance(self) -> float:
+        return float(self.options.shift_tolerance)
+
+    def memory(self) -> Need:
+        clusters, features = self.shape
+        what = f"--clusters {clusters} makes centres of {features:,} features"
+        return Need(_COPIES * 8 * clusters * features, what, "take fewer clusters or ranks, or correct a stray feature")
+
+    def facts(self) -> dict[str, Any]:
+        X = self.data.X
+        size = {"rows": self.rows, "features": X.shape[1], "non-zeros": X.nnz}
+        return {**size, "CRC-32 of values": harness.fingerprint(X.data)}
+
+    def compile(self) -> None:
+        kernels.compile_kernels()
+
+    def introduction(self, trainer: Trainer) -> str:
+        options = self.options
+        return (
+            f"{described(self.data, {})}\n{options.clusters:,} clusters, "
+            f"centres of {options.model or 'k-means++'}, "
+            + (f"mini-batches of {options.batch:,} rows" if options.batch else "Lloyd's iterations")
+        )
 
 
 class Program(harness.Program):
     """The command line."""
 
-    name, summary = PROGRAM, SUMMARY
     measures = (Column("inertia", "inertia", ".8g"),)
     traffic = TRAFFIC[:1]
 
@@ -156,12 +147,11 @@ class Program(harness.Program):
         add = parser.add_argument
         add("data", nargs="?", metavar="DATA", help="svmlight text, also .gz .bz2 .xz; labels are ignored (default: "
             "the embedded census data a9a)")  # fmt: skip
-        add("--clusters", type=harness.whole_number(1), default=8, metavar="K",
-            help="number of clusters (default: %(default)s)")  # fmt: skip
-        add("--batch", type=harness.whole_number(1), metavar="N",
-            help="rows of all ranks per step of mini-batch k-means (default: Lloyd's iterations on all)")  # fmt: skip
-        add("--epochs", type=harness.whole_number(0), metavar="N",
-            help=f"maximum iterations (default: {ITERATIONS}); with --batch, passes over rows ({PASSES})")  # fmt: skip
+        parser.whole("--clusters", default=8, metavar="K", text="number of clusters")
+        parser.whole("--batch", text="rows of all ranks per step of mini-batch k-means (default: Lloyd's iterations on "
+            "all)")  # fmt: skip
+        parser.whole("--epochs", least=0, text=f"maximum iterations (default: {ITERATIONS}); with --batch, passes over "
+            f"rows ({PASSES})")  # fmt: skip
         add("--tolerance", dest="shift_tolerance", type=harness.real_number(0), metavar="X",
             help="stop when the squared movement of the centres is below this fraction of the variance "
             "(default: 1e-4); 0: when no row changes its cluster")  # fmt: skip
@@ -183,6 +173,5 @@ class Program(harness.Program):
         return Problem(options, data)
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Run the program on every rank. Collective. BadInput, FloatingPointError: as in `harness.run`."""
-    harness.run(Program(), arguments)
+run = partial(harness.run, Program())
+"""Runs the program with these arguments on every rank, as `harness.run`."""

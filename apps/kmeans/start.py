@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 import malt
-from apps.harness import by_rank
+from apps.harness import by_rank, load_model
 from apps.kmeans import kernels
 from apps.kmeans.kernels import Floats
 from apps.kmeans.points import Dealt, transposed
-from malt import files
-
-PROGRAM: Final = "apps.kmeans"
-
-
-def save(path: str, centres: Floats, zero_based: bool) -> None:
-    """Write the centres as .npz, columns as the features of the file. OSError: it cannot be written. Local."""
-    files.save_npz(path, format=1, program=PROGRAM, centres=centres, zero_based=zero_based)
 
 
 def load(path: str, shape: tuple[int, int]) -> Floats:
-    """The centres that `save` wrote. OSError, ValueError: the file has none, or others than of this shape."""
-    found = files.load_npz(path)
-    centres = found.get("centres", np.empty(0))
-    if str(found.get("program")) != PROGRAM or centres.dtype != np.float64 or not np.isfinite(centres).all():
-        raise ValueError(f"{path}: not a model of {PROGRAM}")
+    """The centres of a saved model. OSError, ValueError: the file has none, or others than of this shape."""
+    centres: Floats = load_model(path, "apps.kmeans").get("centres", np.empty(0))
+    if centres.dtype != np.float64 or not np.isfinite(centres).all():
+        raise ValueError(f"{path}: not a model of apps.kmeans")
     if centres.shape != shape:
         there, here = (
             f"{clusters:,} clusters of {features:,} features" for clusters, features in (centres.shape, shape)

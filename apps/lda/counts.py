@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import malt
-from apps.harness import Array, Counted
+from apps.harness import Array
 from apps.lda.kernels import Doubles, Floats
+from malt.models import Counted
 
 
 class Counts:

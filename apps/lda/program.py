@@ -12,80 +12,27 @@ from __future__ import annotations
 import math
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import malt
 from apps import harness
-from apps.harness import TRAFFIC, Array, Column, Mark, Measured, Measures, Need, Parser, Start
+from apps.harness import TRAFFIC, Array, Column, Measured, Measures, Need, Parser, Start
 from apps.lda import kernels, reading
 from apps.lda.counts import Counts
 from apps.lda.documents import Documents, Shares, shared
 from apps.lda.kernels import Numbers
 from apps.lda.measuring import HeldOut, Measuring
 from apps.lda.reading import Data
-from malt import files
 from malt.kernels import compile_first
 
-SUMMARY = str(__doc__).splitlines()[0]
 _COPIES = 2
 """Of a part on a rank: one that it visits, and one that another rank may still read."""
 
 
-class Problem(harness.Problem):
-    """The documents, and the first topics of their tokens."""
-
-    def __init__(self, options: Namespace, data: Data) -> None:
-        assert data.train is not None
-        self.options, self.data, self.train = options, data, data.train
-        self.rows = len(data.train.words)
-        self.documents = len(data.train.starts) - 1
-
-    def memory(self) -> Need:
-        topics, words = self.options.topics, self.train.vocabulary
-        part, tokens = 4 * topics * -(-words // malt.size()), -(-self.rows // malt.size())
-        return Need(_COPIES * part + 32 * tokens, f"{words:,} words make a large model of --topics {topics}",
-                    "take fewer --topics or more ranks")  # fmt: skip
-
-    def match(self) -> dict[str, Any]:
-        same = {name: getattr(self.options, name) for name in ("topics", "alpha", "beta", "seed")}
-        check = harness.fingerprint(self.train.starts, self.train.words)
-        return {**same, "tokens": self.rows, "words": self.train.vocabulary, "CRC-32 of words": check}
-
-    def compile(self) -> None:
-        kernels.compile_kernels()
-
-    def shares(self) -> Shares:
-        return Shares(self.documents)
-
-    def first_topics(self) -> Numbers:
-        """The topics that tokens begin with: any, or as the model has them. The same on all ranks."""
-        topics, model = np.empty(self.rows, np.int32), self.data.model
-        generator = np.random.default_rng([self.options.seed, 0])
-        if model is None:
-            topics[:] = generator.integers(self.options.topics, size=self.rows)
-        else:
-            weights = (model + self.options.beta) / (model.sum(axis=0) + len(model) * self.options.beta)
-            kernels.draw(self.train.words, weights.astype(np.float32), generator, topics)
-        return topics
-
-    def lose(self, error: malt.PeerLost) -> None:
-        """Live ranks count the topics of the failed rank's tokens anew."""
-
-    def trainer(self, start: Start) -> Trainer:
-        return Trainer(self, start)
-
-    def introduction(self, trainer: Trainer) -> str:
-        options, test = self.options, self.data.test
-        tested = f"; {len(test.words):,} words of {len(test.starts) - 1:,} documents to test on" if test else ""
-        return (
-            f"{self.rows:,} words of {self.documents:,} documents, {self.train.vocabulary:,} different ones{tested}\n"
-            f"{options.topics:,} topics, alpha {options.alpha:g}, beta {options.beta:g}"
-        )
-
-
-class Trainer(harness.Trainer):
+class Trainer(harness.Parts):
     """One rank's documents, and its part of the counts."""
 
     def __init__(self, problem: Problem, start: Start) -> None:
@@ -106,9 +53,6 @@ class Trainer(harness.Trainer):
         self._counts, self._documents = counts, documents
         self._measuring.take(counts, failed)
         self.vectors = [*self.vectors, counts.counted]
-
-    def take(self) -> None:
-        """Nothing is dealt anew: where a rank fails its counts are lost, which `train` finds out."""
 
     def rebuild(self) -> str:
         """Count the topics of the tokens that live ranks have. Those of the others begin as at the start."""
@@ -139,24 +83,68 @@ class Trainer(harness.Trainer):
     def state(self) -> Mapping[str, Any]:
         return {"topics": self._documents.topics(self._problem.rows), "loss": self._loss}
 
-    def finish(self) -> None:
-        malt.barrier()
-
     def save(self, path: str) -> None:
         """Write the model as .npz: `counts`, the tokens of each topic (a column) by word (a row), alpha and beta."""
         counts = self._counts.whole().astype(np.int32)
         names = self._problem.data.names
-        files.save_npz(
-            path, format=1, program=reading.PROGRAM, counts=counts, alpha=self._options.alpha, beta=self._options.beta,
+        harness.save_model(
+            path, "apps.lda", counts=counts, alpha=self._options.alpha, beta=self._options.beta,
             **({} if names is None else {"words": np.array(names)}),
         )  # fmt: skip
+
+
+class Problem(harness.Problem):
+    """The documents, and the first topics of their tokens."""
+
+    trains, same = Trainer, ("topics", "alpha", "beta", "seed")
+
+    def __init__(self, options: Namespace, data: Data) -> None:
+        assert data.train is not None
+        self.options, self.data, self.train = options, data, data.train
+        self.rows = len(data.train.words)
+        self.documents = len(data.train.starts) - 1
+
+    def memory(self) -> Need:
+        topics, words = self.options.topics, self.train.vocabulary
+        part, tokens = 4 * topics * -(-words // malt.size()), -(-self.rows // malt.size())
+        return Need(_COPIES * part + 32 * tokens, f"{words:,} words make a large model of --topics {topics}",
+                    "take fewer --topics or more ranks")  # fmt: skip
+
+    def facts(self) -> dict[str, Any]:
+        check = harness.fingerprint(self.train.starts, self.train.words)
+        return {"tokens": self.rows, "words": self.train.vocabulary, "CRC-32 of words": check}
+
+    def compile(self) -> None:
+        kernels.compile_kernels()
+
+    def shares(self) -> Shares:
+        return Shares(self.documents)
+
+    def first_topics(self) -> Numbers:
+        """The topics that tokens begin with: any, or as the model has them. The same on all ranks."""
+        topics, model = np.empty(self.rows, np.int32), self.data.model
+        generator = np.random.default_rng([self.options.seed, 0])
+        if model is None:
+            topics[:] = generator.integers(self.options.topics, size=self.rows)
+        else:
+            weights = (model + self.options.beta) / (model.sum(axis=0) + len(model) * self.options.beta)
+            kernels.draw(self.train.words, weights.astype(np.float32), generator, topics)
+        return topics
+
+    def introduction(self, trainer: Trainer) -> str:
+        options, test = self.options, self.data.test
+        tested = f"; {len(test.words):,} words of {len(test.starts) - 1:,} documents to test on" if test else ""
+        return (
+            f"{self.rows:,} words of {self.documents:,} documents, {self.train.vocabulary:,} different ones{tested}\n"
+            f"{options.topics:,} topics, alpha {options.alpha:g}, beta {options.beta:g}"
+        )
 
 
 class Program(harness.Program):
     """The command line."""
 
-    name, summary = reading.PROGRAM, SUMMARY
     measures = (Column("train_perplexity", "of training", ".2f"), Column("perplexity", "perplexity", ".2f"))
+    rate = "tokens_per_s"
     traffic = (Column("tokens_per_s", "tokens/s", ",.0f"), TRAFFIC[0])
 
     def add_options(self, parser: Parser) -> None:
@@ -165,9 +153,9 @@ class Program(harness.Program):
             "(default: documents of ten topics, generated from the seed)")  # fmt: skip
         add("--test", metavar="TEST", help="documents on which to measure the perplexity of one half, given the other")
         add("--vocab", metavar="FILE", help="the vocabulary, one word per line, to print the top words of each topic")
-        add("--topics", type=harness.whole_number(1), default=10, metavar="K", help="topics (default: %(default)s)")
-        add("--alpha", type=harness.positive_number, default=0.1, metavar="X", help="prior of topics (default: 0.1)")
-        add("--beta", type=harness.positive_number, default=0.01, metavar="X", help="prior of words (default: 0.01)")
+        parser.whole("--topics", default=10, metavar="K", text="topics")
+        parser.real("--alpha", 0.1, "prior of topics", harness.positive_number)
+        parser.real("--beta", 0.01, "prior of words", harness.positive_number)
         add("--model", metavar="FILE",
             help="start from topics written by --save; without CORPUS: measure them on TEST")  # fmt: skip
         harness.add_common_options(parser, epochs=100)
@@ -187,10 +175,6 @@ class Program(harness.Program):
         found = test.perplexity(model[test.words], totals, options.alpha, options.beta, len(model))
         return Measured([model], {"perplexity": found})
 
-    def rates(self, mark: Mark) -> Measures:
-        return {"tokens_per_s": mark.examples / mark.seconds if mark.seconds else None}
 
-
-def run(arguments: Sequence[str]) -> None:
-    """Run the program on every rank. Collective. BadInput, FloatingPointError: as in `harness.run`."""
-    harness.run(Program(), arguments)
+run = partial(harness.run, Program())
+"""Runs the program with these arguments on every rank, as `harness.run`."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import malt
+from apps.harness import load_model
 from apps.lda.corpus import Corpus, planted, read
 from apps.lda.kernels import Floats
-from malt import files
 from malt.data import read_chunks
-
-PROGRAM: Final = "apps.lda"
 
 
 class Data(NamedTuple):
@@ -67,10 +65,7 @@ def _names(path: str, words: int) -> list[str]:
 
 
 def _model(options: Namespace) -> Any:
-    model = files.load_npz(options.model)
-    if model.get("program") != PROGRAM or model.get("format") != 1:
-        raise ValueError(f"{options.model}: not a model of {PROGRAM}")
-    counts = model["counts"]
+    counts = load_model(options.model, "apps.lda")["counts"]
     if counts.ndim != 2 or counts.shape[1] != options.topics or not np.all((counts >= 0) & (counts < np.inf)):
         raise ValueError(f"{options.model}: its counts must be finite, of {options.topics} topics (--topics)")
     return counts.astype(np.float32)

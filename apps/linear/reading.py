@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import malt
+from apps import harness
 from apps.harness import Array
 from apps.harness import Path as AnyPath
 
 EMBEDDED = Path(__file__).parent / "data" / "a9a"
+
+
+def add_options(parser: harness.Parser, test: str = "rows on which to measure the accuracy") -> None:
+    """Add TRAIN and --test. `test`: what TEST is for."""
+    parser.add_argument("train", nargs="?", metavar="TRAIN",
+        help="svmlight text, also .gz .bz2 .xz (default: the embedded census data a9a)")  # fmt: skip
+    parser.add_argument("--test", metavar="TEST", help=test)
+
+
+def inputs(options: Namespace) -> list[tuple[str, AnyPath | None]]:
+    """The files that are read, by their names on the command line. Local."""
+    return list(zip(("TRAIN", "--test"), paths(options), strict=True))
 
 
 def paths(options: Namespace) -> tuple[AnyPath, AnyPath | None]:
@@ -47,6 +61,19 @@ def widest(options: Namespace, train: malt.Dataset, test: malt.Dataset | None = 
     if test is not None and test.X.shape[1] > train.X.shape[1]:
         path, found = str(paths(options)[1]), test
     return f"{path}:{found.largest_line}: feature {found.X.shape[1] - found.zero_based:,} makes a wide model"
+
+
+def facts(train: malt.Dataset, n_features: int) -> dict[str, Any]:
+    """The sizes and the fingerprint of the training rows, to recognise them by. Local."""
+    size = {"rows": len(train.y), "non-zeros": train.X.nnz, "features": n_features}
+    return {**size, "CRC-32 of labels": harness.fingerprint(train.y)}
+
+
+def described(train: malt.Dataset, more: Mapping[str, malt.Dataset | None], note: str = "") -> str:
+    """The size of the data, for the introduction. `more`: all rows, by what they are for. Local."""
+    some = {name: data for name, data in more.items() if name != "train" and data is not None}
+    others = "".join(f"; {len(data.y):,} {name} rows" for name, data in some.items())
+    return f"{len(train.y):,} rows, {train.X.shape[1]:,} features, {train.X.nnz:,} non-zeros{note}{others}"
 
 
 def _several(labels: Array) -> str:

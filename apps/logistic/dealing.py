@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import malt
-from apps.harness import Shares
+from apps.harness import BadInput, Measures, Shares
 from apps.logistic.rows import Rows
 from malt.data import rows_of
-from malt.models.linear import Block, Found, blocks, narrow_block
+from malt.models.linear import Block, Found, Objective, blocks, narrow_block
 
 
 class Dealt:
@@ -57,6 +59,21 @@ class Dealt:
             if found.rows == count:
                 return found
             self.renew()
+
+    def measures(self, objective: Objective, point: Any, value: float = math.nan) -> Measures:
+        """The objective of `point`, which is `value` where that is known; the accuracy on the test rows. Collective.
+
+        BadInput, on all ranks: the objective is not finite.
+        """
+        visited, find = self.visited, partial(objective.found, point, measures=True)
+        tests = 0 if self._rows.test is None else len(self._rows.test.y)
+        if math.isnan(value):
+            value = self.whole(partial(find, rows=self.count)).value
+        if not math.isfinite(value):
+            raise BadInput("the objective is not finite: scale the features, or take a smaller --step")
+        right = self.whole(partial(find, rows=tests), test=True).right if tests else 0
+        self.visited = visited
+        return {"objective": value, "test_accuracy": right / tests if tests else None}
 
     def epoch(self, number: int, learn: Callable[[Block, float, int], None]) -> int:
         """Call learn(block, rows of such a block of all ranks, ranks) for each block; return the rows. Collective.

@@ -9,6 +9,7 @@ from typing import Final
 import malt
 from apps import harness
 from apps.harness import Parser
+from apps.linear import reading
 from malt.models import linear
 
 BATCH: Final = ("lbfgs", "owlqn")
@@ -29,24 +30,21 @@ time (every 5,000: 0.7 to 0.9), and four on the 32,561 rows of a9a end 0.8 % abo
 def add_options(parser: Parser) -> None:
     """Add all options."""
     add, steps = parser.add_argument, ", ".join(f"{name}: {step:g}" for name, step in STEPS.items())
-    add("train", nargs="?", metavar="TRAIN",
-        help="svmlight text, also .gz .bz2 .xz (default: the embedded census data a9a)")  # fmt: skip
-    add("--test", metavar="TEST", help="rows on which to measure the accuracy")
+    reading.add_options(parser)
     add("--optimizer", choices=OPTIMIZERS, default="lbfgs", help="default: %(default)s")
     add("--loss", choices=SMOOTH, default="logistic", help="default: %(default)s")
     add("--multiclass", choices=("ovr", "softmax"),
         help="for more than two classes: one against the rest, or all (default: ovr)")  # fmt: skip
-    add("--l1", type=harness.real_number(0), default=0.0, metavar="X", help="weight of |w|_1 (default: %(default)g)")
-    add("--l2", type=harness.real_number(0), default=1e-4, metavar="X",
-        help="weight of |w|^2 / 2 (default: %(default)s)")  # fmt: skip
+    parser.real("--l1", 0.0, "weight of |w|_1")
+    parser.real("--l2", 1e-4, "weight of |w|^2 / 2")
     add("--no-intercept", dest="intercept", action="store_false", help="fit a plane through the origin")
     add("--sharded", action="store_true", help="each rank holds a part of the weights (default: all of them)")
     add("--allreduce", choices=("auto", *ALGORITHMS), default="auto",
         help="how gradients are summed without --sharded; star: by the lowest rank (default: %(default)s)")  # fmt: skip
     add("--tolerance", dest="gradient_tolerance", type=harness.real_number(0), metavar="X",
         help="lbfgs, owlqn: stop at this gradient norm, relative to that of zero weights (default: 1e-6)")  # fmt: skip
-    add("--warm-start", type=harness.whole_number(0), default=0, metavar="K",
-        help="lbfgs, owlqn: start with K epochs of averaged sgd (default: %(default)s)")  # fmt: skip
+    parser.whole("--warm-start", default=0, least=0, metavar="K",
+        text="lbfgs, owlqn: start with K epochs of averaged sgd")  # fmt: skip
     add("--epochs", type=harness.whole_number(0), metavar="N",
         help=f"maximum iterations (default: {ITERATIONS}); others: passes over the rows ({PASSES})")  # fmt: skip
     add("--step", type=harness.positive_number, metavar="X",

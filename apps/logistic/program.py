@@ -12,80 +12,32 @@ from __future__ import annotations
 import math
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import malt
 from apps import harness
 from apps.harness import TRAFFIC, Array, Column, CommonShares, Measures, Need, Parser, Report, Start
-from apps.linear.reading import paths
+from apps.linear import reading
 from apps.logistic.batch import Batch
 from apps.logistic.dealing import Dealt
-from apps.logistic.measuring import Measuring
 from apps.logistic.options import BATCH, add_options, settle
 from apps.logistic.rows import Rows
 from apps.logistic.stochastic import learner
 from malt.models import linear
 from malt.models.linear import Objective
 
-SUMMARY = str(__doc__).splitlines()[0]
 _HISTORY = 10
 """Pairs of vectors that L-BFGS keeps."""
 _NBYTES = 8 * (2 * _HISTORY + 12)
 """Bytes for each weight, in vectors of all kinds."""
 
 
-class Problem(harness.Problem):
-    """The rows, and the objective."""
-
-    def __init__(self, options: Namespace, rows: Rows) -> None:
-        self.options, self.data, self.rows = options, rows, len(rows.train.y)
-        shape = (rows.n_features + 1, rows.classes.columns)
-        self.shape = shape if rows.classes.columns > 1 else shape[:1]
-        self.is_batch = options.optimizer in BATCH
-
-    def memory(self) -> Need:
-        options, train = self.options, self.data.train
-        nbytes = _NBYTES * math.prod(self.shape)
-        largest = f"{paths(options)[0]}:{train.largest_line}: feature {train.X.shape[1] - train.zero_based:,}"
-        remedy = "correct the line, or take fewer ranks" if options.sharded else "correct the line, or add --sharded"
-        return Need(nbytes // (malt.size() if options.sharded else 1), f"{largest} makes a wide model", remedy)
-
-    @property
-    def tolerance(self) -> float:
-        return float(self.options.gradient_tolerance) if self.is_batch else 0.0
-
-    def match(self) -> dict[str, Any]:
-        names = ("optimizer", "loss", "multiclass", "l1", "l2", "intercept", "sharded", "warm_start", "seed")
-        same, train = {name: getattr(self.options, name) for name in names}, self.data.train
-        data = {"rows": self.rows, "non-zeros": train.X.nnz, "features": self.data.n_features}
-        return {**same, **data, "CRC-32 of labels": harness.fingerprint(train.y)}
-
-    def compile(self) -> None:
-        linear.compile_kernels()
-
-    def shares(self) -> CommonShares:
-        return CommonShares(self.rows)
-
-    def trainer(self, start: Start) -> Trainer:
-        return Trainer(self, start)
-
-    def introduction(self, trainer: Trainer) -> str:
-        options, train, test = self.options, self.data.train, self.data.test
-        classes, many = self.data.classes.values, len(self.shape) > 1
-        warm = f" after {options.warm_start:,} epochs of sgd" if options.warm_start else ""
-        return (
-            f"{self.rows:,} rows, {train.X.shape[1]:,} features, {train.X.nnz:,} non-zeros"
-            + (f", {len(classes):,} classes ({options.multiclass or 'ovr'})" if many else "")
-            + (f"; {len(test.y):,} test rows\n" if test else "\n")
-            + f"{options.loss}, l1 {options.l1:g}, l2 {options.l2:g}, {'with' if options.intercept else 'no'} "
-            f"intercept, {options.optimizer}{warm}, {'sharded' if options.sharded else 'replicated'} weights"
-        )
-
-
-class Trainer(harness.Trainer):
+class Trainer(harness.Together):
     """One rank's rows, and the weights."""
 
     def __init__(self, problem: Problem, start: Start) -> None:
+        super().__init__()
         options, state = problem.options, start.state
         self._problem, self._options, self._epoch = problem, options, start.epoch
         learns = not problem.is_batch or self._epoch < options.warm_start
@@ -98,7 +50,6 @@ class Trainer(harness.Trainer):
         self._batch = Batch(self._weights, self._objective, self._dealt, options, state.get("first_norm", 0.0))
         self._learner = learner(self._weights, self._objective, problem.data, options, state) if learns else None
         self.vectors = self._weights.traffic
-        self._measuring = Measuring(problem.data, self._objective, self._dealt)
 
     def take(self) -> None:
         self._dealt.take()
@@ -149,10 +100,11 @@ class Trainer(harness.Trainer):
         return self._weights.w if self._learner is None else self._learner.point
 
     def keep(self, epoch: int) -> None:
-        self._measuring.keep(self._point, self._batch.value if self._learner is None else math.nan)
+        value = self._batch.value if self._learner is None else math.nan
+        self._kept.append(self._dealt.measures(self._objective, self._point, value))
 
-    def measures_of_all(self) -> list[Measures]:
-        return [*self._measuring.kept, self._measuring.measures(self._point)]
+    def measures(self) -> Measures:
+        return self._dealt.measures(self._objective, self._point)
 
     def state(self) -> Mapping[str, Any]:
         learned = self._learner.state() if self._learner else {}
@@ -165,8 +117,8 @@ class Trainer(harness.Trainer):
     def save(self, path: str) -> None:
         """Write the model as .npz: rows for the features, in the order of the file, and the intercept."""
         data, options, weights = self._problem.data, self._options, self._weights.whole(self._point)
-        malt.files.save_npz(
-            path, format=1, program="apps.logistic", loss=options.loss, l1=options.l1, l2=options.l2,
+        harness.save_model(
+            path, "apps.logistic", loss=options.loss, l1=options.l1, l2=options.l2,
             weights=weights[:-1], intercept=weights[-1], labels=data.classes.values, zero_based=data.train.zero_based,
         )  # fmt: skip
 
@@ -177,10 +129,49 @@ class Trainer(harness.Trainer):
         return "the model is worse than one of zeros: scale the features, or take a smaller --step" if gain < 0 else ""
 
 
+class Problem(harness.Problem):
+    """The rows, and the objective."""
+
+    trains, deals = Trainer, CommonShares
+    same = ("optimizer", "loss", "multiclass", "l1", "l2", "intercept", "sharded", "warm_start", "seed")
+
+    def __init__(self, options: Namespace, rows: Rows) -> None:
+        self.options, self.data, self.rows = options, rows, len(rows.train.y)
+        shape = (rows.n_features + 1, rows.classes.columns)
+        self.shape = shape if rows.classes.columns > 1 else shape[:1]
+        self.is_batch = options.optimizer in BATCH
+
+    def memory(self) -> Need:
+        options, nbytes = self.options, _NBYTES * math.prod(self.shape)
+        remedy = "correct the line, or take fewer ranks" if options.sharded else "correct the line, or add --sharded"
+        what = reading.widest(options, self.data.train)
+        return Need(nbytes // (malt.size() if options.sharded else 1), what, remedy)
+
+    @property
+    def tolerance(self) -> float:
+        return float(self.options.gradient_tolerance) if self.is_batch else 0.0
+
+    def facts(self) -> dict[str, Any]:
+        return reading.facts(self.data.train, self.data.n_features)
+
+    def compile(self) -> None:
+        linear.compile_kernels()
+
+    def introduction(self, trainer: Trainer) -> str:
+        options, classes = self.options, self.data.classes.values
+        note = f", {len(classes):,} classes ({options.multiclass or 'ovr'})" if len(self.shape) > 1 else ""
+        warm = f" after {options.warm_start:,} epochs of sgd" if options.warm_start else ""
+        size = reading.described(self.data.train, {"test": self.data.test}, note)
+        return (
+            f"{size}\n"
+            f"{options.loss}, l1 {options.l1:g}, l2 {options.l2:g}, {'with' if options.intercept else 'no'} "
+            f"intercept, {options.optimizer}{warm}, {'sharded' if options.sharded else 'replicated'} weights"
+        )
+
+
 class Program(harness.Program):
     """The command line."""
 
-    name, summary = "apps.logistic", SUMMARY
     measures = (Column("objective", "objective", ".6f"), Column("test_accuracy", "test accuracy", ".4f"))
     traffic = TRAFFIC[:1]
 
@@ -188,13 +179,12 @@ class Program(harness.Program):
         add_options(parser)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
-        return list(zip(("TRAIN", "--test"), paths(options), strict=True))
+        return reading.inputs(options)
 
     def load(self, options: Namespace) -> Problem:
         settle(options)
         return Problem(options, Rows(options))
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Run the program on every rank. Collective. BadInput, FloatingPointError: as in `harness.run`."""
-    harness.run(Program(), arguments)
+run = partial(harness.run, Program())
+"""Runs the program with these arguments on every rank, as `harness.run`."""

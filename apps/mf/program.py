@@ -11,67 +11,20 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import malt
 from apps import harness
-from apps.harness import TRAFFIC, Array, Column, Mark, Measured, Measures, Need, Parser, Start
+from apps.harness import TRAFFIC, Array, Column, Measured, Measures, Need, Parser, Start
 from apps.mf import mix, modelfile, reading
 from apps.mf.ratings import RANK, DealtRatings, UserShares
 from apps.mf.snapshots import Snapshots
 from malt.models import factors
 from malt.models.factors import Model
 
-SUMMARY = str(__doc__).splitlines()[0]
 _COPIES = 4
 """Copies of all rows on a rank while the common model is made."""
-
-
-class Problem(harness.Problem):
-    """The training ratings, the test ratings, and the first factors."""
-
-    def __init__(self, options: Namespace, train: malt.Ratings, test: malt.Ratings | None, start: Model | None) -> None:
-        self.options, self.ratings = options, DealtRatings(options, train, test, start)
-        self.rows = len(train.ratings)
-        self.user_shares = UserShares(self.ratings)
-
-    def reported(self) -> dict[str, Any]:
-        return {**vars(self.options), "rank": self.ratings.rank, "biases": self.ratings.biases}
-
-    def memory(self) -> Need:
-        ratings = self.ratings
-        users, items = len(ratings.user_counts), len(ratings.item_counts)
-        return Need(
-            _COPIES * ratings.row_nbytes * (users + items) + mix.nbytes(ratings),
-            f"{users:,} users and {items:,} items make a large model of --rank {ratings.rank}",
-            "take a smaller --rank or fewer ranks",
-        )
-
-    def match(self) -> dict[str, Any]:
-        ratings, train = self.ratings, self.ratings.train
-        same = {name: getattr(self.options, name) for name in ("l2", "step", "seed")}
-        data = {"ratings": self.rows, "users": train.user_ids.size, "items": train.item_ids.size}
-        scale = {"mean rating": ratings.mean, "spread of ratings": ratings.spread}
-        check = harness.fingerprint(train.user_ids, train.item_ids)
-        return {"rank": ratings.rank, "biases": ratings.biases, **same, **data, **scale, "CRC-32 of ids": check}
-
-    def compile(self) -> None:
-        factors.kernels(self.ratings.rank)
-
-    def shares(self) -> UserShares:
-        return self.user_shares
-
-    def trainer(self, start: Start) -> Trainer:
-        return Trainer(self, start)
-
-    def introduction(self, trainer: Trainer) -> str:
-        options, ratings, train = self.options, self.ratings, self.ratings.train
-        test = f"; {len(ratings.test.ratings):,} test ratings" if ratings.test else ""
-        return (
-            f"{self.rows:,} ratings of {train.item_ids.size:,} items by {train.user_ids.size:,} users{test}\n"
-            f"rank {ratings.rank}, {'with' if ratings.biases else 'no'} biases, l2 {options.l2:g}, first step "
-            f"{options.step:g}, {trainer.learner.how}"
-        )
 
 
 class Trainer(harness.Trainer):
@@ -145,11 +98,56 @@ class Trainer(harness.Trainer):
         modelfile.save(self._model, path)
 
 
+class Problem(harness.Problem):
+    """The training ratings, the test ratings, and the first factors."""
+
+    trains, same = Trainer, ("l2", "step", "seed")
+
+    def __init__(self, options: Namespace, train: malt.Ratings, test: malt.Ratings | None, start: Model | None) -> None:
+        self.options, self.ratings = options, DealtRatings(options, train, test, start)
+        self.rows = len(train.ratings)
+        self.user_shares = UserShares(self.ratings)
+
+    def reported(self) -> dict[str, Any]:
+        return {**vars(self.options), "rank": self.ratings.rank, "biases": self.ratings.biases}
+
+    def memory(self) -> Need:
+        ratings = self.ratings
+        users, items = len(ratings.user_counts), len(ratings.item_counts)
+        return Need(
+            _COPIES * ratings.row_nbytes * (users + items) + mix.nbytes(ratings),
+            f"{users:,} users and {items:,} items make a large model of --rank {ratings.rank}",
+            "take a smaller --rank or fewer ranks",
+        )
+
+    def facts(self) -> dict[str, Any]:
+        ratings, train = self.ratings, self.ratings.train
+        data = {"ratings": self.rows, "users": train.user_ids.size, "items": train.item_ids.size}
+        scale = {"mean rating": ratings.mean, "spread of ratings": ratings.spread}
+        check = harness.fingerprint(train.user_ids, train.item_ids)
+        return {"rank": ratings.rank, "biases": ratings.biases, **data, **scale, "CRC-32 of ids": check}
+
+    def compile(self) -> None:
+        factors.kernels(self.ratings.rank)
+
+    def shares(self) -> UserShares:
+        return self.user_shares
+
+    def introduction(self, trainer: Trainer) -> str:
+        options, ratings, train = self.options, self.ratings, self.ratings.train
+        test = f"; {len(ratings.test.ratings):,} test ratings" if ratings.test else ""
+        return (
+            f"{self.rows:,} ratings of {train.item_ids.size:,} items by {train.user_ids.size:,} users{test}\n"
+            f"rank {ratings.rank}, {'with' if ratings.biases else 'no'} biases, l2 {options.l2:g}, first step "
+            f"{options.step:g}, {trainer.learner.how}"
+        )
+
+
 class Program(harness.Program):
     """The command line."""
 
-    name, summary = "apps.mf", SUMMARY
     measures = (Column("train_rmse", "train RMSE", ".4f"), Column("test_rmse", "test RMSE", ".4f"))
+    rate = "ratings_per_s"
     traffic = (Column("ratings_per_s", "ratings/s", ",.0f"), Column("rows_sent", "rows sent", ",d"), TRAFFIC[0],
                Column("bytes_dense", "bytes dense", ",d"), *TRAFFIC[1:])  # fmt: skip
 
@@ -159,11 +157,9 @@ class Program(harness.Program):
             help="lines of user item rating, also .gz .bz2 .xz (default: a generated problem)")  # fmt: skip
         add("--test", metavar="TEST", help="ratings on which to measure the error")
         add("--problem", choices=reading.PROBLEMS, help="without RATINGS: small (default), or like a film site's")
-        add("--rank", type=harness.whole_number(1), metavar="K", help=f"factors per user and item (default: {RANK})")
-        add("--l2", type=harness.real_number(0), default=0.05, metavar="X",
-            help="weight of the squared factors (default: %(default)s)")  # fmt: skip
-        add("--step", type=harness.real_number(0), default=0.04, metavar="X",
-            help="initial step size (default: %(default)s)")  # fmt: skip
+        parser.whole("--rank", metavar="K", text=f"factors per user and item (default: {RANK})")
+        parser.real("--l2", 0.05, "weight of the squared factors")
+        parser.real("--step", 0.04, "initial step size")
         add("--biases", action="store_true", default=None, help="fit biases of users and items, too (default)")
         add("--no-biases", dest="biases", action="store_false", help="fit only factors and the mean")
         add("--model", metavar="FILE",
@@ -181,10 +177,6 @@ class Program(harness.Program):
             return reading.measured(options, start)
         return Problem(options, *reading.ratings(options), start)
 
-    def rates(self, mark: Mark) -> Measures:
-        return {"ratings_per_s": mark.examples / mark.seconds if mark.seconds else None}
 
-
-def run(arguments: Sequence[str]) -> None:
-    """Run the program on every rank. Collective. BadInput, FloatingPointError: as in `harness.run`."""
-    harness.run(Program(), arguments)
+run = partial(harness.run, Program())
+"""Runs the program with these arguments on every rank, as `harness.run`."""

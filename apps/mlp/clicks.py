@@ -46,8 +46,8 @@ class Problem(problem.Problem):
             "correct the line, or take fewer neurons, ranks or epochs",
         )
 
-    def match(self) -> dict[str, Any]:
-        return {**super().match(), "non-zeros": self.sets[0].X.nnz, "labels": list(self.sets[0].labels)}
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "non-zeros": self.sets[0].X.nnz, "labels": list(self.sets[0].labels)}
 
     def compile(self) -> None:
         linear.compile_kernels()
@@ -65,8 +65,7 @@ class Problem(problem.Problem):
 
     def described(self) -> str:
         train, *test = self.sets
-        more = "".join(f"; {len(data.y):,} test rows" for data in test)
-        return f"{self.rows:,} rows, {train.X.shape[1]:,} features, {train.X.nnz:,} non-zeros{more}"
+        return reading.described(train, dict(zip(["test"], test, strict=False)))
 
 
 class Trainer(problem.Trainer):

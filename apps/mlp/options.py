@@ -27,17 +27,15 @@ def add_options(parser: Parser) -> None:
     add("--problem", choices=PROBLEMS, help="rows generated from the seed instead of DATA: clicks on advertisements")
     add("--hidden", type=layer_sizes, metavar="N[,N...]",
         help=f"neurons of the hidden layers (default: {_both('hidden')})")  # fmt: skip
-    add("--batch", type=harness.whole_number(1), metavar="N", help=f"examples per step (default: {_both('batch')})")
+    parser.whole("--batch", text=f"examples per step (default: {_both('batch')})")
     add("--optimizer", choices=sorted(OPTIMIZERS), help=f"default: {_both('optimizer')}, the only one for rows")
     add("--step", type=harness.real_number(0), metavar="X",
         help=f"initial step size, with --warm-up the largest; it decays linearly to 0 (default: {steps})")  # fmt: skip
-    add("--warm-up", type=share_below_1, default=0.0, metavar="X",
-        help="fraction of training in which the step size rises linearly to --step (default: %(default)g)")  # fmt: skip
-    add("--l2", type=harness.real_number(0), default=0.0, metavar="X",
-        help="weight of |w|^2 / 2, without biases; rows: of weights in the batch (default: %(default)g)")  # fmt: skip
+    rising = "fraction of training in which the step size rises linearly to --step"
+    parser.real("--warm-up", 0.0, rising, harness.share_below_1)
+    parser.real("--l2", 0.0, "weight of |w|^2 / 2, without biases; rows: of weights in the batch")
     add("--model", metavar="FILE", help="start from a model written by --save")
-    add("--epochs", type=harness.whole_number(0), metavar="N",
-        help=f"passes over the examples (default: {_both('epochs')})")  # fmt: skip
+    parser.whole("--epochs", least=0, text=f"passes over the examples (default: {_both('epochs')})")
     harness.add_common_options(parser, epochs=None, exchange_every=USUAL, graph="auto", sync="asp", unit="batches")
 
 
@@ -59,14 +57,6 @@ def _both(name: str) -> str:
     """The defaults of an option, for --help."""
     of_pictures, of_rows = (str(some[name]).strip("[]") for some in (_PICTURES, _ROWS))
     return f"{of_pictures}; rows: {of_rows}"
-
-
-def share_below_1(text: str) -> float:
-    """A type for argparse: a number of at least 0 and below 1."""
-    number = float(text)
-    if not 0 <= number < 1:
-        raise argparse.ArgumentTypeError(f"must be a number of at least 0 and below 1, got {text}")
-    return number
 
 
 def layer_sizes(text: str) -> list[int]:

@@ -38,6 +38,7 @@ class Problem(harness.Problem):
 
     unit = "pictures"
     """The word for examples."""
+    same: Sequence[str] = ("optimizer", "step", "l2", "seed")
     network: Callable[..., Any] = Network
     optimizers: Mapping[str, Kind] = OPTIMIZERS
 
@@ -57,10 +58,9 @@ class Problem(harness.Problem):
             "take fewer neurons, ranks or epochs",
         )
 
-    def match(self) -> dict[str, Any]:
-        same = {name: getattr(self.options, name) for name in ("optimizer", "step", "l2", "seed")}
+    def facts(self) -> dict[str, Any]:
         check = harness.fingerprint(self.train.labels)
-        return {"neurons": self.sizes, **same, self.unit: self.rows, "CRC-32 of labels": check}
+        return {"neurons": self.sizes, self.unit: self.rows, "CRC-32 of labels": check}
 
     def check_newcomers(self) -> None:
         """Ranks may come back, and come."""

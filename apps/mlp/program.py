@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Sequence
+from functools import partial
 
 import malt
 from apps import harness
@@ -22,13 +23,10 @@ from apps.mlp import options as words
 from apps.mlp import pictures
 from apps.mlp.problem import Problem
 
-SUMMARY = str(__doc__).splitlines()[0]
-
 
 class Program(harness.Program):
     """The command line."""
 
-    name, summary = "apps.mlp", SUMMARY
     measures = (
         Column("train_loss", "training loss", ".4f"), Column("test_accuracy", "test accuracy", ".4f"),
         Column("test_logloss", "test log-loss", ".5f"), Column("test_auc", "test AUC", ".5f"),
@@ -59,6 +57,5 @@ class Program(harness.Program):
         return Problem(options, train, test, sizes)
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Run the program on every rank. Collective. BadInput, FloatingPointError: as in `harness.run`."""
-    harness.run(Program(), arguments)
+run = partial(harness.run, Program())
+"""Runs the program with these arguments on every rank, as `harness.run`."""

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import malt
+from apps import harness
 from apps.harness import Array, BadInput, CommonShares, Measures, Need, Report, Start, exchanges
 from apps.svm import problem as common
 from malt.data import rows_of
@@ -24,30 +25,6 @@ from malt.models.linear import Order
 
 _COPIES, _PER_ROW = 10, 8
 """Arrays of float64 on a rank, of features and of rows: an ascent, its changes, what is summed, what is saved."""
-
-
-class Problem(common.Problem):
-    """The problem, and how it is trained."""
-
-    variant = " --optimizer dual"
-
-    @property
-    def tolerance(self) -> float:
-        return float(self.options.gap)
-
-    def memory(self) -> Need:
-        return self.need(np.dtype(np.float64).itemsize * (_COPIES * (self.n_features + 1) + _PER_ROW * self.rows))
-
-    def shares(self) -> CommonShares:
-        return CommonShares(self.rows)
-
-    def trainer(self, start: Start) -> Trainer:
-        return Trainer(self, start)
-
-    def introduction(self, trainer: Trainer) -> str:
-        options = self.options
-        every = f"{options.exchange_every:,} examples" if options.exchange_every else "epoch"
-        return f"{self.described()}, dual coordinate ascent, an exchange every {every}, to a gap of {options.gap:g}"
 
 
 class Sums:
@@ -70,11 +47,12 @@ class Sums:
         return replace(total, bytes_sent=sent, bytes_across=across, sent=self._count, gathered=self._merged)
 
 
-class Trainer(common.Trainer):
+class Trainer(common.Trainer, harness.Together):
     """The trainer of the dual. In an epoch each rank trains its own part of the rows, in an order shared by all."""
 
     def __init__(self, problem: Problem, start: Start) -> None:
-        super().__init__(problem)
+        common.Trainer.__init__(self, problem)
+        harness.Together.__init__(self)
         self._shares, self._generator = start.shares, np.random.default_rng(self._options.seed)
         values = self._everything.values[slice(*self._everything.starts[list(self._my_range())])]
         square = np.array(np.einsum("i,i", values, values, dtype=np.float64) / problem.rows)
@@ -88,8 +66,6 @@ class Trainer(common.Trainer):
         self.vectors = [self._sums]
         self._known: Measures | None = None
         """The objective and the gap of the model, once they have been measured."""
-        self._epochs: list[Measures] = []
-        """Those of each epoch, with the test accuracy."""
 
     def _my_range(self) -> tuple[int, int]:
         """This rank's part of the rows in their order in the file: the first, and the one after the last."""
@@ -144,16 +120,10 @@ class Trainer(common.Trainer):
     def model(self) -> Mapping[str, Array]:
         return {"model": self._model}
 
-    def keep(self, epoch: int) -> None:
-        self._epochs.append(self._measures())
-
-    def _measures(self) -> Measures:
-        return {**(self._known or {}), "test_accuracy": self.test_accuracy(self.model())}
-
-    def measures_of_all(self) -> list[Measures]:
+    def measures(self) -> Measures:
         if self._known is None:
             self._measure()
-        return [*self._epochs, self._measures()]
+        return {**(self._known or {}), "test_accuracy": self.test_accuracy(self.model())}
 
     def state(self) -> Mapping[str, Any]:
         return self._ascent.state()
@@ -165,3 +135,22 @@ class Trainer(common.Trainer):
         gap, enough = report.final["duality_gap"], self._options.gap
         text = f"the duality gap is {gap:.1e}, not {enough:g}: give more --epochs, or a larger --l2"
         return text if gap > enough > 0 else ""
+
+
+class Problem(common.Problem):
+    """The problem, and how it is trained."""
+
+    trains, deals = Trainer, CommonShares
+    variant = " --optimizer dual"
+
+    @property
+    def tolerance(self) -> float:
+        return float(self.options.gap)
+
+    def memory(self) -> Need:
+        return self.need(np.dtype(np.float64).itemsize * (_COPIES * (self.n_features + 1) + _PER_ROW * self.rows))
+
+    def introduction(self, trainer: Trainer) -> str:
+        options = self.options
+        every = f"{options.exchange_every:,} examples" if options.exchange_every else "epoch"
+        return f"{self.described()}, dual coordinate ascent, an exchange every {every}, to a gap of {options.gap:g}"

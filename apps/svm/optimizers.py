@@ -45,8 +45,7 @@ def add_options(parser: Parser) -> None:
     sgd("--vector", choices=("dense", "sparse"),
         help=f"send all weights, or only those of features seen in the rows (default: {_SGD['vector']})")  # fmt: skip
     sgd("--step", type=harness.positive_number, metavar="X", help="initial step size (default: chosen on a sample)")
-    sgd("--tolerance", type=harness.real_number(0), metavar="X",
-        help="stop when an epoch improves the objective by less than this fraction (default: 0, never)")  # fmt: skip
+    harness.add_tolerance(group, None)
     harness.add_graph(group, _SGD["graph"], _SGD["sync"])
 
 

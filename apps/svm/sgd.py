@@ -21,34 +21,6 @@ _COPIES = 5
 """Models on a rank: the trained one, the mean so far, the exchanged one, one to merge, one to keep."""
 
 
-class Problem(common.Problem):
-    """The problem, and how it is trained."""
-
-    same = ("loss", "l2", "intercept", "average", "step", "seed")
-
-    def check_newcomers(self) -> None:
-        if self.options.tolerance:  # ranks come together in each epoch
-            super().check_newcomers()
-
-    def memory(self) -> Need:
-        options = self.options
-        nbytes = np.dtype(np.float32).itemsize * (self.n_features + 1)
-        depth = {"depth": linear.DEPTH} if options.vector == "sparse" else {}
-        queues = 0 if options.average == "none" else memory.queues_nbytes(options, nbytes, **depth)
-        copies = _COPIES + memory.snapshots(options.epochs, options.tolerance)
-        return self.need(copies * nbytes + queues)
-
-    def trainer(self, start: Start) -> Trainer:
-        return Trainer(self, start)
-
-    def introduction(self, trainer: Trainer) -> str:
-        options = self.options
-        return (
-            f"{self.described()}, first step {trainer.eta0:g}, {options.average} averaging "
-            f"{harness.often(options, 'examples')}, {options.vector} vectors"
-        )
-
-
 class Trainer(common.Trainer, harness.Replicas):
     """One rank's rows, and its learner."""
 
@@ -144,5 +116,31 @@ class Trainer(common.Trainer, harness.Replicas):
         self._learner.finish()
 
     def warning(self, report: Report) -> str:
-        worse = self.is_worse_than_zeros(report)
+        worse = report.final["objective"] > self.objective({"model": np.zeros_like(self.model()["model"])})
         return f"the model is worse than one of zeros: try a --step below {self.eta0:.3g}" if worse else ""
+
+
+class Problem(common.Problem):
+    """The problem, and how it is trained."""
+
+    trains = Trainer
+    same = ("loss", "l2", "intercept", "average", "step", "seed")
+
+    def check_newcomers(self) -> None:
+        if self.options.tolerance:  # ranks come together in each epoch
+            super().check_newcomers()
+
+    def memory(self) -> Need:
+        options = self.options
+        nbytes = np.dtype(np.float32).itemsize * (self.n_features + 1)
+        depth = {"depth": linear.DEPTH} if options.vector == "sparse" else {}
+        queues = 0 if options.average == "none" else memory.queues_nbytes(options, nbytes, **depth)
+        copies = _COPIES + memory.snapshots(options.epochs, options.tolerance)
+        return self.need(copies * nbytes + queues)
+
+    def introduction(self, trainer: Trainer) -> str:
+        options = self.options
+        return (
+            f"{self.described()}, first step {trainer.eta0:g}, {options.average} averaging "
+            f"{harness.often(options, 'examples')}, {options.vector} vectors"
+        )

@@ -10,7 +10,7 @@ import numpy as np
 import malt
 from apps.mf import planted
 from bench import jobs
-from malt.data.textfile import read_chunks
+from malt.data.text.textfile import read_chunks
 
 RANK = 16
 SHARED = Path(__file__).parents[3] / "shared" / "data"

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from dstorm import Transport
 from malt.data.rows import StoredRows, shared_rows
 from malt.data.shards import bounds
-from malt.data.svmlight import MAX_INDEX
 from malt.data.team import readers
+from malt.data.text.svmlight import MAX_INDEX
 from malt.launch.machine import memory
 from malt.session import session
 from malt.world.agreement import agree, succeed

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import Transport
-from malt.data import loading, ratingdoubts, ratingtext
+from malt.data import loading
 from malt.data.dealing import deal, inherit
 from malt.data.loading import Format
-from malt.data.ratingtext import Ids, Lines
 from malt.data.store import Contents, Piece, Store
 from malt.data.team import readers
+from malt.data.text import ratingdoubts, ratingtext
+from malt.data.text.ratingtext import Ids, Lines
 from malt.files import heartbeats
 from malt.session import session
 from malt.world.agreement import agree

@@ -10,10 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from dstorm import Transport
-from malt.data import loading, svmlight
+from malt.data import loading
 from malt.data.loading import Format
 from malt.data.store import Contents, Piece, Store
-from malt.data.svmlight import MAX_INDEX, Part, Rows
+from malt.data.text import svmlight
+from malt.data.text.svmlight import MAX_INDEX, Part, Rows
 
 DTYPES: Final = {"labels": "<f8", "indptr": "<i8", "indices": "<i4", "values": "<f4"}
 REPORTED_LABELS: Final = 3

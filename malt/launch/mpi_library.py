@@ -74,21 +74,21 @@ class Library:
         return f"{NAMES[self.family]} {self.version[0]}.{self.version[1]}"
 
 
-def bound_library(python: str = sys.executable) -> Library:
-    """Return the library that mpi4py loads in `python`. Local.
+def bound_library() -> Library:
+    """Return the library that mpi4py loads in this Python. Local.
 
     LaunchError: there is none, its family is not in NAMES, or the import takes too long.
     """
     try:
-        probe = _run([python, "-c", PROBE], os.environ)
+        probe = _run([sys.executable, "-c", PROBE], os.environ)
     except subprocess.TimeoutExpired:
         raise LaunchError(
             f"mpi4py cannot be imported within {PROBE_TIMEOUT_S:.0f} s: see what it waits for, by "
-            f"{python} -c 'from mpi4py import MPI'"
+            f"{sys.executable} -c 'from mpi4py import MPI'"
         ) from None
     if probe.returncode != 0:
         reason = (probe.stderr.strip().splitlines() or [f"it ended with status {probe.returncode}"])[-1]
-        raise LaunchError(f"no MPI in {python}: {reason}; {INSTALL}")
+        raise LaunchError(f"no MPI in {sys.executable}: {reason}; {INSTALL}")
     path, _, banner = probe.stdout.partition("\n")
     identity = identify(banner)
     if identity is None:

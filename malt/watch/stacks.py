@@ -23,21 +23,21 @@ _POLL_S, _QUIET_POLLS = 0.02, 4
 """The interval of the looks at the files, and after how many without a change a file is complete."""
 
 
-def stacks(folder: Path, ranks: Iterable[int], patience_s: float = PATIENCE_S) -> dict[int, str]:
+def stacks(folder: Path, ranks: Iterable[int]) -> dict[int, str]:
     """The stacks of all threads of each of `ranks`, by rank, or a line that says why there are none. Local."""
     here = processes(Stream(folder).read())
     found = {rank: _refusal(here.get(rank)) for rank in ranks}
     asked = {rank: _nbytes(folder, rank) for rank, why in found.items() if not why}
     for rank in asked:
         send(here[rank], STACKS_SIGNAL)
-    end, quiet, before = time.monotonic() + patience_s, 0, asked
+    end, quiet, before = time.monotonic() + PATIENCE_S, 0, asked
     while quiet < _QUIET_POLLS and time.monotonic() < end:
         time.sleep(_POLL_S)
         now = {rank: _nbytes(folder, rank) for rank in asked}
         is_complete = now == before and all(now[rank] > asked[rank] for rank in asked)
         quiet, before = quiet + 1 if is_complete else 0, now
     for rank, start in asked.items():
-        found[rank] = _text(folder, rank, start) or f"no answer within {patience_s:g} s"
+        found[rank] = _text(folder, rank, start) or f"no answer within {PATIENCE_S:g} s"
     return found
 
 

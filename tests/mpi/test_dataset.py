@@ -12,8 +12,9 @@ import scipy.sparse
 from drawn import given, settings, st
 from ranks import run_alone, run_ranks, same_error
 
-from malt.data import cache, dataset, svmlight, textfile
+from malt.data import cache, dataset
 from malt.data.dataset import load_svmlight, open_svmlight
+from malt.data.text import svmlight, textfile
 from malt.launch.machine import memory
 
 pytestmark = pytest.mark.usefixtures("user_cache")

@@ -15,7 +15,7 @@ import pytest
 pytestmark = pytest.mark.serial
 
 ROOT = Path(__file__).parents[2]
-MOST_LINES = 200
+MOST_LINES = 190
 """Of a program, beside its data, kernels and model."""
 LAYERS = ["dstorm", "vol", "malt", "apps"]
 MODULES = [file for layer in LAYERS for file in sorted((ROOT / layer).rglob("*.py"))]

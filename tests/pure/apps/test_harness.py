@@ -12,6 +12,7 @@ import pytest
 import malt
 from apps import harness
 from apps.harness import BadInput, Column, Measured, Need, job
+from malt.models import common_mean
 
 pytestmark = [pytest.mark.serial, pytest.mark.single]
 
@@ -72,7 +73,7 @@ class Mean:
 
     def finish(self):
         self.calls.append("finish")
-        harness.common_mean([self.w])
+        common_mean([self.w])
 
     def save(self, path):
         self.calls.append("save")
@@ -117,8 +118,8 @@ class Problem(harness.Problem):
         self.calls.append("memory")
         return Need(self.options.needs, "--needs", "need less")
 
-    def match(self):
-        self.calls.append("match")
+    def facts(self):
+        self.calls.append("facts")
         return {"rows": self.rows}
 
     def compile(self):
@@ -142,6 +143,7 @@ class Problem(harness.Problem):
 class Program(harness.Program):
     name, summary = "apps.mean", "The mean of some numbers."
     measures = (Column("error", "error", ".3f"),)
+    rate = "numbers_per_s"
 
     def __init__(self):
         self.calls = []
@@ -164,9 +166,6 @@ class Program(harness.Program):
         self.calls.append("load")
         return Measured([np.ones(2)], {"error": 0.5}) if options.measured else Problem(options, self.calls)
 
-    def rates(self, mark):
-        return {"numbers_per_s": 7.0}
-
 
 @pytest.fixture
 def run(tmp_path):
@@ -186,7 +185,7 @@ def run(tmp_path):
     return run
 
 
-BEFORE = ["add_options", "inputs", "load", "memory", "match", "shares", "compile", "trainer", "introduction"]
+BEFORE = ["add_options", "inputs", "load", "memory", "facts", "shares", "compile", "trainer", "introduction"]
 
 
 def epoch(number, *after):
@@ -202,7 +201,8 @@ def test_methods_are_called_in_order(run, ranks, tmp_path, capsys):
     ]  # fmt: skip
     assert [one["error"] for one in report["epochs"]] == pytest.approx([(100 - MEAN) / 2**k for k in (1, 2, 3)])
     assert [one["examples"] for one in report["epochs"]] == [12, 24, 36]
-    assert {one["numbers_per_s"] for one in report["epochs"]} == {7.0}
+    rates = [one["examples"] / one["seconds"] if one["seconds"] else None for one in report["epochs"]]
+    assert [one["numbers_per_s"] for one in report["epochs"]] == rates
     assert (report["graph"], report["sync"], report["seed"], report["lost_ranks"]) == (None, None, 0, [])
     assert "graph" not in report["options"] and report["final"]["error"] == report["epochs"][-1]["error"]
     printed = capsys.readouterr()
@@ -317,7 +317,7 @@ MEANS = [
 def test_the_common_model_is_the_mean_over_ranks_that_count(given, counts, else_all, found, capsys):
     def live(rank):
         array = np.full(3, given[rank])
-        harness.common_mean([array], counts[rank], else_all)
+        common_mean([array], counts[rank], else_all)
         return array.tolist()
 
     assert malt.simulate(live, 3) == [[one] * 3 for one in found]

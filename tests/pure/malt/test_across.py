@@ -7,9 +7,9 @@ import pytest
 from traces import traced
 
 import malt
-from apps.harness import Sums, moved
 from apps.harness.marks import Mark, mark
 from apps.harness.report import TRAFFIC, Report
+from malt.models import Sums, moved
 from malt.watch.trace import summary
 from malt.watch.trace.page import page
 from malt.watch.trace.reading import read

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import malt
 from dstorm import Group, SimulatedTransport
 from dstorm.membership.resilient import SurvivingTransport
-from malt.data import ratings, store, textfile
+from malt.data import ratings, store
+from malt.data.text import textfile
 from malt.files import checkpoint, heartbeats, npz, values
 from malt.session import session
 from malt.world.endings import TolerantEnding

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from ranks import run_alone, run_ranks, same_error
 
-from malt.data import cache, loading, rows, store, svmlight, textfile
+from malt.data import cache, loading, rows, store
 from malt.data.rows import shared_rows
-from malt.data.svmlight import parse
+from malt.data.text import svmlight, textfile
+from malt.data.text.svmlight import parse
 
 pytestmark = pytest.mark.serial
 

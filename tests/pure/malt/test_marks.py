@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from malt.data.marks import ANY, EXPONENT, NEWLINE, NONE, POINT, SIGN, SOME, Marks, number_rules, table
+from malt.data.text.marks import ANY, EXPONENT, NEWLINE, NONE, POINT, SIGN, SOME, Marks, number_rules, table
 
 pytestmark = pytest.mark.serial
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from ranks import run_alone, run_ranks, same_error
 
 import malt
-from malt.data import dealing, ratings, ratingtext, textfile
+from malt.data import dealing, ratings
 from malt.data.ratings import load_ratings, open_ratings
+from malt.data.text import ratingtext, textfile
 
 pytestmark = [pytest.mark.serial, pytest.mark.usefixtures("user_cache")]
 

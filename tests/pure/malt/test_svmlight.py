@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from malt.data import svmlight, textfile
-from malt.data.svmlight import BadLine, parse, read_part
+from malt.data.text import svmlight, textfile
+from malt.data.text.svmlight import BadLine, parse, read_part
 
 pytestmark = pytest.mark.serial
 

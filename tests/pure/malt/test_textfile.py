@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malt.data import textfile
-from malt.data.textfile import read_chunks
+from malt.data.text import textfile
+from malt.data.text.textfile import read_chunks
 
 pytestmark = pytest.mark.serial
 

@@ -21,8 +21,21 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from malt.data.marks import ANY, COLON, EXPONENT, NEWLINE, NONE, POINT, SIGN, SOME, SPACE, Marks, number_rules, table
-from malt.data.textfile import read_chunks
+from malt.data.text.marks import (
+    ANY,
+    COLON,
+    EXPONENT,
+    NEWLINE,
+    NONE,
+    POINT,
+    SIGN,
+    SOME,
+    SPACE,
+    Marks,
+    number_rules,
+    table,
+)
+from malt.data.text.textfile import read_chunks
 
 MAX_INDEX: Final = 2**31 - 2
 """The largest index: columns, and their number, are int32."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from malt.data.svmlight import finite
+from malt.data.text.svmlight import finite
 
 Columns = tuple[int, int, int]
 """The places of user, item and rating in a line."""

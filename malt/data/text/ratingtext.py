@@ -25,10 +25,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from malt.data.marks import ANY, EXPONENT, NEWLINE, NONE, POINT, SIGN, SOME, SPACE, Marks, number_rules, table
-from malt.data.ratingform import DECIMAL_COMMA, IN_ORDER, NAMES, REMEDY, Form, form_of, is_comment
-from malt.data.svmlight import BadLine, finite, shown
-from malt.data.textfile import read_chunks
+from malt.data.text.marks import ANY, EXPONENT, NEWLINE, NONE, POINT, SIGN, SOME, SPACE, Marks, number_rules, table
+from malt.data.text.ratingform import DECIMAL_COMMA, IN_ORDER, NAMES, REMEDY, Form, form_of, is_comment
+from malt.data.text.svmlight import BadLine, finite, shown
+from malt.data.text.textfile import read_chunks
 
 MAX_ID_NBYTES: Final = 256
 """The longest name of a user or an item. In memory every name takes as much as the longest one."""

@@ -1,0 +1,1 @@
+"""The text of data files: its formats, and what reads them."""
