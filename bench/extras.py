@@ -42,6 +42,26 @@ _PROGRAMS: Final = {
     "torch": "import torch, malt.torch\nm = torch.nn.Linear(2, 1)\n"
              "o = malt.torch.Optimizer(torch.optim.SGD(m.parameters(), 0.1), m)\n"
              "m(torch.ones(4, 2)).sum().backward(); o.step(); print('stepped')",
+    "hf": "import torch, malt.torch.hf\nfrom transformers import Trainer, TrainingArguments\n"
+          "class Model(torch.nn.Module):\n"
+          "    def __init__(self): super().__init__(); self.w = torch.nn.Linear(2, 1)\n"
+          "    def forward(self, x, labels): return {'loss': (self.w(x)[:, 0] - labels).square().mean()}\n"
+          "args = TrainingArguments('out', use_cpu=True, max_steps=2, report_to=[], save_strategy='no')\n"
+          "rows = [{'x': torch.ones(2), 'labels': torch.ones(())}] * 8\n"
+          "t = Trainer(Model(), args, train_dataset=rows, callbacks=[malt.torch.hf.Callback()])\n"
+          "t.train(); print('trained', t.state.global_step, 'steps')",
+    "lightning": "import torch, lightning, malt.torch.lightning\n"
+                 "from lightning.pytorch import LightningModule, Trainer\n"
+                 "class Model(LightningModule):\n"
+                 "    def __init__(self): super().__init__(); self.w = torch.nn.Linear(2, 1)\n"
+                 "    def training_step(self, batch, _): return self.w(batch).mean()\n"
+                 "    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), 0.1)\n"
+                 "t = Trainer(accelerator='cpu', devices=1, max_steps=2, logger=False, enable_checkpointing=False,\n"
+                 "            callbacks=[malt.torch.lightning.Callback()])\n"
+                 "t.fit(Model(), torch.utils.data.DataLoader(torch.ones(8, 2), 2))\n"
+                 "print('trained', t.global_step, 'steps')",
+    "jax": "import flax, optax, jax.numpy as jnp, malt.jax\nr = malt.jax.Replica({'w': jnp.zeros(3)}, every=1)\n"
+           "print('stepped', r.step({'w': jnp.ones(3)})['w'].sum())",
     "view": "import rich.live; from malt.watch import rendering; print('drawn by rich')",
     "plot": "import subprocess, sys\nprint(subprocess.run([sys.executable, '-m', 'malt', 'graph', 'halton', '-n', '4', "
             "'--plot', 'g.png'], capture_output=True, text=True).returncode)",
@@ -76,7 +96,8 @@ def _check(extra: str, requirements: list[str]) -> bool:
         is_outside = where.startswith(folder)
         says = f"import malt loads {', '.join(foreign) or 'none of it'}"
         more = "" if is_outside else f"; malt is that of {where}"
-        print(f"{extra}: {' '.join(printed.split())}; {says}{more} ({time.monotonic() - started:.0f} s)", flush=True)
+        shown = printed.splitlines()[-1].strip()
+        print(f"{extra}: {shown}; {says}{more} ({time.monotonic() - started:.0f} s)", flush=True)
         return is_outside and not foreign
 
 

@@ -1,5 +1,10 @@
 """Distributed one-sided remote memory: windows, receive queues, consistency."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
 from dstorm.queues.consistency import Consistency, parse
 from dstorm.queues.layout import Layout
@@ -9,11 +14,13 @@ from dstorm.queues.sending.edge import OutgoingMessage
 from dstorm.queues.slots import Slots
 from dstorm.queues.statistics import EdgeStatistics, Lag, Statistics
 from dstorm.transport import Transport, Window
-from dstorm.transports.simulated.group import Group
 from dstorm.transports.simulated.network import Network, NetworkTotals
-from dstorm.transports.simulated.timed import TimedGroup
-from dstorm.transports.simulated.transport import SimulatedTransport
 from dstorm.transports.solo import SoloTransport
+
+if TYPE_CHECKING:
+    from dstorm.transports.simulated.group import Group
+    from dstorm.transports.simulated.timed import TimedGroup
+    from dstorm.transports.simulated.transport import SimulatedTransport
 
 __all__ = [
     "ClosedError",
@@ -39,3 +46,20 @@ __all__ = [
     "Window",
     "parse",
 ]
+
+_LATER = {
+    "Group": "dstorm.transports.simulated.group",
+    "SimulatedTransport": "dstorm.transports.simulated.transport",
+    "TimedGroup": "dstorm.transports.simulated.timed",
+}
+"""Names that are imported at their first use, and the modules that define them: only simulations need them."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return globals().setdefault(name, getattr(import_module(_LATER[name]), name))
+    raise AttributeError(f"module 'dstorm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

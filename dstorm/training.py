@@ -18,3 +18,6 @@ class Training:
         self.trains_since, self.waited_s = now, 0.0
         if self.trace is not None:
             self.trace.begun(now)
+
+    def compute(self, seconds: float) -> None:
+        """Nothing: work takes its time. Local."""

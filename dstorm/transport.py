@@ -312,6 +312,9 @@ class Transport(Protocol):
     def clock(self) -> float:
         """Seconds since a fixed moment, also while this process is stopped; in a simulation virtual ones. Local."""
 
+    def compute(self, seconds: float) -> None:
+        """Advance the clock by `seconds` of computation in a simulation; elsewhere nothing. Local."""
+
     def pause(self, polls: int, until: float = math.inf) -> None:
         """Yield the core between two polls of a wait, for longer after more `polls`. Local.
 

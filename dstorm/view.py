@@ -50,6 +50,8 @@ class View:
 
     can_change = False
     """Whether ranks may fail or join while the others go on."""
+    incarnations: Sequence[int] = ()
+    """By rank: the incarnation of the member that is alive, or was last; (): ranks have but one."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -153,7 +155,7 @@ class FaultTolerantView(View):
         self, size: int, absent: Iterable[int] = (), incarnations: Mapping[int, int] | None = None
     ) -> None:  # fmt: skip
         super().__init__(size)
-        self._incarnations = [(incarnations or {}).get(rank, 0) for rank in range(size)]
+        self.incarnations: list[int] = [(incarnations or {}).get(rank, 0) for rank in range(size)]
         self.failed = frozenset(absent)
         self.alive = tuple(sorted(set(self.alive) - self.failed))
         self._subscribers: list[Callable[[Change], object]] = []
@@ -165,11 +167,11 @@ class FaultTolerantView(View):
         return True
 
     def incarnation(self, rank: int) -> int:
-        return self._incarnations[rank]
+        return self.incarnations[rank]
 
     def to_living(self, edges: Iterable[Edge]) -> list[Edge]:
         left = super().to_living(edges)
-        return list(filter(self.means, left)) if any(self._incarnations) else left
+        return list(filter(self.means, left)) if any(self.incarnations) else left
 
     def change(
         self, failed: Iterable[int] = (), joined: Iterable[int] = (), incarnations: Mapping[int, int] | None = None
@@ -183,7 +185,7 @@ class FaultTolerantView(View):
         if not left | came:
             return
         for rank in came:
-            self._incarnations[rank] = (incarnations or {}).get(rank, self._incarnations[rank] + 1)
+            self.incarnations[rank] = (incarnations or {}).get(rank, self.incarnations[rank] + 1)
         self.failed = self.failed - came | left
         self.alive = tuple(sorted(set(range(self.size)) - self.failed))
         self.unreported.append(Change(self.version + 1, self._members(left), self._members(came)))
@@ -191,7 +193,7 @@ class FaultTolerantView(View):
 
     def begin(self, failed: Iterable[int], incarnations: Sequence[int]) -> None:
         """Take over the view of others, as a rank that they have admitted. Nobody is told of that."""
-        self._incarnations = list(incarnations)
+        self.incarnations = list(incarnations)
         self.failed = frozenset(failed)
         self.alive = tuple(sorted(set(range(self.size)) - self.failed))
         self.version += 1
@@ -226,7 +228,7 @@ class FaultTolerantView(View):
         return lambda rank: [other for other in range(self.size) if other != rank]
 
     def _members(self, some: Iterable[int]) -> frozenset[Member]:
-        return frozenset(Member(rank, self._incarnations[rank]) for rank in some)
+        return frozenset(Member(rank, self.incarnations[rank]) for rank in some)
 
 
 def _divided(change: Change, ranks: Collection[int] | None) -> tuple[list[Change], list[Change]]:

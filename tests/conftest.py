@@ -16,6 +16,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import subprocess
 import sys
 import time
 from importlib.util import find_spec
@@ -39,6 +40,8 @@ except (ImportError, RuntimeError):
     RANK, SIZE = 0, 1
 
 pytest.register_assert_rewrite("contracts", "job_contract")  # what it finds is said in full
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the workers of xdist, who share few cores: threads that spin
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background by a script: jobs would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -238,9 +241,23 @@ def job_environment(tmp_path_factory):
     a launcher leaves that is killed."""
     own = ("OMPI_COMM", "OMPI_UNIVERSE", "OMPI_FILE", "OMPI_APP", "OMPI_FIRST", "OMPI_MCA_", "OMPI_NUM", "OMPI_ARGV",
            "PMI", "PRTE_", "MPI_LOCAL", "HYDRA", "HYDI", "MPIR_", "GMPI", "OMPI_COMMAND", "IPATH", "HWLOC",
-           "MALT_RANK")  # fmt: skip
+           "MALT_RANK", "OMP_NUM_THREADS")  # fmt: skip
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     return {**inherited, "TMPDIR": str(tmp_path_factory.mktemp("job"))}
+
+
+@pytest.fixture
+def malt_run(job_environment, tmp_path):
+    """malt_run(source, *arguments, ranks, options): the finished `malt run` of that program, in its folder."""
+
+    def run(source, *arguments, ranks=2, options=()):
+        (tmp_path / "program.py").write_text(source)
+        words = [sys.executable, "-m", "malt", "run", "-n", ranks, *options, tmp_path / "program.py", *arguments]
+        environment = {**job_environment, "PYTHONPATH": str(TESTS.parent)}
+        streams = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        return subprocess.run(list(map(str, words)), cwd=tmp_path, env=environment, timeout=200, **streams)
+
+    return run
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -55,11 +56,12 @@ class Job:
         """Return the processes of the ranks that run, by rank."""
         found = {}
         for process, environ in self._processes():
-            command = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
             rank = next((environ[name] for name in ("MALT_RANK", "PMIX_RANK", "PMI_RANK") if name in environ), None)
-            if rank is not None and any(word.endswith(b"malt/runner/program.py") for word in command[:3]):
-                found[int(rank)] = process
-                self._shared |= set(re.findall(r"/dev/shm/\S+", Path(f"/proc/{process}/maps").read_text()))
+            with contextlib.suppress(OSError):  # it has ended
+                command = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+                if rank is not None and any(word.endswith(b"malt/runner/program.py") for word in command[:3]):
+                    self._shared |= set(re.findall(r"/dev/shm/\S+", Path(f"/proc/{process}/maps").read_text()))
+                    found[int(rank)] = process
         return found
 
     def end(self):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dstorm import Group, MismatchedCalls, SimulatedTransport
 from dstorm.errors import Refused
 from dstorm.membership.resilient import SurvivingTransport
-from malt.resilience.newcomer import Newcomer, offer
 from malt.session import session
+from malt.world.creations import Newcomer, offer
 from malt.world.endings import TolerantEnding
 from malt.world.world import World
 
@@ -38,7 +38,7 @@ class Job:
         )  # fmt: skip
         if group.incarnations[rank]:
             made.clear()
-            made.rejoining.ask(group.incarnations[rank], (), lambda: group.failed | self.ended | self.away)
+            made.returns.barrier.ask(group.incarnations[rank], (), lambda: group.failed | self.ended | self.away)
         return made
 
     def run(self, live):
@@ -49,9 +49,9 @@ class Job:
             while rank in self.absent and not self.group.incarnations[rank]:
                 transport._place.pause(14)
             world = World(transport, 5.0, ending=TolerantEnding())
-            transport.rejoining.offer = lambda: offer(world)
+            transport.returns.barrier.offer = lambda: offer(world)
             note_ready = lambda: self.ready.append((rank, world.is_outside))  # noqa: E731
-            world.newcomer = Newcomer(transport, transport.rejoining, note_ready) if world.is_outside else None
+            world.newcomer = Newcomer(transport, note_ready) if world.is_outside else None
             session.replace_world(world)
             try:
                 result = live(transport)

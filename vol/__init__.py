@@ -1,14 +1,29 @@
 """Vector Object Library: vectors that ranks exchange, blocks that they pass on, graphs, and gather functions."""
 
-from vol.blocks import Blocks
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from vol.dense import DenseVector
 from vol.graphs.builtin import as_graph, graph
 from vol.graphs.graph import Graph
 from vol.merging.merge import AVG, MEAN, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, GatherFunction
-from vol.sharded import HashedLayout, OwnedVector, ShardedVector, ShardLayout, SparseShardedVector, Temporary, resting
-from vol.sparse.vector import SparseVector
 from vol.update import Gathered, Update
 from vol.vector import Vector
+
+if TYPE_CHECKING:
+    from vol.blocks import Blocks
+    from vol.sharded import (
+        HashedLayout,
+        OwnedVector,
+        ShardedVector,
+        ShardLayout,
+        SparseShardedVector,
+        Temporary,
+        resting,
+    )
+    from vol.sparse.vector import SparseVector
 
 __all__ = [
     "AVG",
@@ -36,3 +51,23 @@ __all__ = [
     "graph",
     "resting",
 ]
+
+_LATER = {
+    "Blocks": "vol.blocks",
+    "SparseVector": "vol.sparse.vector",
+    **dict.fromkeys(
+        ("HashedLayout", "OwnedVector", "ShardLayout", "ShardedVector", "SparseShardedVector", "Temporary", "resting"),
+        "vol.sharded",
+    ),
+}
+"""Names that are imported at their first use, and the modules that define them: most programs have dense vectors."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return globals().setdefault(name, getattr(import_module(_LATER[name]), name))
+    raise AttributeError(f"module 'vol' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -16,6 +16,8 @@ _AnyShared = TypeVar("_AnyShared", bound="Shared")
 class Shared(ABC):
     """The base of what ranks share. `memory`: what peers write to."""
 
+    is_sharded = False
+    """Whether each rank has a part of it, and takes what others push until all ranks have come to its end."""
     disowned = False
     """Whether it belongs to the rank from which this process was forked."""
 

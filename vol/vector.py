@@ -243,8 +243,8 @@ class Vector(ComesBack, Shared):
                     return Gathered(senders, steps, lag)
             return self._gather_messages(function, timeout_s)
         finally:
-            if self._returning is not None and self._returning.is_awaited and self._returning.is_steady:
-                self._returning.merged(self._gathered_at)
+            if self._returning is not None:
+                self._returning.serve(self._gathered_at)
             self._turn.release()
 
     def clear(self) -> None:

@@ -29,7 +29,7 @@ class Scale(NamedTuple):
 
 
 WHOLE = Scale(40_000, 500_000, (2, 4), 3, 8, 3)
-QUICK = Scale(20_000, 2000, (2,), 1, 4, 2)
+QUICK = Scale(4000, 1000, (2,), 1, 3, 1)
 
 
 def measured(options: Namespace) -> Measured:

@@ -39,7 +39,7 @@ class Scale(NamedTuple):
 
 DRAWN = ways.MLLIB, ways.MODEL_TREE, ways.MLLIB_STAR
 WHOLE = Scale(40_000, 20_000, 20_000, 1000, 1000, 1, task.ABOVE, DRAWN, (10**4, 10**5, 10**6, 10**7))
-QUICK = Scale(4000, 500, 4000, 300, 30, 4, 0.1, DRAWN[::2], (10**3,))
+QUICK = Scale(4000, 500, 4000, 100, 10, 4, 0.1, DRAWN[::2], (10**3,))
 
 
 def measured(options: Namespace) -> dict[str, Any]:

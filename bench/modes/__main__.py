@@ -41,7 +41,7 @@ class Scale(NamedTuple):
 
 
 WHOLE = Scale((svm.news, mlp.digits), (120, 120), task.rcv1, (2, 4), 3, SYNCS)
-QUICK = Scale((svm.small, mlp.small), (40, 40), machine.embedded, (2,), 1, ("asp", "bsp"))
+QUICK = Scale((svm.small, mlp.small), (12, 12), machine.embedded, (2,), 1, ("asp", "bsp"))
 MEASURED = 7
 """Times that the kernels are timed."""
 PACES = {"even": 1.0, "slow": SLOW}

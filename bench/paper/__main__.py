@@ -31,12 +31,13 @@ class Scale(NamedTuple):
     """Whether the others wait for the rank that comes back."""
     killed_every_s: float
     goodput_epochs: int
+    host_epochs: int
     untimed: frozenset[str]
     """Workloads whose seconds are left out: those of another one of their kind are there."""
 
 
-WHOLE = Scale(workloads.WHOLE, 3, 12_000, False, 30.0, 400, frozenset())
-QUICK = Scale(workloads.QUICK, 1, 4000, True, 8.0, 28, frozenset({"alpha", "DNA", "webspam"}))
+WHOLE = Scale(workloads.WHOLE, 3, 12_000, False, 30.0, 400, hosts.EPOCHS, frozenset())
+QUICK = Scale(workloads.QUICK, 1, 4000, True, 8.0, 28, 4, frozenset({"alpha", "DNA", "webspam"}))
 Made = Sequence[Workload]
 
 
@@ -55,7 +56,7 @@ def spread(scale: Scale, made: Made, _: Path) -> dict[str, Any]:
     found = []
     for one in made:
         if one.name in hosts.LINEAR and one.name not in scale.untimed:
-            found.append(hosts.compared(one))
+            found.append(hosts.compared(one, scale.host_epochs))
     return {"hosts": found}
 
 

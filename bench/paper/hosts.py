@@ -32,9 +32,9 @@ _ADDED = 7
 """Times that merging is timed."""
 
 
-def compared(workload: Workload) -> dict[str, Any]:
+def compared(workload: Workload, epochs: int = EPOCHS) -> dict[str, Any]:
     """Virtual seconds and epochs of 1 and of each number of RANKS to the end of one rank, nearly. Starts a job."""
-    return to_the_end(curves(workload, EPOCHS), workload.close)
+    return to_the_end(curves(workload, epochs), workload.close)
 
 
 def curves(workload: Workload, epochs: int) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def _films(scale: Scale, folder: Path) -> Workload:
     sparse = ("--mix", "average", "--exchange-every", 2000)
     return Workload(
         "Netflix", "matrix factorization", rows, ratings.RANK * sum(sides), 2, words, sparse, "test_rmse", CLOSE,
-        (20, 20),
+        (20, 20) if scale.is_whole else (4, 4),
     )  # fmt: skip
 
 

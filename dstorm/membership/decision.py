@@ -13,7 +13,7 @@ detector that is never wrong.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from dstorm.membership.returns.admission import Stamps, entered_of, merged, newer, stamp, still_failed, with_stamp
@@ -51,7 +51,8 @@ class Word(NamedTuple):
     evicted: int = 0
     """The ranks that it has evicted."""
     stamps: Stamps = ()
-    """The stamps of all ranks (dstorm/membership/returns/admission.py): `failed` are incarnations that these name."""
+    """The stamps of all ranks (dstorm/membership/returns/admission.py): `failed` are incarnations that these name. ():
+    no rank can fail without the job."""
 
 
 def ranks(mask: int) -> frozenset[int]:
@@ -66,9 +67,7 @@ def mask(some: Iterable[int]) -> int:
 
 def knowledge(words: Sequence[Word]) -> tuple[int, tuple[int, ...]]:
     """What `words` say together: the mask of the failed ranks, and the stamps of all."""
-    stamps: tuple[int, ...] = ()
-    for word in words:
-        stamps = merged(stamps, word.stamps)
+    stamps = tuple(map(max, *(word.stamps for word in words), words[0].stamps))
     failed = 0
     for word in words:
         failed |= still_failed(word.failed, word.stamps, stamps)
@@ -80,9 +79,9 @@ class Membership:
 
     def __init__(self, rank: int, view: View) -> None:
         self.rank, self.view = rank, view
-        self.words = [Word()] * view.size
-        stamps = tuple(stamp(view.incarnation(rank)) for rank in range(view.size))
-        self._write(Word(failed=mask(view.failed), stamps=stamps if any(stamps) else ()))
+        stamps = tuple(map(stamp, view.incarnations))
+        self.words = [Word(stamps=stamps)] * view.size
+        self._write(Word(failed=mask(view.failed), stamps=stamps))
 
     @property
     def own(self) -> Word:
@@ -119,33 +118,32 @@ class Membership:
 
     def admit(self, rank: int, one: int) -> None:
         """Note that the view has admitted `rank`, by this stamp. The caller publishes `own`."""
-        stamps = with_stamp(self.own.stamps, rank, one, self.view.size)
+        stamps = with_stamp(self.own.stamps, rank, one)
         self._write(self.own._replace(failed=mask(self.view.failed), stamps=stamps))
         self.words[rank] = Word(entered=entered_of(stamps, rank), stamps=stamps)
 
-    def begin(self, stamps: Stamps, words: Iterable[Word]) -> None:
+    def begin(self, stamps: Stamps, words: Mapping[int, Word]) -> None:
         """Begin as a rank that was admitted, whose view is set. `stamps`: of all ranks; `words`: of the live ones.
 
         The decision of the last barrier without this rank must be known to it, as it may be the lowest rank now: where
         no live rank knows it, none has acted on it, and this rank decides it.
         """
         entered = entered_of(stamps, self.rank)
-        own = Word(entered=entered, failed=mask(self.view.failed), stamps=stamps)
-        decided = [word for word in words if word.decided == entered]
+        self.words = [
+            words.get(rank, Word(entered=entered_of(stamps, rank), stamps=stamps)) for rank in range(self.view.size)
+        ]
+        self._write(Word(entered=entered, failed=mask(self.view.failed), stamps=stamps))
+        decided = [word for word in words.values() if word.decided == entered]
         if decided:
-            own = own._replace(decided=entered, lost=decided[0].lost)
+            self._decide(entered, decided[0].lost)
         elif self._decides:
-            later = [other for other in range(self.view.size) if self._came_after(stamps, other, entered)]
-            own = own._replace(decided=entered, lost=own.failed | mask(later))
-        self._write(own)
+            later = [other for other in range(self.view.size) if self.came_after(other, entered)]
+            self._decide(entered, self.own.failed | mask(later))
 
     def came_after(self, rank: int, generation: int) -> bool:
         """Return whether barrier `generation` has gone on without `rank`, which was admitted later."""
-        return self._came_after(self.own.stamps, rank, generation)
-
-    @staticmethod
-    def _came_after(stamps: Stamps, rank: int, generation: int) -> bool:
-        return bool(stamps) and stamps[rank] > 0 and entered_of(stamps, rank) >= generation
+        stamps = self.own.stamps
+        return stamps[rank] > 0 and entered_of(stamps, rank) >= generation
 
     def mark_failed(self, fresh: Iterable[int]) -> None:
         """Note that the view has marked `fresh` failed: they wait for no rank. The caller publishes `own`."""

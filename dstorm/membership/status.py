@@ -4,7 +4,7 @@ Each rank has a cell in the memory of every rank. It alone writes the cell, by P
 if it is whole. It holds:
 
     name     the name of the collective call that the rank is in, cut to NAME_NBYTES
-    body     the masks of ranks, the number of heartbeats and the flags; the stamps, where ranks may come back
+    body     the masks of ranks, the number of heartbeats and the flags; the stamps, where ranks may fail alone
     header   the other numbers of the word, and the checksums of name and body
 """
 
@@ -28,7 +28,7 @@ _CRC_BITS = 30
 class Cells:
     """The layout of the cells of `size` ranks, and what was read from them.
 
-    `stamped`: whether ranks may come back. The first cell begins at byte `start`, and each other one `stride` bytes
+    `stamped`: whether ranks may fail alone. The first cell begins at byte `start`, and each other one `stride` bytes
     after the one before, by default its length.
     """
 
@@ -56,8 +56,7 @@ class Cells:
         for place, mask in enumerate((word.lost, word.awaited, word.evicted), 1):
             masks |= mask << place * self._mask_bits
         body = masks.to_bytes(self._masks_nbytes, "little") + _NUMBERS.pack(word.heartbeats, word.flags)
-        if self._stamps.size:
-            body += self._stamps.pack(*word.stamps) if word.stamps else bytes(self._stamps.size)
+        body += self._stamps.pack(*word.stamps)
         view = cell.data
         view[: NAME_NBYTES + len(body)] = name.ljust(NAME_NBYTES, b"\0") + body
         checks = zlib.crc32(name) << _CRC_BITS | _short(body)
@@ -85,7 +84,7 @@ class Cells:
         checksum = seen.encoding >> _CRC_BITS
         word = Word(
             seen.number, seen.step, failed, seen.nbytes, lost, checksum, heartbeats, flags, awaited, evicted,
-            stamps if any(stamps) else (),
+            stamps,
         )  # fmt: skip
         self._read[rank] = found, word
         return word

@@ -32,10 +32,15 @@ class Consistency:
         """True if receivers acknowledge the messages that they have taken, so that no slot in use is overwritten."""
         return self.in_flight is not None
 
+    @property
+    def is_stepwise(self) -> bool:
+        """True if gathers wait for steps of other ranks."""
+        return self.staleness is not None
+
     @cached_property
     def waits(self) -> bool:
         """True if gathers or scatters ever wait."""
-        return self.acknowledges or self.staleness is not None
+        return self.acknowledges or self.is_stepwise
 
     def unacknowledged(self, depth: int) -> int:
         """The most unacknowledged messages of an edge with `depth` slots, where receivers acknowledge."""

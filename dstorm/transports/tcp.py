@@ -48,20 +48,21 @@ class LinkedTransport(SurvivingTransport):
 
     `links`: those of `arena`. `arbiter`: that of `links`. `find_failed()`: the ranks of this host that have failed.
     `end(ranks)`: ends the processes of those of `ranks` that are on this host. `evict(rank)`, `readmit(rank, process)`:
-    as in `SurvivingTransport`, for ranks of this host. A rank of another host is asked to end. `absent`: as there.
+    as in `SurvivingTransport`, for ranks of this host. With `evict` a rank of another host is asked to end.
+    `absent`: as there.
     """
 
     def __init__(
         self, place: SeveralHosts, arena: Arena, links: Links, arbiter: Arbiter,
         find_failed: Callable[[], Sequence[int]], end: Callable[[Iterable[int]], None], deadline_s: float,
-        leave: Callable[[str], object], evict: Callable[[int], bool],
+        leave: Callable[[str], object], evict: Callable[[int], bool] | None,
         readmit: Callable[[int, Sequence[int]], object] | None = None, absent: Collection[int] = (),
     ) -> None:  # fmt: skip
         self._links, self._arbiter = links, arbiter
 
         def evict_anywhere(rank: int) -> bool:
             """Evict a rank of any host. One-sided."""
-            if rank in place.local_ranks:
+            if evict is not None and rank in place.local_ranks:
                 return evict(rank)
             links.evict(rank)
             return True
@@ -73,11 +74,11 @@ class LinkedTransport(SurvivingTransport):
 
         find_failed_anywhere = lambda: [*find_failed(), *links.find_failed()]  # noqa: E731
         super().__init__(
-            place, arena, find_failed_anywhere, deadline_s, leave, arena.discard, evict_anywhere,
-            readmit_here if readmit is not None else None, absent,
+            place, arena, find_failed_anywhere, deadline_s, leave, arena.discard,
+            evict_anywhere if evict is not None else None, readmit_here if readmit is not None else None, absent,
         )  # fmt: skip
-        if self.rejoining is not None:
-            self.rejoining.propose = arbiter.propose
+        if self.returns is not None:
+            self.returns.barrier.propose = arbiter.propose
         links.takes_part = self._takes_part
         self.carrier = self._transfer = TransferThread(self, deadline_s)
         arbiter.share(self._slice(nbytes(self.size)), place.local_peers)

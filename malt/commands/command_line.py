@@ -21,7 +21,7 @@ from malt.commands.placement import is_of_this_machine, placement
 from malt.commands.plan import command as plan
 from malt.launch import restarts, traced
 from malt.launch.bootstrap import start
-from malt.launch.command import SURVIVE, Job, Line, compose, is_here, survive_of, this_machine
+from malt.launch.command import Job, Line, compose, is_here, this_machine
 from malt.launch.environment import outside
 from malt.launch.hosts import allocation
 from malt.launch.hosts.allocation import Host
@@ -31,6 +31,7 @@ from malt.launch.injection import faults
 from malt.launch.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
 from malt.launch.program import check_program, named
 from malt.launch.streams.display import Display, is_screen, make_files, ranks_of, say
+from malt.runner.reporting import SURVIVE, survive_of
 from malt.watch.metrics import METRICS, SUFFIX, WRITERS
 from malt.watch.trace.files import TRACE
 
@@ -117,7 +118,7 @@ def _run_named(chosen: argparse.Namespace, own: list[str], words: tuple[str, ...
 
 def _compare(chosen: argparse.Namespace, words: tuple[str, ...]) -> int:
     environ = outside(os.environ)
-    chosen.survive = chosen.survive or survive_of(environ)
+    chosen.survive = _survive(chosen, environ)
     compare.check(chosen)
     for name in (SURVIVE, REJOIN, METRICS, TRACE):
         environ.pop(name, None)
@@ -130,10 +131,18 @@ def _compare(chosen: argparse.Namespace, words: tuple[str, ...]) -> int:
     return compare.main(chosen, words, environ, lambda job: compose(job, library, mpiexec, machine, environ))
 
 
+def _survive(chosen: argparse.Namespace, environ: Mapping[str, str]) -> str | None:
+    """The value of MALT_SURVIVE for the job. LaunchError: the environment has another than those that there are."""
+    try:
+        return chosen.survive or survive_of(environ)
+    except ValueError as error:
+        raise LaunchError(str(error)) from None
+
+
 def _run(
     chosen: argparse.Namespace, words: tuple[str, ...], ranks: int, where: tuple[Host, ...], environ: dict[str, str]
 ) -> int:  # fmt: skip
-    survive = chosen.survive or survive_of(environ) or ("1" if chosen.elastic else None)
+    survive = _survive(chosen, environ) or ("1" if chosen.elastic else None)
     if chosen.elastic:
         scale.check(chosen.elastic, ranks)
     if chosen.rejoin and survive is None:

@@ -13,9 +13,9 @@ from malt.commands.compare.command import ROUNDS
 from malt.commands.completion import SHELLS
 from malt.commands.plan.prediction import RANKS
 from malt.launch import job
-from malt.launch.command import BEST_EFFORT
 from malt.launch.hosts.allocation import hosts
 from malt.launch.mpi_library import NAMES
+from malt.runner.reporting import BEST_EFFORT
 from vol.graphs.builtin import NAMES as NAMES_OF_GRAPHS
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from malt.data.dealing import deal
 from malt.data.shards import rows_of
-from malt.data.textfile import read_chunks
 
 if TYPE_CHECKING:
     from malt.data.dataset import Dataset, load_svmlight, open_svmlight
+    from malt.data.dealing import deal
     from malt.data.ratings import Ratings, load_ratings, open_ratings, owners
+    from malt.data.textfile import read_chunks
 
 __all__ = [
     "Dataset",
@@ -28,6 +28,8 @@ __all__ = [
 
 _LATER = {
     **dict.fromkeys(("Dataset", "load_svmlight", "open_svmlight"), "malt.data.dataset"),
+    "deal": "malt.data.dealing",
+    "read_chunks": "malt.data.textfile",
     **dict.fromkeys(("Ratings", "load_ratings", "open_ratings", "owners"), "malt.data.ratings"),
 }
 """Names that are imported at their first use, and their modules: scipy.sparse takes longer to import than malt."""

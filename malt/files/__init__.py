@@ -8,7 +8,22 @@
 All calls are local. One rank writes a file: `if malt.lowest(): ...`.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from malt.files.atomic import write
-from malt.files.npz import load_npz, save_npz
+
+if TYPE_CHECKING:
+    from malt.files.npz import load_npz, save_npz
 
 __all__ = ["load_npz", "save_npz", "write"]
+
+
+def __getattr__(name: str) -> Any:
+    """What reads and writes arrays is imported at its first use."""
+    if name in __all__:
+        from malt.files import npz
+
+        return getattr(npz, name)
+    raise AttributeError(f"module 'malt.files' has no attribute {name!r}")

@@ -21,23 +21,12 @@ from malt.launch.hosts.variables import travelling
 from malt.launch.injection.faults import Faults
 from malt.launch.machine import network
 from malt.launch.machine.cores import usable_cores
-from malt.launch.mpi_library import LaunchError, Library, home_of
+from malt.launch.mpi_library import LaunchError, Library
 from malt.launch.streams.display import PLAIN, Display
 from malt.runner.program import FAILURE_DIR, marked
+from malt.runner.reporting import BEST_EFFORT, SURVIVE
 from malt.watch.metrics import METRICS
 from malt.watch.trace.files import TRACE
-
-SURVIVE, BEST_EFFORT = "MALT_SURVIVE", "best-effort"
-"""The variable that lets live ranks go on when a rank fails. 1: on one host. best-effort: on several hosts, too."""
-
-
-def survive_of(environ: Mapping[str, str]) -> str | None:
-    """Return the value of MALT_SURVIVE, or None if it is unset, empty or 0. LaunchError: another value."""
-    value = environ.get(SURVIVE, "")
-    if value not in ("", "0", "1", BEST_EFFORT):
-        raise LaunchError(f"{SURVIVE} must be 1, 0 or {BEST_EFFORT}, got {value!r}")
-    return value if value not in ("", "0") else None
-
 
 _SEVERAL_HOSTS = (
     "--survive: on several hosts ranks open TCP connections of their own, not encrypted: allow it with "
@@ -181,7 +170,7 @@ def this_machine() -> Machine:
         fabrics=network.found(),
         root=hasattr(os, "geteuid") and os.geteuid() == 0,
         terminal=sys.stdout.isatty(),
-        home=home_of(os.environ),
+        home=network.home_of(os.environ),
     )
 
 

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from malt.launch.machine import network
+
 NAMES = {"openmpi": "Open MPI", "mpich": "MPICH", "intel": "Intel MPI"}
 """The families of MPI libraries, by how jobs are started. MVAPICH and Cray MPICH belong to MPICH."""
 
@@ -94,15 +96,6 @@ def bound_library(python: str = sys.executable) -> Library:
     return Library(*identity, path)
 
 
-def home_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return HOME with its value where `environ` has none, as in a unit of systemd; else nothing. Local.
-
-    Without it Open MPI 5 starts neither mpiexec nor a rank ("Unable to get the user home directory").
-    """
-    home = os.path.expanduser("~")
-    return {} if "HOME" in environ else {"HOME": home if os.path.isabs(home) else "/"}
-
-
 def identify(text: str) -> tuple[str, tuple[int, ...]] | None:
     """Return the family and version in the banner of a library or the --version of an mpiexec, or None. Pure."""
     for family, pattern in _VERSIONS:
@@ -154,7 +147,7 @@ def _candidates(library: Library, environ: Mapping[str, str], prefix: str) -> It
 def _identity(mpiexec: str, environ: Mapping[str, str]) -> tuple[tuple[str, tuple[int, ...]] | None, str]:
     """What `identify` returns for an mpiexec, and what it is, or why that is not known, in words."""
     try:
-        done = _run([mpiexec, "--version"], {**environ, **home_of(environ)})
+        done = _run([mpiexec, "--version"], {**environ, **network.home_of(environ)})
     except OSError as error:
         return None, f"cannot be run: {error.strerror}"
     except subprocess.TimeoutExpired:

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dstorm import Consistency, parse
-from malt.replica.modes.change_sums import ChangeSums, SteppedChangeSums
-from malt.replica.modes.changes import BlockChanges, Changes, Gossip
 from malt.replica.modes.exchange_mode import ExchangeMode, ModeOptions
 from malt.replica.modes.models import Models
-from malt.replica.modes.outer import counts_steps, described, n_states
 from malt.replica.parameters import Parameters
 from malt.session.vectors import check_wire
 from vol import AVG, Graph, arguments
@@ -90,12 +87,19 @@ def checked(
     same["every"] = AUTO if agrees else None
     mean = ROOT_TRAINED if by_host else AVG  # few edges between hosts: models weigh by what is new in them
     options = ModeOptions(rank, mean, overlaps=fragments > 1 and consistency.acknowledges, **changed)
-    modes: list[tuple[bool, type[ExchangeMode]]] = [
-        (average == "model", Models), (gossips, Gossip), (is_narrow, BlockChanges), (consistency.acknowledges, Changes),
-        (options.outer is not None, SteppedChangeSums), (True, ChangeSums),
-    ]  # fmt: skip
-    mode = next(mode for applies, mode in modes if applies)
+    mode = Models if average == "model" else _of_changes(gossips, is_narrow, consistency.acknowledges, options)
     return Plan((least, most), fragments, consistency, mode, options), same
+
+
+def _of_changes(gossips: bool, is_narrow: bool, acknowledges: bool, options: ModeOptions) -> type[ExchangeMode]:
+    """The mode of average="delta"."""
+    if gossips or is_narrow or acknowledges:
+        from malt.replica.modes.changes import BlockChanges, Changes, Gossip
+
+        return Gossip if gossips else BlockChanges if is_narrow else Changes
+    from malt.replica.modes.change_sums import ChangeSums, SteppedChangeSums
+
+    return ChangeSums if options.outer is None else SteppedChangeSums
 
 
 def is_by_host(graph: Any, hosts: Sequence[str]) -> bool:
@@ -112,8 +116,12 @@ def changed_of(
     is_model = average == "model"
     if is_model and given and given != ["wire"]:
         raise ValueError(f'{given[0]} is for changes: average="delta"')
+    steps = None
     if outer is not None:
+        from malt.replica.modes.outer import counts_steps, described, n_states
+
         n_states(outer)
+        steps = described(outer)
         if counts_steps(outer) and (fragments > 1 or len(parameters.by_dtype()) > 1):
             raise ValueError("outer counts its steps, so it needs one fragment, and parameters of one dtype")
     for place in parameters.floats if wire is not None else ():
@@ -124,4 +132,4 @@ def changed_of(
         raise ValueError('wire of models needs sync="asp" or "ssp:S": otherwise ranks would not have the same mean')
     if not is_model and given and given != ["outer"] and not parse(sync).acknowledges:
         raise ValueError(f'{given[-1]} needs sync="bsp" or "notify-ack": a message that is overwritten would be lost')
-    return {"outer": described(outer), "wire": wire, "top": None if top is None else float(top)}
+    return {"outer": steps, "wire": wire, "top": None if top is None else float(top)}

@@ -17,8 +17,8 @@ from malt.replica.parameters import Parameters
 from malt.session.creation import come_in
 from malt.session.vectors import vector
 from malt.world.world import World
+from vol.returns.comeback import ARRAY
 from vol.returns.packing import Values
-from vol.update import Array
 
 
 class ParameterGroups:
@@ -184,13 +184,13 @@ class ParameterGroups:
         self._world.newcomer.is_gathering = False
         come_in(self._world)
         for mode in self.modes:
-            if (given := _received(mode)) is None:
+            if (given := mode.vector.given) is None:
                 mode.start()
             else:
                 mode.take(given)
         exchanges = self.vectors[0].step
         self._turns, count = exchanges * self._plan.fragments, exchanges * self._plan.bounds[0]
-        if (given := _received(self.modes[0])) is None:
+        if (given := self.modes[0].vector.given) is None:
             return count
         for place in self.parameters.integers:
             self.parameters.arrays[place][...] = given[f"integers {place}"]
@@ -213,7 +213,7 @@ class ParameterGroups:
             arrays = self.parameters.arrays
             given |= {f"integers {place}": arrays[place] for place in self.parameters.integers}
             given |= {"count": np.array(self.count_now()), "before": np.array(self._before)}
-        return [mode.vector.array, *given.values()], {"names": list(given)}
+        return {ARRAY: mode.vector.array, **given}
 
     def _begin_exchange(self, mode: ExchangeMode) -> None:
         """Hold where ranks that come back are awaited. From here on they may get nothing of the group. One-sided."""
@@ -225,13 +225,4 @@ class ParameterGroups:
         """Let ranks that come back get what there is now; give it to those that wait. One-sided."""
         if (returning := mode.vector.returning) is not None:
             returning.is_steady = True
-            if returning.is_awaited:
-                returning.merged(mode.vector.step)
-
-
-def _received(mode: ExchangeMode) -> dict[str, Array] | None:
-    """Return what a rejoining rank has received, by name. None: all others have closed the vector."""
-    if mode.vector.given is None:
-        return None
-    (_, *values), facts = mode.vector.given
-    return dict(zip(facts["names"], values, strict=True))
+            returning.serve(mode.vector.step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dstorm import ClosedError, interruption
 from dstorm.membership import children
@@ -11,7 +11,6 @@ from dstorm.turn import Turn
 from malt.replica.consensus import CommonModel, call_of
 from malt.replica.heartbeat_interval import HeartbeatInterval
 from malt.replica.interval import TIMES, TIMES_ALONE
-from malt.replica.modes.outer import Step
 from malt.replica.options import AUTO, Plan, checked, is_by_host
 from malt.replica.pacing import TRIED, Fixed, Led, Pacing, pacing
 from malt.replica.parameter_groups import ParameterGroups
@@ -23,10 +22,12 @@ from malt.session import session
 from malt.session.creation import agree_on_replica, check_name
 from malt.session.graphs import session_graph
 from malt.watch.metrics import note_counts
-from malt.watch.trace.layout import INTERVAL
 from malt.world.agreement import exchange
 from vol import Vector, arguments
 from vol.update import Array
+
+if TYPE_CHECKING:
+    from malt.replica.modes.outer import Step
 
 
 class Replica(Resumes):
@@ -239,6 +240,8 @@ class Replica(Resumes):
         except ValueError:  # a second call, perhaps of another thread
             return
         if self._plan.bounds[0] != self._plan.bounds[1] and self._transport.trace is not None:
+            from malt.watch.trace.layout import INTERVAL
+
             name = self.name.replace(": ", " ")  # of which names of vectors are known
             self._transport.trace.name(f"{INTERVAL}{self.every} {name}")
         if not isinstance(self._pacing, Led):  # it has counted what its leader has

@@ -9,8 +9,8 @@ which stays until the job ends.
 
 from __future__ import annotations
 
-import contextlib
 import json
+import math
 import os
 import re
 import signal
@@ -34,16 +34,14 @@ from dstorm.transports.shm import SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts, host_name
 from dstorm.view import Member
 from malt.launch.machine import open_files
+from malt.resilience import joining, sessions
 from malt.resilience.party import NO_MPI, Party
 from malt.runner import leaving, reporting
 from malt.runner.program import JOB_DIR
 
 PUBLISHED = "{}-published-{}"
 """The report of a rank: session and rank. That of one that was started again ends in a point and its incarnation."""
-OVER = "{}-over"
-"""What a rank reports of a session that has ended for it, as for all others: that no rank can come back to it."""
 _NAME = re.compile(r"(session-(\d+))-published-(\d+)\.?(\d*)")
-_BEGUN, _OVER = re.compile(r"session-(\d+)-(?:members|published-.*)"), re.compile(r"session-(\d+)-over")
 _POLL_S = 0.01
 _START_S = 30.0
 """How long the ranks may take to connect, once all have come."""
@@ -83,33 +81,35 @@ class Known:
 
 
 def transport(
-    session: str, ranks: Party, deadline_s: float, suspect_after_s: float | None
+    session: str, ranks: Party, deadline_s: float, suspect_after_s: float | None, goes_on: bool = True
 ) -> tuple[LinkedTransport, ProcessMonitor]:
     """The transport of `ranks`, and the process monitor of those of this host. Collective.
 
     Ranks may fail once it has returned. `session`: a name that no other session has. `suspect_after_s`: the heartbeat
-    timeout, as for malt.init.
+    timeout, as for malt.init. `goes_on`: whether the others go on where a rank fails; else the job ends, and no rank is
+    killed because it gives no heartbeat.
 
     RuntimeError: the limit of open files is too low. Refused: this rank was started
     again, and cannot come back. DeadlinePassed: ranks are missing, or cannot be reached. MemoryError: a host has too
     little free shared memory.
     """
     exchange = Exchange(ranks.rank, reporting.job_key(), session, dict.fromkeys(reporting.job_hosts()))
-    mine = [host_name(), this_process(), exchange.endpoint, shm_space.free_nbytes()]
+    mine = [_host_name(goes_on), this_process(), exchange.endpoint, shm_space.free_nbytes()]
     reports = _gather(session, ranks, mine, deadline_s)
     newest = _newest(session) if ranks.rejoins else {}
     again = {rank: _look_up(session, rank, incarnation) for rank, incarnation in newest.items()}
     latest = reports | {rank: json.loads(text) for rank, text in again.items() if text}
     place = SeveralHosts(ranks.rank, _hosts_of({rank: one[0] for rank, one in reports.items()}, ranks.size), NO_MPI)
-    leave = partial(_leave, ranks.rank)
+    leave = partial(_leave, ranks.rank, goes_on)
     memory = _memory(session, place, ranks, {rank: one[3] for rank, one in reports.items()})
     near = {rank: Process(*latest[rank][1]) for rank in place.local_peers if rank in latest}
     known = Known(session, ranks, near, newest)
-    monitor = ProcessMonitor(near, place.clock, suspect_after_s)
+    monitor = ProcessMonitor(near, place.clock, suspect_after_s if goes_on else math.inf)
     addresses = {rank: Endpoint(*one[2]) for rank, one in latest.items()}
     absent = range(ranks.first, ranks.size)
     arbiter = Arbiter(
-        ranks.rank, ranks.size, known.ended, find_started=known.started, incarnation=ranks.incarnation, absent=absent
+        ranks.rank, ranks.size, known.ended, find_started=known.started, incarnation=ranks.incarnation, absent=absent,
+        goes_on=goes_on,
     )  # fmt: skip
     connections = _connections(exchange, place, addresses, known, deadline_s)
     links = _links(memory, place, connections, known, arbiter, leave, suspect_after_s)
@@ -123,12 +123,12 @@ def transport(
         known.readmit(made.view.member(rank), Process(*process))
 
     made = LinkedTransport(
-        place, arena, links, arbiter, monitor.find_failed, monitor.end, deadline_s, leave, monitor.kill,
-        readmit if ranks.rejoins else None, absent,
+        place, arena, links, arbiter, monitor.find_failed, monitor.end, deadline_s, leave,
+        monitor.kill if goes_on else None, readmit if ranks.rejoins else None, absent,
     )  # fmt: skip
-    if ranks.incarnation and made.rejoining is not None:
+    if ranks.incarnation and made.returns is not None:
         made.clear()
-        made.rejoining.ask(ranks.incarnation, this_process(), arbiter.over, partial(is_over, session))
+        made.returns.barrier.ask(ranks.incarnation, this_process(), arbiter.over, partial(sessions.is_over, session))
         return made, monitor
     made.barrier("malt.init")
     if not ranks.rejoins:  # ranks that come back map it, too: the launcher and its agents remove it at the end
@@ -186,38 +186,14 @@ def _call_again(exchange: Exchange, endpoints: Mapping[int, Endpoint], known: Kn
     return {rank: out for rank, (out, _) in found.items()}, {rank: into for rank, (_, into) in found.items()}
 
 
-def newest_session() -> int:
-    """The number of the newest session that ranks have begun; 0: none; the next one where that is over. Local."""
-    names = _names()
-    begun, over = (max((int(one[1]) for name in names if (one := form.fullmatch(name))), default=0)
-                   for form in (_BEGUN, _OVER))  # fmt: skip
-    return begun + 1 if 0 < begun <= over else begun
-
-
-def is_over(session: str) -> bool:
-    """Return whether the session of that name is over. Local."""
-    folder, name = reporting.folder(), OVER.format(session)
-    return name in leaving.published() if folder is None else os.path.exists(os.path.join(folder, name))
-
-
 def _newest(session: str) -> dict[int, int]:
     """By rank: the newest incarnation that has published an endpoint of the session, of those started again."""
     found: dict[int, int] = {}
-    for name in _names():
+    for name in sessions.names():
         one = _NAME.fullmatch(name)
         if one and one[1] == session and one[4]:
             found[int(one[3])] = max(int(one[4]), found.get(int(one[3]), 0))
     return found
-
-
-def _names() -> Sequence[str]:
-    """The names of what ranks have published by the launcher."""
-    folder = reporting.folder()
-    if folder is None:
-        return list(leaving.published())
-    with contextlib.suppress(OSError):
-        return os.listdir(folder)
-    return []
 
 
 def _allow_files(count: int) -> None:
@@ -240,6 +216,7 @@ def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) 
     found: dict[int, Any] = {}
     waited = Stopwatch()
     while missing := [other for other in range(ranks.first) if other not in found]:
+        joining.pass_on()
         for other in missing:
             if text := _look_up(session, other):
                 found[other] = json.loads(text)
@@ -248,11 +225,17 @@ def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) 
         if waited.seconds() > deadline_s:
             raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))
         time.sleep(_POLL_S)
+    joining.pass_on()
     while ranks.incarnation and _newest(session).get(ranks.rank, 0) < ranks.incarnation:
         if leaving.is_disconnected() or waited.seconds() > deadline_s:
             raise Refused(ranks.rank, "the launcher is not heard, by which the others learn that it was started again")
         time.sleep(_POLL_S)  # all that can hear of it have heard before it is a member: see quorum.py
     return {other: found[other] for other in range(ranks.first)}
+
+
+def _host_name(has_launcher: bool) -> str:
+    """The name of this host. Where torchrun has started the ranks, those of one torchrun are on a host."""
+    return host_name() if has_launcher else f"{os.uname().nodename}/{Path(os.environ[JOB_DIR]).name}"
 
 
 def _hosts_of(reported: Mapping[int, str], size: int) -> list[str]:
@@ -300,8 +283,10 @@ def _path(session: str, place: SeveralHosts) -> Path:
     return shm_space.file_of(Path(os.environ[JOB_DIR]).name, f"{session}-{place.local_ranks[0]}")
 
 
-def _leave(rank: int, why: str) -> NoReturn:
+def _leave(rank: int, goes_on: bool, why: str) -> NoReturn:
     """End this process alone, whatever it does."""
-    print(f"malt: rank {rank} leaves: {why}", file=sys.stderr, flush=True)
+    how = f"leaves: {why}" if goes_on else "ends, as the others have lost it; the job ends"
+    print(f"malt: rank {rank} {how}", file=sys.stderr, flush=True)
+    joining.leave_job()
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("killed")

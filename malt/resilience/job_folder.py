@@ -1,11 +1,12 @@
-"""The folder of a job that another launcher than malt's has started: the ranks, all of one host, agree on it.
+"""The folder of a job that another launcher than malt's has started: the ranks of each host agree on one.
 
-Rank 0 makes it, and tells the others its name over a Unix socket. The socket lies in a folder that this user alone can
-enter: so nobody else can be asked, or ask. Its name is that of the start of the ranks (malt/resilience/torchrun.py). It
-is removed once all ranks have come. One that a killed rank 0 has left answers to nobody, and the next one replaces it.
+The first of them makes it, and tells the others its name over a Unix socket. The socket lies in a folder that this user
+alone can enter: so nobody else can be asked, or ask. Its name is that of the start of the ranks
+(malt/resilience/torchrun.py). It is removed once all ranks have come. One that a killed rank has left answers to
+nobody, and the next one replaces it.
 
-The launcher removes nothing. So rank 0 does at its end, or the lowest rank that sees another one fail. What is left of
-ranks that were killed is removed by the next job of this user.
+The launcher removes nothing. So the first rank does at its end, or the lowest that sees another one fail. What is left
+of ranks that were killed is removed by the next job of this user.
 """
 
 from __future__ import annotations
@@ -33,31 +34,34 @@ _CALL: Final = "malt.init"
 _POLL_S, _ANSWER_S = 0.02, 5.0
 _MOST_NBYTES = 1 << 12
 _NOT_THERE = FileNotFoundError, ConnectionError, TimeoutError, BlockingIOError
-"""What a rank finds that looks for rank 0 too early, or while too many others do."""
+"""What a rank finds that looks for the first one too early, or while too many others do."""
 
 _locks: list[int] = []
 """The folders that this process has made. It holds a lock on each as long as it runs, which shows that."""
 
 
-def agreed(name: str, rank: int, size: int, program: Sequence[str], deadline_s: float) -> Path:
-    """The folder of the job, the same on all ranks, of this user alone. Collective.
+def agreed(
+    name: str, rank: int, ranks: Sequence[int], program: Sequence[str], deadline_s: float, size: int | None = None
+) -> Path:  # fmt: skip
+    """The folder of the job, the same on all `ranks`, which are those of one host, of this user alone. Collective.
 
     `name`: the same on all ranks, and of no other job that runs; fit for a file. `program`: what is shown of the job.
-    Rank 0 returns once all have come, the others once rank 0 has.
+    `size`: the number of its ranks, by default of these. The first rank returns once all have come, the others once it
+    has.
 
     DeadlinePassed: after `deadline_s` seconds ranks are missing; it names them. RuntimeError: another user may have
     made the folder of the socket, or another job has this name.
     """
     with _place() as place:
         path = f"/proc/self/fd/{place}/{name}"  # a socket's own path may have 107 bytes
-        if rank:
-            return _asked(path, rank, deadline_s)
+        if rank != ranks[0]:
+            return _asked(path, rank, ranks[0], deadline_s)
         remove_left()
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         try:
             _lock(folder)
-            jobs.publish(folder, size, program)
-            _serve(path, folder, size, deadline_s)
+            jobs.publish(folder, size or len(ranks), program)
+            _serve(path, folder, ranks, deadline_s)
         except BaseException:
             remove(folder)
             raise
@@ -77,11 +81,16 @@ def remove(folder: str | os.PathLike[str]) -> None:
             path.unlink(missing_ok=True)
 
 
+def is_maker() -> bool:
+    """Return whether this process has made the folder of its job. Local."""
+    return bool(_locks)
+
+
 def remove_left() -> None:
-    """Remove such folders of this user whose rank 0 has ended. Local."""
+    """Remove such folders of this user whose first rank has ended. Local."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):  # it goes at this moment
-            is_whole = _is_own(folder.lstat()) and (folder / jobs.FILE).exists()  # else rank 0 is about to lock it
+            is_whole = _is_own(folder.lstat()) and (folder / jobs.FILE).exists()  # else it is about to be locked
             if is_whole and not _is_locked(folder):
                 remove(folder)
 
@@ -93,7 +102,7 @@ def _lock(folder: Path) -> None:
 
 
 def _is_locked(folder: Path) -> bool:
-    """Return whether its rank 0 runs. OSError: the file system has no locks."""
+    """Return whether the rank that has made it runs. OSError: the file system has no locks."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -132,30 +141,30 @@ def _is_own(found: os.stat_result) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
-def _serve(path: str, folder: Path, size: int, deadline_s: float) -> None:
+def _serve(path: str, folder: Path, ranks: Sequence[int], deadline_s: float) -> None:
     """Answer all other ranks as they come."""
-    came, waited = {0}, Stopwatch()
+    came, waited = {ranks[0]}, Stopwatch()
     with socket.socket(socket.AF_UNIX) as server:
         _bind(server, path)
         try:
-            server.listen(size)
+            server.listen(len(ranks))
             server.settimeout(_POLL_S)
-            while len(came) < size:
+            while len(came) < len(ranks):
                 with contextlib.suppress(TimeoutError):
-                    came |= _answer(server, folder, size)
-                if len(came) < size and waited.seconds() > deadline_s:
-                    raise missing(came, size, deadline_s)
+                    came |= _answer(server, folder, ranks)
+                if len(came) < len(ranks) and waited.seconds() > deadline_s:
+                    raise missing(came, ranks, deadline_s)
         finally:
             os.unlink(path)
 
 
-def _answer(server: socket.socket, folder: Path, size: int) -> set[int]:
+def _answer(server: socket.socket, folder: Path, ranks: Sequence[int]) -> set[int]:
     """Answer the next rank that comes: its number. TimeoutError: none comes."""
     caller, _ = server.accept()
     with caller, contextlib.suppress(OSError):  # it has ended meanwhile
         caller.settimeout(_ANSWER_S)
         rank = caller.recv(_MOST_NBYTES)
-        if rank.isdigit() and 0 < int(rank) < size:  # else it has looked whether somebody is here
+        if rank.isdigit() and int(rank) in ranks:  # else it has looked whether somebody is here
             caller.sendall(os.fsencode(folder))
             return {int(rank)}
     return set()
@@ -178,8 +187,8 @@ def _bind(server: socket.socket, path: str) -> None:
         server.bind(path)
 
 
-def _asked(path: str, rank: int, deadline_s: float) -> Path:
-    """The folder, as rank 0 says."""
+def _asked(path: str, rank: int, first: int, deadline_s: float) -> Path:
+    """The folder, as the rank `first` says."""
     waited = Stopwatch()
     while True:
         with contextlib.suppress(*_NOT_THERE), socket.socket(socket.AF_UNIX) as me:
@@ -189,12 +198,12 @@ def _asked(path: str, rank: int, deadline_s: float) -> Path:
             if found := me.recv(_MOST_NBYTES):
                 return Path(os.fsdecode(found))
         if waited.seconds() > deadline_s:
-            raise DeadlinePassed(f"{_CALL}: rank {rank} has come", {0: 0}, {0: deadline_s})
+            raise DeadlinePassed(f"{_CALL}: rank {rank} has come", {first: 0}, {first: deadline_s})
         time.sleep(_POLL_S)
 
 
-def missing(came: set[int], size: int, deadline_s: float) -> DeadlinePassed:
+def missing(came: set[int], all_ranks: Sequence[int], deadline_s: float) -> DeadlinePassed:
     """The error that names the ranks that have not come, and those that have. Pure."""
-    ranks = sorted(set(range(size)) - came)
+    ranks = sorted(set(all_ranks) - came)
     named = f"rank {min(came)} has" if len(came) == 1 else f"ranks {', '.join(map(str, sorted(came)))} have"
     return DeadlinePassed(f"{_CALL}: {named} come", dict.fromkeys(ranks, 0), dict.fromkeys(ranks, deadline_s))

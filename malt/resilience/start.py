@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from dstorm import interruption
 from dstorm.errors import Refused
-from dstorm.membership import children
 from dstorm.membership.processes import ProcessMonitor, this_process
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.stopwatch import Stopwatch
@@ -24,19 +22,16 @@ from dstorm.transports.mapped import fence
 from dstorm.transports.shm import OneHost, SharedMemory
 from dstorm.view import Change, View
 from malt.files import atomic
-from malt.launch.command import survive_of
-from malt.launch.mpi_library import LaunchError
-from malt.resilience import hosts, job_folder
-from malt.resilience.newcomer import Newcomer, offer
+from malt.resilience import job_folder, joining, sessions
 from malt.resilience.party import NO_MPI, SESSION, Party, party
 from malt.resilience.rendezvous import Rendezvous
-from malt.resilience.torchrun import Started
-from malt.runner import exits, leaving, program, reporting, roster
-from malt.runner.events import History, Kind, Stream, append, event
+from malt.runner import exits, leaving, reporting, roster
+from malt.runner.events import History, Kind, Stream
 from malt.runner.leaving import is_leaving
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import is_connected
-from malt.watch.ranks import processes
+from malt.watch.processes import processes
+from malt.world.creations import Newcomer, offer
 from malt.world.crew import Crew
 from malt.world.endings import PlainEnding, TolerantEnding
 from malt.world.world import World
@@ -47,6 +42,7 @@ _views: list[View] = []
 """The membership views of the sessions so far."""
 
 _POLL_S = 0.002
+_UNHEARD = "nothing is heard of it: it has ended, or is cut off"
 _LAUNCHER_S = 5.0
 """How long a rank leaves it to its launcher to end it where another has failed: the launcher then names that one."""
 
@@ -57,8 +53,8 @@ def is_asked_for(environ: Mapping[str, str], survive: bool = False) -> bool:
     RuntimeError: the variable of the environment has another value.
     """
     try:
-        return survive or survive_of(environ) is not None
-    except LaunchError as error:
+        return survive or reporting.survive_of(environ) is not None
+    except ValueError as error:
         raise RuntimeError(str(error)) from None
 
 
@@ -69,29 +65,6 @@ def check_support(survive: bool) -> None:
             "survive=True: an mpiexec ends the job when a rank dies, and MPI's one-sided calls do not survive that "
             "either: start with malt run --survive"
         )
-
-
-def join(one: Started, deadline_s: float) -> None:
-    """Make this process a rank of a job of plain processes, whose folder the ranks agree on. Collective.
-
-    DeadlinePassed: ranks are missing. RuntimeError: another job starts with the same variables, or another user may
-    have made a folder of this one.
-    """
-    folder = str(job_folder.agreed(one.name, one.rank, one.size, sys.argv, deadline_s))
-    for name in children.RANKS:  # srun may have given them to torchrun
-        os.environ.pop(name, None)
-    numbers = {reporting.RANK: one.rank, reporting.SIZE: one.size, reporting.HOST_SIZE: one.here}
-    os.environ.update({JOB_DIR: folder, **{name: str(number) for name, number in numbers.items()}})
-    reporting.start(folder, ())
-    append(folder, event(Kind.STARTED, one.rank, leaving.process()))
-    program.write_stacks_when_asked(folder)
-    interruption.take_interrupts()  # under `malt run` the runner has taken them
-
-
-def leave_job() -> None:
-    """Remove the folder of a job that no launcher of malt removes, on rank 0. Local."""
-    if reporting.is_rank() and os.environ.get(reporting.RANK) == "0":
-        job_folder.remove(os.environ.get(JOB_DIR, ""))
 
 
 def may_go_on() -> bool:
@@ -105,19 +78,19 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
     DeadlinePassed: ranks are missing. MemoryError: shared memory is short.
     """
     made, monitor = transport(deadline_s, suspect_after_s)
-    exits.leave_on_failure(made.close if may_go_on() else leave_job)
+    exits.leave_on_failure(made.close if may_go_on() else joining.leave_job)
     atomic.confirm_by(made.confirm)
     if not may_go_on():
         opened = World(made, deadline_s, ending=PlainEnding())
         reporting.report(Kind.READY)
         made.view.subscribe(lambda change: end_with(opened, change))
         return opened
-    over = hosts.OVER.format(SESSION.format(_sessions))
+    over = sessions.OVER.format(SESSION.format(_sessions))
     opened = World(made, deadline_s, ending=TolerantEnding(partial(reporting.publish, over, "")))
     _add_crew(opened, made)
-    if (barrier := made.rejoining) is not None:
-        barrier.offer = partial(offer, opened)
-        opened.newcomer = Newcomer(made, barrier, partial(reporting.report, Kind.READY)) if opened.is_outside else None
+    if made.returns is not None:
+        made.returns.barrier.offer = partial(offer, opened)
+        opened.newcomer = Newcomer(made, partial(reporting.report, Kind.READY)) if opened.is_outside else None
     if opened.newcomer is None:  # else its session begins once the others admit it
         reporting.report(Kind.READY)
     made.view.subscribe(lambda change: report(opened, made, change, monitor))
@@ -176,7 +149,9 @@ def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Surviv
         return _of_one_host(folder, session, ranks, deadline_s, suspect_after_s)
     if any(view.reported for view in _views):
         raise RuntimeError("ranks have failed in the session before: no new one can begin, start a new job")
-    return hosts.transport(session, ranks, deadline_s, suspect_after_s)
+    from malt.resilience import hosts  # it loads all that connects ranks of several hosts
+
+    return hosts.transport(session, ranks, deadline_s, suspect_after_s, may_go_on())
 
 
 def check_asked(survive: bool, world: World) -> None:
@@ -194,7 +169,7 @@ def _is_on_one_host() -> bool:
 def _session(incarnation: int) -> str:
     """The name of the next session: the same on all ranks. One that was started again comes to that which goes on."""
     global _sessions
-    newest = hosts.newest_session() if incarnation else 0
+    newest = sessions.newest_session() if incarnation else 0
     _sessions = newest or _sessions + 1
     return SESSION.format(_sessions)
 
@@ -207,7 +182,7 @@ def _of_one_host(
     waited, reports = Stopwatch(), Stream(folder)
     while set(range(ranks.first)) - (started := processes(reports.read())).keys():
         if waited.seconds() > deadline_s:
-            raise job_folder.missing(set(started), ranks.first, deadline_s)
+            raise job_folder.missing(set(started), range(ranks.first), deadline_s)
         time.sleep(_POLL_S)
     others = {rank: process for rank, process in started.items() if rank != place.rank}
     monitor = ProcessMonitor(others, place.clock, suspect_after_s if may_go_on() else math.inf)
@@ -224,10 +199,10 @@ def _of_one_host(
         evict=monitor.kill if may_go_on() else None, readmit=monitor.readmit if ranks.rejoins else None,
         absent=range(ranks.first, ranks.size), incarnations=arrived.lives if begins else None,
     )  # fmt: skip
-    if not begins and made.rejoining is not None:
+    if not begins and made.returns is not None:
         made.clear()
         ended = partial(_ended, ranks, monitor, reports)
-        made.rejoining.ask(ranks.incarnation, this_process(), ended, partial(hosts.is_over, session))
+        made.returns.barrier.ask(ranks.incarnation, this_process(), ended, partial(sessions.is_over, session))
         return made, monitor
     made.barrier("malt.init")
     if not ranks.rejoins:  # ranks that come back map it, too: the launcher removes it at the end
@@ -259,6 +234,8 @@ def _ended(ranks: Party, monitor: ProcessMonitor, reports: Stream) -> set[int]:
 def _reason(world: World, rank: int) -> str:
     """Return why `rank` has failed, as far as the folder of the job shows."""
     left = Stream(os.environ[JOB_DIR]).read().get(Kind.LEFT, rank)
+    if left is None and not may_go_on() and rank not in {*world.transport.local_peers, world.rank}:
+        return _UNHEARD
     if left is None:
         return "its process has ended"
     return "it has ended before the others" if left.text == "0" else "it has failed"
@@ -277,11 +254,14 @@ def end_with(world: World, change: Change) -> None:
     """End this process, as ranks have failed and none goes on without them. Does not return. Local.
 
     The lowest live rank says which, unless the folder is gone. Then another one, which has ended since, has said so; or
-    rank 0 has failed, and has printed why.
+    rank 0 has failed, and has printed why. The lowest live rank of each host removes the folder there.
     """
-    if world.rank == world.transport.view.lowest and os.path.isdir(os.environ[JOB_DIR]):
+    view, hosts_of = world.transport.view, world.transport.hosts
+    if world.rank == view.lowest and os.path.isdir(os.environ[JOB_DIR]):
         for rank in sorted(member.rank for member in change.failed):
             print(f"malt: rank {rank} is lost: {_reason(world, rank)}; the job ends", file=sys.stderr, flush=True)
+    lowest = {hosts_of[rank]: rank for rank in reversed(view.alive)}
+    if world.rank == lowest[hosts_of[world.rank]]:
         job_folder.remove(os.environ[JOB_DIR])
     leaving.flush()
     time.sleep(_LAUNCHER_S)
@@ -324,7 +304,7 @@ def _report_failed(
         world.failures.back.pop(rank, None)
         world.failures.reasons[rank] = "it was stopped, and was ended" if stopped_s else _reason(world, rank)
         if transport.was_cut_off(rank):
-            world.failures.reasons[rank] = "nothing is heard of it: it has ended, or is cut off"
+            world.failures.reasons[rank] = _UNHEARD
         if world.transport.was_evicted(rank):
             world.failures.reasons[rank] = _eviction(world, rank)
     if not _is_on_one_host():

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,9 @@ REJOIN, INCARNATION = "MALT_REJOIN", "MALT_INCARNATION"
 """The variable of a job whose failed ranks are started again (malt/launch/hosts/plain/starter.py); and that of such a
 rank, which says how often it was."""
 
+SURVIVE, BEST_EFFORT = "MALT_SURVIVE", "best-effort"
+"""The variable that lets live ranks go on when a rank fails. 1: on one host. best-effort: on several hosts, too."""
+
 _RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", RANK, "SLURM_PROCID")
 _CONNECT_S, _AGAIN_S = 5.0, 0.1
 """How long a connection to the launcher may take. One that was started again also tries for so long, and as often."""
@@ -71,20 +74,25 @@ _key: tuple[str, ...] = ()
 _has_traceback = False
 
 
-def start(folder: str | None, endpoint: Sequence[str]) -> str | None:
+def start(
+    folder: str | None, endpoint: Sequence[str], key: str = "", connection: socket.socket | None = None
+) -> str | None:  # fmt: skip
     """Connect this rank with the launcher. Returns `folder`, or None on another host, where that folder is not the
     launcher's. Local.
 
-    `endpoint`: the words of CONTROL_SERVER. If the connection fails, the launcher knows nothing of this rank. One that
-    was started again can come to no session then (malt/resilience/start.py).
+    `endpoint`: the words of CONTROL_SERVER. `key`: that of the job, where the folder does not hold it. `connection`:
+    one with a control server on another host that has admitted this rank before. If the connection fails, the launcher
+    knows nothing of this rank. One that was started again can come to no session then (malt/resilience/start.py).
     """
     global _folder, _process, _key
     _process = os.getpid()
     os.environ.pop(CALL, None)
-    is_elsewhere = bool(endpoint) and endpoint[0] != os.uname().nodename
-    _key = _read_key(folder)
+    is_elsewhere = connection is not None or (bool(endpoint) and endpoint[0] != os.uname().nodename)
+    _key = (key,) if key else _read_key(folder)
     _folder = folder if rank().isdecimal() and not is_elsewhere else None
-    if is_elsewhere and _key:
+    if connection is not None:
+        _use(connection)
+    elif is_elsewhere and _key:
         end = time.monotonic() + (_CONNECT_S if incarnation() else 0.0)
         while not _connect(*endpoint[1:]) and time.monotonic() < end:
             time.sleep(_AGAIN_S)
@@ -120,20 +128,24 @@ def _connect(port: str, *addresses: str) -> bool:
     """Try to connect with the launcher at each of `addresses`; return whether one has succeeded. Local."""
     import socket  # takes 10 ms, which ranks on the launcher's host need not wait
 
-    global _connection
     for address in addresses:
         with contextlib.suppress(OSError):
             connection = socket.create_connection((address, int(port)), _CONNECT_S)
             if not _admits(connection):
                 connection.close()
                 continue
-            connection.settimeout(None)
-            os.environ[CALL] = str(connection.fileno())
-            _connection = connection
-            # A child must not keep the connection open: its end reports the end of the rank.
-            os.register_at_fork(after_in_child=connection.close)
+            _use(connection)
             return True
     return False
+
+
+def _use(connection: socket.socket) -> None:
+    global _connection
+    connection.settimeout(None)
+    os.environ[CALL] = str(connection.fileno())
+    _connection = connection
+    # A child must not keep the connection open: its end reports the end of the rank.
+    os.register_at_fork(after_in_child=connection.close)
 
 
 def _admits(connection: socket.socket) -> bool:
@@ -174,6 +186,14 @@ def rank() -> str:
 def is_plain() -> bool:
     """Return whether this process is a rank of a job of plain processes: no mpiexec has started it. Local."""
     return RANK in os.environ and next(name for name in _RANKS if name in os.environ) == RANK
+
+
+def survive_of(environ: Mapping[str, str]) -> str | None:
+    """Return the value of MALT_SURVIVE, or None if it is unset, empty or 0. ValueError: another value."""
+    value = environ.get(SURVIVE, "")
+    if value not in ("", "0", "1", BEST_EFFORT):
+        raise ValueError(f"{SURVIVE} must be 1, 0 or {BEST_EFFORT}, got {value!r}")
+    return value if value not in ("", "0") else None
 
 
 def incarnation() -> int:

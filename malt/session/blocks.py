@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 from malt.session.creation import create
 from malt.session.vectors import checked_array
 from malt.world.world import World
-from vol import Blocks, arguments
+from vol import arguments
 from vol.update import Array
+
+if TYPE_CHECKING:
+    from vol import Blocks
 
 _Arguments = tuple[Array, list[int], NDArray[np.int32] | None]
 
@@ -53,6 +56,8 @@ def blocks(init: Array, sizes: Sequence[int], owners: Any = None, name: str | No
 
     def make(world: World, title: str, checked: _Arguments, ranks: tuple[int, ...]) -> Blocks:
         """The blocks, of what was checked. Collective."""
+        from vol import Blocks
+
         array, counts, whose = checked
         kind = world.kind_of(Blocks)
         return kind(array, counts, world.transport, whose, ranks=ranks, deadline_s=world.deadline_s, name=title)

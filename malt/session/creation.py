@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from dstorm import PeerLost
 from dstorm.errors import Refused
+from dstorm.transports.solo import SoloWindow
 from malt.session import session
 from malt.world.world import OpenVector, World
 from vol import Vector
@@ -64,11 +65,11 @@ def create(
 def _of_the_others(world: World, entry: dict[str, Any], make: Callable[[], Made]) -> Made:
     """What make() makes, as that which the others have made before: `entry`. Local."""
     assert world.newcomer is not None
-    place = entry["place"] if entry["is_kept"] else None
-    world.transport.returns.arena.attach(place, entry["nbytes"])
+    arena, is_kept = world.transport.returns.arena, entry["is_kept"]
+    arena.attach(arena.made(entry["place"], entry["nbytes"]) if is_kept else SoloWindow(entry["nbytes"]))
     made = make()
     world.creations.vectors.append(entry)
-    if not isinstance(made, Vector) or place is None:
+    if not (isinstance(made, Vector) and is_kept):
         made.leave()
         return made
     world.newcomer.replace(world, made, entry)
@@ -99,7 +100,7 @@ def come_in(world: World) -> None:
         world.transport.returns.opened_all()
     elif not world.newcomer.is_led:
         returning = [vector.returning for vector in vectors if not vector.closed]
-        leading = [one for one in returning if one is not None and one.is_lockstep]
+        leading = [one for one in returning if one is not None and one.is_stepwise]
         world.newcomer.is_led = bool(leading)
         for one in leading[:1]:
             one.await_holds()

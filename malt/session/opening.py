@@ -10,7 +10,7 @@ from typing import Any
 from dstorm import ClosedError, SoloTransport, interruption
 from dstorm.membership import children
 from malt.launch.machine import network
-from malt.resilience import start, torchrun
+from malt.resilience import joining, start, torchrun
 from malt.runner import exits, reporting
 from malt.runner.events import Kind
 from malt.world.world import World
@@ -29,8 +29,8 @@ def opened(
     if refusal := children.refusal():
         raise ClosedError(f"{refusal}; a job of its own starts with malt run")
     if (one := started()) is not None:
-        torchrun.check(one, survive)
-        start.join(one, deadline_s)
+        torchrun.check(one, survive, os.environ.get(torchrun.KEY, ""))
+        joining.join(one, deadline_s)
     if reporting.is_plain():
         return _of_plain_processes(comm, deadline_s, suspect_after_s)
     is_meant = os.environ.get(ALONE) == "1"

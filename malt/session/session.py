@@ -16,7 +16,7 @@ from dstorm import ClosedError, DeadlinePassed, MismatchedCalls
 from dstorm.errors import OverlappingCalls
 from dstorm.membership import children
 from malt.files import heartbeats
-from malt.resilience import start
+from malt.resilience import joining, start
 from malt.runner import exits
 from malt.runner.leaving import is_leaving
 from malt.runner.program import status_of
@@ -43,9 +43,9 @@ def init(
 
     From then on, an uncaught exception in any thread, and sys.exit with a non-zero status, end the whole job.
 
-    `comm`: an mpi4py intracommunicator, by default MPI.COMM_WORLD. If torchrun has started several processes on one
-    host, they are the ranks, without MPI. A program without an MPI library, or one that was started alone, has a single
-    rank. `deadline_s`: how long a wait lasts, in seconds, after the last heartbeat of the rank that is waited for: a
+    `comm`: an mpi4py intracommunicator, by default MPI.COMM_WORLD. If torchrun has started several processes, they are
+    the ranks, without MPI. A program without an MPI library, or one that was started alone, has a single rank.
+    `deadline_s`: how long a wait lasts, in seconds, after the last heartbeat of the rank that is waited for: a
     step, a step counted in a Replica, or malt.heartbeat(). Time during which this process was itself stopped, as in a
     suspended job, does not count. A later call with another deadline changes it for this rank's collective calls, and
     for vectors created from then on.
@@ -59,10 +59,10 @@ def init(
 
     ValueError: an argument is wrong, or `comm` is another than before. TypeError: `comm` is no intracommunicator.
     RuntimeError: mpiexec or torchrun has started the ranks, which then cannot `survive`; torchrun has, on several
-    hosts; another launcher started several processes, but MPI sees only one, which would train alone, and MALT_ALONE is
-    not 1; MPI is not initialized, or is finalized. DeadlinePassed: processes of torchrun have not come. ClosedError:
-    this process is a child of a rank, by fork or otherwise. Children of a program that was started alone have a single
-    rank.
+    hosts, and MALT_KEY is not set, or differs; another launcher started several processes, but MPI sees only one, which
+    would train alone, and MALT_ALONE is not 1; MPI is not initialized, or is finalized. DeadlinePassed: processes of
+    torchrun have not come. ClosedError: this process is a child of a rank, by fork or otherwise. Children of a program
+    that was started alone have a single rank.
     """
     global _world
     if suspect_after_s is not None:
@@ -298,7 +298,7 @@ def _finalize_at_exit() -> None:
     if getattr(sys, "last_type", None) is None and not is_leaving():  # else an exception is the reason
         _warn_of_unfinished()
     _close_or_end_job()
-    start.leave_job()
+    joining.leave_job()
     if _world is not None and _world.departed and _world.transport.size > 1:
         _world.ending.after_departure()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any, Final, Literal, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 import numpy as np
 
@@ -15,11 +15,14 @@ from dstorm.reduction import OPERATIONS
 from dstorm.transports import shm_space
 from malt.session.creation import create
 from malt.world.world import World
-from vol import HashedLayout, ShardedVector, ShardLayout, SparseShardedVector, arguments
+from vol import arguments
 from vol.update import Array
 
+if TYPE_CHECKING:
+    from vol import ShardedVector, ShardLayout, SparseShardedVector
+
 _DTYPES: Final = ("float32", "float64")
-_LAYOUTS: Final[Mapping[str, type[ShardLayout]]] = {"dense": ShardLayout, "sparse": HashedLayout}
+_KINDS: Final = ("dense", "sparse")
 _LONGEST: Final = 1 << 63
 """The length of the longest sparse vector."""
 
@@ -67,8 +70,8 @@ def sharded(
     """
 
     def check(world: World) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], Mapping[str, Any]]:
-        if kind not in _LAYOUTS:
-            raise ValueError(f"kind must be {' or '.join(map(repr, _LAYOUTS))}, got {kind!r}")
+        if kind not in _KINDS:
+            raise ValueError(f"kind must be {' or '.join(map(repr, _KINDS))}, got {kind!r}")
         found = _dtype(dtype)
         shape = _length(n) if kind == "sparse" else _shape(n, found, world.size)
         mode = parse(sync)
@@ -79,7 +82,10 @@ def sharded(
     def make(
         world: World, title: str, checked: tuple[tuple[int, ...], np.dtype[Any]], ranks: tuple[int, ...]
     ) -> ShardedVector | SparseShardedVector:  # fmt: skip
-        return _made(world, title, _LAYOUTS[kind](checked[0], ranks, checked[1]), parse(sync))
+        from vol import HashedLayout, ShardLayout
+
+        layout = HashedLayout if kind == "sparse" else ShardLayout
+        return _made(world, title, layout(checked[0], ranks, checked[1]), parse(sync))
 
     return create("malt.sharded", "sharded", name, check, make)
 
@@ -104,6 +110,8 @@ def reduce_scatter(array: Any, op: str = "mean", name: str | None = None) -> Sha
         return np.ascontiguousarray(array), {"shape": list(shape), "dtype": array.dtype.str, "op": op}
 
     def make(world: World, title: str, own: Array, ranks: tuple[int, ...]) -> ShardedVector:
+        from vol import ShardedVector, ShardLayout
+
         made = _made(world, title, ShardLayout(own.shape, ranks, own.dtype))
         assert isinstance(made, ShardedVector)
         try:
@@ -137,6 +145,8 @@ def _derived(layout: ShardLayout, call: str) -> ShardedVector | SparseShardedVec
 def _made(
     world: World, title: str, layout: ShardLayout, sync: Consistency = ASP
 ) -> ShardedVector | SparseShardedVector:  # fmt: skip
+    from vol import HashedLayout, ShardedVector, SparseShardedVector
+
     rest = (world.transport, _derived, world.deadline_s, title, lambda: world.closed, sync)
     if isinstance(layout, HashedLayout):
         return world.kind_of(SparseShardedVector)(layout, *rest)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from dstorm import Group, Network, SimulatedTransport, SoloTransport, TimedGroup
+from dstorm import Network, SoloTransport
 from malt.session import session
 from malt.world.world import World
 from vol import arguments
@@ -49,6 +49,8 @@ def simulate(
         raise RuntimeError("malt.simulate cannot be called inside a simulated rank")
     if not isinstance(network, Network | None):
         raise TypeError(f"network must be a malt.Network, got {network!r}")
+    from dstorm import Group, SimulatedTransport, TimedGroup
+
     group = Group(ranks, seed) if network is None else TimedGroup(ranks, seed, network)
 
     def live(rank: int) -> Result:
@@ -73,7 +75,7 @@ def compute(seconds: float) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float, np.number)) or not 0 <= seconds < math.inf:
         raise ValueError(f"malt.compute takes a finite number of seconds of at least 0, got {seconds!r}")
     transport = session.world().transport
-    if isinstance(transport, SimulatedTransport) and seconds:
+    if seconds:
         transport.compute(float(seconds))
 
 

@@ -14,7 +14,7 @@ from dstorm.transports import shm_space
 from malt.session.creation import create
 from malt.session.graphs import session_graph
 from malt.world.world import World
-from vol import DenseVector, Graph, SparseVector, Vector, arguments
+from vol import DenseVector, Graph, Vector, arguments
 from vol.update import Array
 
 _KINDS = ("dense", "sparse")
@@ -71,7 +71,11 @@ def vector(
 
     def make(world: World, title: str, checked: _Arguments, _: tuple[int, ...]) -> Vector:
         array, mesh, consistency, rows = checked
-        plain: type[Vector] = SparseVector if kind == "sparse" else DenseVector
+        plain: type[Vector] = DenseVector
+        if kind == "sparse":
+            from vol import SparseVector
+
+            plain = SparseVector
         return world.kind_of(plain)(
             array, world.transport, mesh, consistency, **rows,
             depth=depth, deadline_s=world.deadline_s, check_finite=check_finite, name=title,

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from dstorm.membership.processes import Process, has_ended, is_stopped, process
+from dstorm.membership.processes import Process, is_stopped
 from malt.runner import roster
 from malt.runner.events import ASK, SHOWN, History, Kind, Stream
 from malt.runner.leaving import NOTIFIED
+from malt.watch.processes import ended, processes
 from malt.watch.record import Record, parsed
 
 _POLL_S = 0.02
@@ -35,20 +36,6 @@ class Shown(NamedTuple):
     """Why it has failed, as far as it has reported that."""
     failed_s: float | None = None
     """How long ago it failed. None: it has not, or nobody knows."""
-
-
-def processes(history: History) -> dict[int, Process]:
-    """Return the processes of the ranks that have started, as far as `history` has that. Local."""
-    return {rank: process(*map(int, text.split())) for rank, text in history.texts(Kind.STARTED).items()}
-
-
-def ended(reports: Stream) -> set[int]:
-    """Return the ranks of this host whose processes have ended. All that they have reported is read by then. Local.
-
-    So no rank is seen to have ended whose last report is missing; nor one that was started again in between.
-    """
-    before = {rank: one for rank, one in processes(reports.read()).items() if has_ended(one)}
-    return {rank for rank, one in processes(reports.read()).items() if before.get(rank) == one}
 
 
 def ask(folder: Path, ranks: Iterable[int]) -> None:

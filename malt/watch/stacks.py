@@ -15,7 +15,7 @@ from dstorm.membership.processes import Process, handles, has_ended, is_stopped,
 from malt.runner.events import Stream
 from malt.runner.program import STACKS, STACKS_SIGNAL
 from malt.watch import answers
-from malt.watch.ranks import processes
+from malt.watch.processes import processes
 
 PATIENCE_S = 1.0
 """How long ranks may take to write their stacks."""

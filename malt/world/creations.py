@@ -1,9 +1,13 @@
-"""What all ranks have made of vectors and Replicas, as ranks that come back must make them, too."""
+"""What all ranks have made of vectors and Replicas, and how a rank that has come back gets it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+from dstorm import Statistics
+from dstorm.errors import Refused
+from dstorm.membership.resilient import SurvivingTransport
 from vol import Vector
 
 if TYPE_CHECKING:
@@ -20,27 +24,122 @@ class Creations:
         """Of each Replica."""
 
 
-class Newcomer(Protocol):
-    """How a rank that has come back gets what the others have."""
+def offer(world: World) -> dict[str, Any] | str:
+    """What all ranks of `world` know alike between two collective calls; or why no rank can come back. Local."""
+    if any(not isinstance(one, (Vector, Awaited)) for one in world.vectors):
+        return "the others have blocks or sharded vectors, of which each rank holds a part"
+    newest = {entry.get("place"): number for number, entry in enumerate(world.creations.vectors)}
+    kept = {newest[_place(one)] for one in world.vectors}
+    made = [{**entry, "is_kept": number in kept} for number, entry in enumerate(world.creations.vectors)]
+    assert isinstance(world.transport, SurvivingTransport)
+    taken = {str(start): end for start, end in world.transport.taken.items()}
+    return {"taken": taken, "made": made, "replicas": world.creations.replicas, **world.notes.state}
 
-    announced: list[Vector]
-    """The vectors that it has announced, and not begun yet."""
-    is_gathering: bool
-    """Whether more are to be announced before they begin."""
-    is_led: bool
-    """Whether one under lockstep has begun, in which the others hold until all are opened."""
+
+def _place(made: Any) -> int:
+    """Return where the memory of a vector lies."""
+    place: int = (made.entry if isinstance(made, Awaited) else made.returning.record)["place"]
+    return place
+
+
+class Awaited:
+    """A vector that the others have and this rank has not made yet. All methods are those of `OpenVector`."""
+
+    closed = can_free = True
+    is_sharded = False
+
+    def __init__(self, transport: SurvivingTransport, entry: dict[str, Any]) -> None:
+        self._transport, self.entry = transport, entry
+
+    def leave(self) -> None:
+        """Nothing. Local."""
+
+    def disown(self, disowned: bool) -> None:
+        """Nothing. Local."""
+
+    def free(self) -> None:
+        """Give the memory of the vector back. Local."""
+        self._transport.give_back(self.entry["place"], self.entry["nbytes"])
+        self.entry["is_kept"] = False
+
+    def statistics(self) -> Statistics:
+        """Zeros. Local."""
+        return Statistics()
+
+
+class Newcomer:
+    """How this rank gets what the others have: the k-th vector that it makes is their k-th, and so are Replicas.
+
+    `report_ready()`: called once the others have admitted it.
+    """
+
+    def __init__(self, transport: SurvivingTransport, report_ready: Callable[[], object] = bool) -> None:
+        self._transport, self._report_ready = transport, report_ready
+        self.announced: list[Vector] = []
+        """The vectors that it has announced, and not begun yet."""
+        self.is_gathering = False
+        """Whether more are to be announced before they begin."""
+        self.is_led = False
+        """Whether one under bsp or ssp has begun, in which the others hold until all are opened."""
+        self._made: list[dict[str, Any]] = []
+        self._replicas: list[dict[str, Any]] = []
 
     def match(self, world: World, call: str, described: dict[str, Any]) -> dict[str, Any] | None:
-        """What the others have made by the same call. None: they have not made it yet, and all make it."""
+        """What the others have made by the same call. None: they have not made it yet, and all make it. One-sided: it
+        may be admitted. Refused: the others have made something else.
+        """
+        self._come_in(world)
+        if world.made == len(self._made):
+            self._end_if_over(world)
+            return None
+        entry = self._made[world.made]
+        if entry["call"] != call:
+            raise Refused(world.rank, f"{call} is its call {world.made + 1} of those that make vectors, and the others "
+                                      f"have called {entry['call']} there")  # fmt: skip
+        self._check(world, call, described, entry["described"])
+        if "nbytes" not in entry:
+            raise Refused(world.rank, f"{call} gives each rank a part, which a rank that comes back cannot take over")
+        return entry
 
     def has_replica(self, world: World) -> bool:
-        """Whether the others have made the Replica that this rank is about to make. One-sided: it may be admitted."""
+        """Return whether the others have made the Replica that this rank is about to make. One-sided, as `match`."""
+        self._come_in(world)
+        return world.replicas_made < len(self._replicas)
 
     def match_replica(self, world: World, described: dict[str, Any]) -> bool:
-        """Return whether the others have made the same Replica."""
-
-    def has_more(self, world: World) -> bool:
-        """Return whether the others have vectors that it has not made yet."""
+        """Return whether the others have made the same Replica. Refused: they have made another one. One-sided."""
+        if not self.has_replica(world):
+            return False
+        self._check(world, "malt.Replica", described, self._replicas[world.replicas_made])
+        world.creations.replicas.append(described)
+        return True
 
     def replace(self, world: World, made: OpenVector, entry: dict[str, Any]) -> None:
-        """Keep the vector `made` where the others keep theirs."""
+        """Keep the vector `made` where the others keep theirs. Local."""
+        places = [place for place, one in enumerate(world.vectors) if getattr(one, "entry", None) is entry]
+        world.vectors[places[0]] = made
+
+    def has_more(self, world: World) -> bool:
+        """Return whether the others have vectors that it has not made yet. Local."""
+        return any(isinstance(one, Awaited) for one in world.vectors)
+
+    def _check(self, world: World, call: str, described: dict[str, Any], theirs: dict[str, Any]) -> None:
+        for key, value in theirs.items():
+            if described.get(key) != value:
+                raise Refused(world.rank, f"{call}: {key} is {described.get(key)}, and the others have {value}")
+
+    def _come_in(self, world: World) -> None:
+        """Be admitted, once."""
+        if not self._transport.returns.is_outside:
+            return
+        session = self._transport.returns.barrier.come_in()
+        self._report_ready()
+        self._transport.take_over({int(start): end for start, end in session["taken"].items()})
+        self._made, self._replicas = list(session["made"]), list(session["replicas"])
+        world.vectors = [Awaited(self._transport, entry) for entry in self._made if entry["is_kept"]]
+        world.notes.take_over(session)
+        world.failures.gone = set(self._transport.view.failed)
+
+    def _end_if_over(self, world: World) -> None:
+        if world.replicas_made >= len(self._replicas):
+            world.newcomer = None

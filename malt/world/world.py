@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transport
 from dstorm.algorithms import Traffic
@@ -23,8 +23,10 @@ from malt.world.failures import Failures, Moment
 from malt.world.meter import Meter
 from malt.world.pace import Pace
 from malt.world.shardnotes import ShardNotes
-from vol import OwnedVector, SparseShardedVector, resting
 from vol.shared import Shared
+
+if TYPE_CHECKING:
+    from vol import OwnedVector, SparseShardedVector
 
 _LAST = "malt.finalize"
 DEADLINE_S = 300.0
@@ -34,6 +36,8 @@ Kind = TypeVar("Kind", bound=Shared)
 
 class OpenVector(Protocol):
     """A vector or blocks, as the end of a session sees them."""
+
+    is_sharded: bool
 
     @property
     def closed(self) -> bool:
@@ -197,7 +201,7 @@ class World:
     @property
     def sharded(self) -> list[OwnedVector]:
         """The sharded vectors that are not freed yet, the same on all ranks: one rank may have left one alone."""
-        return [one for one in self.vectors if isinstance(one, OwnedVector)]
+        return [cast("OwnedVector", one) for one in self.vectors if one.is_sharded]
 
     def kind_of(self, plain: type[Kind]) -> type[Kind]:
         """The class of a vector or of blocks that are made here: `plain`, or what notes its events. Local."""
@@ -296,10 +300,14 @@ class World:
             else:
                 for vector in fresh:  # it was entered before that, and has passed its deadline: the next one is marked
                     vector.pushed_at = self.transport.meetings
+            from vol import SparseShardedVector
+
             self.grow([vector for vector in vectors if isinstance(vector, SparseShardedVector)])
 
     def grow(self, vectors: Sequence[SparseShardedVector]) -> None:
         """Give the tables of `vectors` more rows where a rank needs them. Collective. MemoryError, on all ranks."""
+        from vol import resting
+
         wanted = [0 if vector.closed else vector.wanted for vector in vectors]
         reports = exchange(self.transport, wanted) if vectors else {}
         rows = map(max, zip(*reports.values(), strict=True))
@@ -326,7 +334,7 @@ class World:
         if self.is_outside:
             return self.transport.close()
         for vector in self.vectors:
-            if not isinstance(vector, OwnedVector):  # these take what others push until all ranks are here
+            if not vector.is_sharded:  # these take what others push until all ranks are here
                 vector.leave()
         try:
             self.transport.barrier(_LAST, patience_s, final=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -93,10 +94,12 @@ def test_a_signal_to_all_processes_of_a_job_is_as_one_to_the_launcher(options, s
     assert [job.stdout.readline() for _ in range(3)] == ["ready\n"] * 3
     found = [job.pid]
     for process in found:
-        children = Path(f"/proc/{process}/task").glob("*/children")
-        found += [int(child) for path in children for child in path.read_text().split()]
+        with contextlib.suppress(OSError):  # it has ended
+            children = Path(f"/proc/{process}/task").glob("*/children")
+            found += [int(child) for path in children for child in path.read_text().split()]
     for process in reversed(found):
-        os.kill(process, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGTERM)
     reports, _ = job.communicate(timeout=200)
     assert job.returncode == 143, reports
     assert [(tmp_path / str(rank)).read_text() for rank in range(3)] == ["SystemExit\nfinally\nexit\n"] * 3

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from failing_jobs import under_one_mpi
 
@@ -47,13 +44,8 @@ print("goes on", flush=True)
 """
 
 
-def test_the_others_go_on(tmp_path, job_environment):
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    done = subprocess.run(
-        [sys.executable, "-m", "malt", "run", "-n", "4", "--survive", program],
-        env=job_environment, capture_output=True, text=True, timeout=150,
-    )  # fmt: skip
+def test_the_others_go_on(malt_run):
+    done = malt_run(PROGRAM, ranks=4, options=["--survive"])
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("goes on") == 3, done.stdout
     assert "rank 2 is lost" in done.stderr

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from failing_jobs import under_one_mpi
 
@@ -42,12 +39,7 @@ print("goes on", flush=True)
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("calls", [1, 13, 24])
-def test_the_others_do_its_chunks(calls, tmp_path, job_environment):
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    done = subprocess.run(
-        [sys.executable, "-m", "malt", "run", "-n", "4", "--survive", program, str(calls)],
-        env=job_environment, capture_output=True, text=True, timeout=150,
-    )  # fmt: skip
+def test_the_others_do_its_chunks(calls, malt_run):
+    done = malt_run(PROGRAM, calls, ranks=4, options=["--survive"])
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("goes on") == 3, done.stdout

@@ -125,19 +125,16 @@ def test_a_signal_between_two_jobs(monkeypatch):
     assert restarts.run(lambda environ: None, {}, 5) == 130
 
 
-def test_the_ranks_know_the_number_of_the_restart(tmp_path, job_environment):
+def test_the_ranks_know_the_number_of_the_restart(malt_run):
     """A real mpiexec runs it. The program fails before and inside MPI, then ends well."""
     pytest.importorskip("mpi4py.MPI")
-    program = tmp_path / "program.py"
-    program.write_text(
+    program = (
         "import os, signal\nattempt = int(os.environ.get('MALT_RESTART', 0))\n"
         "if attempt == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
         "import malt\nmalt.barrier()\nif malt.rank() == 1 and attempt == 1: os.kill(os.getpid(), signal.SIGKILL)\n"
         "malt.barrier()\nprint(f'rank {malt.rank()}, attempt {attempt}')\n"
     )
-    command = [sys.executable, "-m", "malt", "run", "-n", "2", "--restarts", "5", program]
-    environment = job_environment | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    done = malt_run(program, options=["--restarts", "5"])
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n"))[-2:] == ["rank 0, attempt 2", "rank 1, attempt 2"]
     reports = [line for line in done.stderr.splitlines() if line.startswith("malt run: ")]

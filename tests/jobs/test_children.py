@@ -115,21 +115,10 @@ malt.barrier()
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("survive", [False, True])
-def test_a_rank_may_run_a_job(survive, tmp_path, job_environment):
-    if survive and not _library().startswith("Open MPI"):
-        pytest.skip("--survive is for Open MPI")
-    program = tmp_path / "program.py"
-    program.write_text(JOB_IN_A_RANK)
-    command = [sys.executable, "-m", "malt", "run", "-n", "2", *["--survive"] * survive, program, tmp_path / "inner.py"]
-    done = subprocess.run(command, env=job_environment, capture_output=True, text=True, timeout=200)
+def test_a_rank_may_run_a_job(survive, malt_run, tmp_path):
+    done = malt_run(JOB_IN_A_RANK, tmp_path / "inner.py", options=["--survive"] * survive)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "inner 0 2" in done.stdout and "inner 1 2" in done.stdout and "returncode=0" in done.stdout
-
-
-def _library():
-    from dstorm.transports import mpi
-
-    return mpi.library()
 
 
 def test_who_is_a_child(monkeypatch):

@@ -281,7 +281,7 @@ def test_a_rank_that_was_started_again_reaches_the_launcher_or_ends_in_a_line(
         if is_reached:
             time.sleep(0.5)  # it has tried in vain, if it has begun
             monkeypatch.setattr(control, "interfaces", lambda hosts: ("127.0.0.1",))
-            monkeypatch.setattr(server_of_dstorm, "_listen", lambda addresses: [socket.create_server(("", port))])
+            monkeypatch.setattr(server_of_dstorm, "_listen", lambda addresses, _: [socket.create_server(("", port))])
             opened.enter_context(contextlib.closing(ControlServer(tmp_path, KEY)))
         printed, said = rank.communicate(timeout=SOON_S)
     if is_reached:

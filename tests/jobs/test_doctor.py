@@ -285,13 +285,14 @@ def test_a_job_that_hangs(job_environment, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(command, "_NEWS_S", 1.0)
     monkeypatch.setattr(command, "_program", lambda most_s: (str(tmp_path / "program.py"),))
     environ = {**job_environment, "MALT_TEST": str(tmp_path)}
-    for most_s in (3.0, 10.0, 60.0):  # until the job has begun
+    said = ""
+    for most_s in (3.0, 10.0, 60.0):  # until both ranks have started, and a line has said so
         outcome, examination = command.run_job(2, environ, most_s)
-        if "begun" in outcome.messages:
+        said += capsys.readouterr().err
+        if outcome.messages.count("begun\n") == 2 and "2 have started" in said:
             break
     assert (outcome.status, examination) == (None, None)
     assert outcome.messages.startswith("begun\nbegun\nmalt run: ended by SIGTERM")
-    said = capsys.readouterr().err
     assert re.search(r"^malt doctor: \d+ s: of 2 ranks 2 have started, 0 have loaded MALT$", said, re.M)
     wait_for(lambda: not processes_with(f"MALT_TEST={tmp_path}"))
 

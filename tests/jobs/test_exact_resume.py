@@ -32,7 +32,7 @@ import random, time
 import numpy as np
 import malt
 
-STEPS = 2000
+STEPS = @steps
 rng = malt.seed(0)
 w = {"a": np.zeros(500), "b": np.zeros((30, 4), np.float32)}
 replica = malt.Replica(w, 3, "delta", sync="bsp", outer=malt.optim.nesterov(0.7, 0.9), wire="int8", top=0.5)
@@ -47,7 +47,7 @@ for step in range(int(found["step"]) if found else 0, STEPS):
         checkpoint.save({**w, "step": step + 1}, mine=mine)
 replica.finish()
 final = list(w.values())
-"""
+""".replace("@steps", str(300 * (1 + KILLS)))
 NETWORK = """
 import torch
 from torch import nn
@@ -55,7 +55,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import malt
 
-BATCH, EPOCHS, WORKERS = 4, 20, 2 * (malt.size() == 1)
+BATCH, EPOCHS, WORKERS = 4, @epochs, 2 * (malt.size() == 1)
 torch.set_num_threads(1)
 torch.manual_seed(0)
 X, y = torch.randn(103, 1, 12, 12), torch.randint(4, (103,))
@@ -67,10 +67,11 @@ malt.seed(0)
 @example
 final = [one.numpy() for one in model.state_dict().values()]
 """.replace("@example", EXAMPLES["resume-torch"].replace("every_s=600", "every_s=0").replace("1, 0.5", "1, 0.9"))
+NETWORK = NETWORK.replace("@epochs", str(4 * (1 + KILLS)))
 PROGRAMS = {"loop": LOOP, "network": NETWORK}
 APPS = {
-    "apps.svm": ["--exchange-every", "700", "--average", "delta", "--epochs", str(40 * (1 + KILLS))],
-    "apps.mlp": ["--exchange-every", "4", "--epochs", str(30 * (1 + KILLS))],
+    "apps.svm": ["--exchange-every", "700", "--average", "delta", "--epochs", str(15 * (1 + KILLS))],
+    "apps.mlp": ["--exchange-every", "4", "--epochs", str(12 * (1 + KILLS))],
 }
 FILES = {"loop": "train.ckpt", "network": "net.ckpt"}
 
@@ -126,7 +127,9 @@ def test_a_job_that_is_killed_ends_with_the_bits_of_one_that_is_not(tmp_path, jo
         job = start(killed, job_environment, ranks, name)
         wait_for(lambda: job.poll() is not None or progress(file) > before, 120)  # noqa: B023
         time.sleep(draw.random() * 0.15)
-        assert job.poll() is None, (killed / "output").read_text()
+        if job.poll() is not None:  # on a busy machine it has come to its end
+            assert job.returncode == 0 and before >= 0, (killed / "output").read_text()
+            break
         kill_all(job)
     assert bits(killed, job_environment, ranks, name) == bits(whole, job_environment, ranks, name, keeps=False)
     assert "begun anew" not in (killed / "output").read_text()

@@ -30,7 +30,7 @@ from malt.launch.streams.output import Output
 from malt.runner.events import History, Stream
 
 pytestmark = pytest.mark.serial
-malt_run = [sys.executable, "-m", "malt", "run", "-n", "2"]
+COMMAND = [sys.executable, "-m", "malt", "run", "-n", "2"]
 
 
 @pytest.fixture
@@ -40,17 +40,14 @@ def malt_environment(job_environment):
 
 
 @pytest.fixture
-def run(tmp_path, malt_environment):
-    """run(program): the finished `malt run -n 2` of that program, with its status and output."""
+def run(malt_run):
+    """`malt_run`, whose complaints are without one of Open MPI's own end, which it makes now and then."""
     pytest.importorskip("mpi4py.MPI")
 
-    def run(text, *arguments, options=()):
-        program = tmp_path / "program.py"
-        program.write_text(text)
-        words = [*malt_run, *options, program, *arguments]
-        return subprocess.run(
-            words, env=malt_environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200
-        )
+    def run(*words, **options):
+        done = malt_run(*words, **options)
+        done.stderr = re.sub(r"prterun: pthread_mutex_lock.c:.*\n", "", done.stderr)
+        return done
 
     return run
 
@@ -80,7 +77,7 @@ def test_a_text_is_run_with_what_is_open(tmp_path, malt_environment):
     """`malt run -c CODE` runs it, also with closed standard streams."""
     pytest.importorskip("mpi4py.MPI")
     text = RANK + "print('x')\nopen(f'{sys.argv[1]}/{rank}', 'w').write(' '.join(sys.argv))\n# $HOME \"'\\\n"
-    words = ["sh", "-c", '"$@" <&- >&- 2>&-', "sh", *malt_run, "-c", text, tmp_path, "", "a b"]
+    words = ["sh", "-c", '"$@" <&- >&- 2>&-', "sh", *COMMAND, "-c", text, tmp_path, "", "a b"]
     assert subprocess.run(words, env=malt_environment, timeout=200).returncode == 0
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys("01", f"-c {tmp_path}  a b")
 
@@ -120,7 +117,7 @@ def test_a_signal_ends_all(tmp_path, malt_environment, number):
     folder = tmp_path / "tmp"
     folder.mkdir()
     launcher = subprocess.Popen(
-        [*malt_run, "--grace", "0.3", program, tmp_path],
+        [*COMMAND, "--grace", "0.3", program, tmp_path],
         env={**malt_environment, "TMPDIR": str(folder)}, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     wait_for(lambda: len(list(tmp_path.glob("*.pid"))) == 2)

@@ -118,8 +118,7 @@ name=$({sys.executable} -c 'from malt.runner import stdin; stdin.take(".", "0");
 def test_a_prompt_its_answer_and_lines_of_all_stay_above_the_table(launch):
     finishes = """sleep 0.7; echo '[2, "finished", 0, ""]' >> events-0"""
     tty = launch(f"{BEGIN}echo hello $name > out-0; echo warning >&2; echo b > err-1; {finishes}")
-    wait_for(lambda: tty.shows("starting"))
-    assert tty.shows(r"^\[0\] name\?$") and tty.shows(r"^   0  25 %")
+    wait_for(lambda: all(map(tty.shows, ("starting", r"^\[0\] name\?$", "^   0  25 %"))))
     tty.type(b"Bob\n")
     status, lines = tty.end()
     assert status == 0 and lines[0] == "[0] name? Bob"

@@ -7,8 +7,6 @@ import os
 import re
 import stat
 import struct
-import subprocess
-import sys
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -296,15 +294,11 @@ def test_a_step_that_is_too_large_is_named(alone, exchange_every, step):
 
 
 @pytest.mark.thorough
-def test_a_folder_that_one_rank_alone_cannot_see_ends_all(job_environment, tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text(
+def test_a_folder_that_one_rank_alone_cannot_see_ends_all(malt_run):
+    done = malt_run(
         "import sys, malt\nfrom apps import harness\nfrom apps.mlp import program\n"
         "sys.argv[1:] = ['--epochs', '1'] + ['nothing'] * malt.rank()\nharness.main('apps.mlp', program.run)\n"
     )
-    command = [sys.executable, "-m", "malt", "run", "-n", "2", str(program)]
-    environment = {**job_environment, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 2 and "apps.mlp: error: nothing: No such file" in done.stderr
 
 

@@ -39,7 +39,7 @@ def test_a_loop_is_measured_and_predicted(tmp_path, job_environment):
     found = json.loads(done.stdout)
     one = found["one_rank"]
     assert (one["exchanges_an_epoch"], one["every"], one["bytes_a_message"]) == (4, 5, 4000)
-    assert 0.005 <= one["compute_s"] < 0.5 and found["loss"] is None
+    assert 0.005 <= one["compute_s"] < 2 and found["loss"] is None
     assert len(found["rows"]) == 4 * 4 * 2 * 3 and {row["ranks"] for row in found["rows"]} == {2}
     computed_s = 2 * one["compute_s"]
     assert all(row["seconds_an_epoch"] > (row["sync"] == "bsp") * computed_s for row in found["rows"])

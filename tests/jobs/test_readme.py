@@ -19,15 +19,16 @@ README = DOCUMENTS[ROOT / "README.md"]
 pytestmark = pytest.mark.serial
 
 
-def run(program, tmp_path, environment, ranks):
-    file = tmp_path / "program.py"
-    file.write_text(program)
-    done = subprocess.run(
-        [sys.executable, "-m", "malt", "run", "-n", str(ranks), str(file)],
-        cwd=tmp_path, env={**environment, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+@pytest.fixture
+def run(malt_run):
+    """run(program, ranks): what it prints."""
+
+    def run(program, ranks):
+        done = malt_run(program, ranks=ranks)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    return run
 
 
 def losses(output):
@@ -64,18 +65,18 @@ def test_a_with_block_ends_as_finish_does(capsys):
 
 
 @pytest.mark.thorough
-def test_the_port_ends_with_one_model(tmp_path, job_environment):
-    parallel = losses(run(small(EXAMPLES["parallel"]), tmp_path, job_environment, ranks=4))
+def test_the_port_ends_with_one_model(run):
+    parallel = losses(run(small(EXAMPLES["parallel"]), ranks=4))
     assert len(parallel) == 4 and len(set(parallel)) == 1
 
 
-def test_vectors(tmp_path, job_environment):
-    output = run(EXAMPLES["vector"], tmp_path, job_environment, ranks=3)
+def test_vectors(run):
+    output = run(EXAMPLES["vector"], ranks=3)
     assert sorted(output.splitlines()) == ["0 (2,) 1.0 1", "1 (0,) 0.5 1", "2 (1,) 1.5 1"]
 
 
-def test_collectives(tmp_path, job_environment):
-    output = run(EXAMPLES["collectives"], tmp_path, job_environment, ranks=3)
+def test_collectives(run):
+    output = run(EXAMPLES["collectives"], ranks=3)
     assert output == "[1.  0.5] 1.667 {'loss': 0.5, 'rows': 10.0} [1 1 1] 3\n"
 
 
@@ -92,12 +93,12 @@ def test_a_function_on_ranks(tmp_path, job_environment):
 
 
 @pytest.mark.thorough
-def test_estimators(tmp_path, job_environment):
+def test_estimators(run):
     pytest.importorskip("sklearn")
-    assert run(EXAMPLES["estimators"], tmp_path, job_environment, ranks=2) == "0.988\n" * 2
+    assert run(EXAMPLES["estimators"], ranks=2) == "0.988\n" * 2
 
 
-def test_row_groups_of_parquet(tmp_path, job_environment):
+def test_row_groups_of_parquet(tmp_path, run):
     """Each group is read by one rank; all ranks end with the weights that the rows were made of."""
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -108,7 +109,7 @@ def test_row_groups_of_parquet(tmp_path, job_environment):
     assert 10 <= len(program.splitlines()) <= 19
     read = "table = file.read_row_group(group)"
     assert read in program
-    printed = run(program.replace(read, f"print('read', epoch, group); {read}"), tmp_path, job_environment, ranks=3)
+    printed = run(program.replace(read, f"print('read', epoch, group); {read}"), ranks=3)
     lines = printed.splitlines()
     assert sorted(line for line in lines if line[:4] == "read") == sorted(
         f"read {epoch} {group}" for epoch in range(5) for group in range(12)
@@ -117,14 +118,14 @@ def test_row_groups_of_parquet(tmp_path, job_environment):
     assert weights == [f"{rank} [ 1.  -2.   0.5  3. ]" for rank in range(3)]
 
 
-def test_map_reduce(tmp_path, job_environment):
-    [line] = run(EXAMPLES["map_reduce"], tmp_path, job_environment, ranks=3).splitlines()
+def test_map_reduce(run):
+    [line] = run(EXAMPLES["map_reduce"], ranks=3).splitlines()
     assert re.fullmatch(r"loss \d+\.\d{3}, converged; 1,3\d\d,\d{3} bytes of chunks", line)
 
 
 @pytest.mark.thorough
-def test_a_loop_of_scikit_learn(tmp_path, job_environment):
-    printed = run(EXAMPLES["sklearn"], tmp_path, job_environment, ranks=2).split()
+def test_a_loop_of_scikit_learn(run):
+    printed = run(EXAMPLES["sklearn"], ranks=2).split()
     assert len(printed) == 4 and printed[1] == printed[3] and float(printed[1]) > 0.93
 
 

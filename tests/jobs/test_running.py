@@ -202,7 +202,7 @@ def test_a_caller_that_is_killed_leaves_nothing(tmp_path, job_environment):
     with started(tmp_path, "program.py", "b") as program:
         assert program.stdout.readline().startswith("at work")
         program.kill()
-    wait_for(lambda: os.listdir(job_environment["TMPDIR"]) == [], 60)
+    wait_for(lambda: os.listdir(job_environment["TMPDIR"]) == [])
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -31,14 +29,11 @@ for step in range(30):
 
 
 @pytest.mark.parametrize("survives", [False, pytest.param(True, marks=under_one_mpi)])
-def test_a_rank_that_is_killed_leaves_its_events(tmp_path, job_environment, capsys, survives):
-    (tmp_path / "program.py").write_text(KILLED)
+def test_a_rank_that_is_killed_leaves_its_events(tmp_path, malt_run, capsys, survives):
     folder = tmp_path / "trace"
     folder.mkdir()
     (folder / "rank-7.trace").write_text("of an earlier run")
-    options = ["-n", "2", "--trace", str(folder), *(["--survive"] if survives else [])]
-    command = [sys.executable, "-m", "malt", "run", *options, str(tmp_path / "program.py")]
-    done = subprocess.run(command, cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=200)
+    done = malt_run(KILLED, options=["--trace", folder, *["--survive"] * survives])
     assert (done.returncode == 0) == survives, done.stderr
     assert f"malt run: malt report {folder} makes a page and trace.json of the trace\n" in done.stderr
     trace = read(folder)

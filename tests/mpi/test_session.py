@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import wait_for
 
 import malt
 from malt.resilience import start
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 def python(program, environment, **extra):
     return subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env={**environment, **extra},
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=200,
     )  # fmt: skip
 
 
@@ -36,19 +37,21 @@ def test_deadline_is_checked(bad):
         malt.init(deadline_s=bad)
 
 
-def test_a_later_deadline_is_applied():
+def test_a_later_deadline_is_applied(tmp_path):
+    """Rank 0 comes to the barrier when all others have given it up."""
     malt.finalize()
     malt.rank()  # makes a world with the default deadline
     assert malt.init().deadline_s == 300
     world = malt.init(deadline_s=7)
     assert world.deadline_s == 7 and malt.init() is world and world.deadline_s == 7
     assert malt.init(deadline_s=300.0).deadline_s == 300
-    malt.init(deadline_s=2)
-    if malt.size() > 1 and malt.rank() > 0:
+    folder = Path(malt.allgather(str(tmp_path))[0])
+    malt.init(deadline_s=0.5)
+    if malt.rank() > 0:
         with pytest.raises(malt.DeadlinePassed, match="malt.barrier: the deadline passed waiting for rank 0"):
             malt.barrier()
-    elif malt.size() > 1:
-        time.sleep(4)
+        (folder / f"gave up {malt.rank()}").touch()
+    wait_for(lambda: malt.rank() > 0 or len(list(folder.iterdir())) == malt.size() - 1)
     malt.init(deadline_s=100)
     malt.barrier()
     malt.finalize()
@@ -113,12 +116,12 @@ def test_a_finished_rank_may_take_longer_than_the_deadline():
     """So may a rank that counts steps between two exchanges."""
     malt.finalize()
     replica = malt.Replica(np.zeros(3), every=10**9)
-    malt.init(deadline_s=0.5)
-    end = time.monotonic() + 0.8 * (malt.rank() == 0)
+    malt.init(deadline_s=1.0)
+    end = time.monotonic() + 1.3 * (malt.rank() == 0)
     while time.monotonic() < end:
         replica.step()
     replica.finish()
-    time.sleep(0.8 * (malt.rank() == 0))
+    time.sleep(1.3 * (malt.rank() == 0))
     malt.finalize()
 
 
@@ -254,5 +257,5 @@ import sys
 for name in ("numba", "sklearn", "torch", "matplotlib", "networkx"): sys.modules[name] = None
 import malt, vol, dstorm
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr

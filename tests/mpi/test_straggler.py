@@ -15,20 +15,17 @@ pytestmark = pytest.mark.parallel
 def train(sync, steps, nap_s=0.02):
     """Train while rank 0 sleeps in every step.
 
-    Return the seconds of each rank, how many steps a gather returned ahead of rank 0 at most, and the vector.
+    Return how many steps a gather returned ahead of rank 0 at most, and the vector.
     """
-    v = malt.vector(np.full(100, float(malt.rank())), sync=sync)
+    v, ahead = malt.vector(np.full(100, float(malt.rank())), sync=sync), 0
     malt.barrier()
-    start, ahead = time.monotonic(), 0
     for step in range(1, steps + 1):
         if malt.rank() == 0:
             time.sleep(nap_s)
         v.scatter()
         v.gather()
         ahead = max(ahead, step - v._queues.inbox.edges[0].step) if malt.rank() else 0
-    mine = time.monotonic() - start
-    everyone = [float(text) for text in malt.init().transport.allgather(repr(mine).encode())]
-    return everyone, ahead, v
+    return ahead, v
 
 
 @pytest.fixture
@@ -37,21 +34,26 @@ def steps(request):
 
 
 def test_asp_does_not_wait(steps):
-    seconds, _, v = train("asp", steps)
-    assert v.statistics().waited_s == 0
-    assert max(seconds[1:]) < seconds[0] * 2 / 3  # who waits takes as long as rank 0
-    v.close()
+    """Rank 0 makes its second step once all others have made all of theirs."""
+    with malt.vector(100, sync="asp") as v:
+        for step in range(steps):
+            v.scatter()
+            v.gather(timeout_s=60)
+            if malt.rank() == step == 0:
+                break
+        malt.barrier()
+        assert v.statistics().waited_s == 0
 
 
 def test_ssp_waits_within_its_bound(steps):
-    _, ahead, v = train("ssp:3", steps)
+    ahead, v = train("ssp:3", steps)
     assert ahead <= 3
-    assert v.statistics().waited_s > 0 or malt.rank() == 0
+    assert malt.allreduce(v.statistics().waited_s, "max") > 0
     v.close()
 
 
 def test_bsp_is_the_serial_reduction(steps):
-    _, _, v = train("bsp", steps)
+    _, v = train("bsp", steps)
     mean = np.zeros(1)
     for rank in range(malt.size()):
         mean += rank
@@ -60,7 +62,7 @@ def test_bsp_is_the_serial_reduction(steps):
 
 
 def test_notify_ack_overwrites_nothing(steps):
-    _, _, v = train("notify-ack", steps)
+    _, v = train("notify-ack", steps)
     assert all(edge.overwritten == 0 for edge in v.statistics().peers.values())
     v.close()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from types import SimpleNamespace
 
@@ -36,7 +34,7 @@ def in_thread(function):
 
     thread = threading.Thread(target=run)
     thread.start()
-    return SimpleNamespace(join=lambda: (thread.join(5), found[0])[1], is_alive=thread.is_alive)
+    return SimpleNamespace(join=lambda: (thread.join(60), found[0])[1], is_alive=thread.is_alive)
 
 
 def test_an_overlapping_call_is_refused_and_a_nested_one_is_not():
@@ -61,7 +59,7 @@ def test_a_call_waits_while_the_turn_is_lent():
         with turn.lent() as is_free:
             assert is_free
         taking = in_thread(take)
-        assert entered.wait(5)
+        assert entered.wait(60)
         done.append("first")
     taking.join()
     assert done == ["first", "then"]
@@ -84,12 +82,12 @@ def test_a_scatter_over_another_is_refused_and_does_nothing(vector, monkeypatch)
 
     def slow(*arguments):
         entered.set()
-        assert going_on.wait(5)
+        assert going_on.wait(60)
         return send(*arguments)
 
     monkeypatch.setattr(vector, "_send", slow)
     scattering = in_thread(vector.scatter)
-    assert entered.wait(5)
+    assert entered.wait(60)
     for call in (vector.scatter, vector.gather):
         with pytest.raises(RuntimeError, match=f"v.{call.__name__}: another thread of this rank is in such a call"):
             call()
@@ -106,11 +104,11 @@ def test_an_exchange_over_another_is_refused(monkeypatch):
 
     def slow(**_):
         entered.set()
-        assert going_on.wait(5)
+        assert going_on.wait(60)
 
     monkeypatch.setattr(replica.vectors[0], "scatter", slow)
     stepping = in_thread(lambda: replica.step(2))
-    assert entered.wait(5)
+    assert entered.wait(60)
     assert replica.step() is False
     with pytest.raises(RuntimeError, match=r"Replica \d+.step: another thread of this rank is in such a call"):
         replica.step()
@@ -138,7 +136,7 @@ def test_an_exchange_of_another_thread_ends_before_the_mean_is_taken(monkeypatch
     monkeypatch.setattr(replica.vectors[0], "gather", slow)
     monkeypatch.setattr(consensus, "mean", taken)
     stepping = in_thread(replica.step)
-    assert entered.wait(5)
+    assert entered.wait(60)
     replica.finish()
     assert isinstance(stepping.join(), malt.ClosedError) and order == ["merged", "mean"]
 
@@ -152,7 +150,7 @@ def test_a_close_ends_the_wait_of_another_thread(vector, monkeypatch):
 
     monkeypatch.setattr(vector, "_send", lambda *_: vector._queues.waiting.until_none("scatter", missing, None))
     scattering = in_thread(vector.scatter)
-    assert entered.wait(5)
+    assert entered.wait(60)
     vector.close()
     assert isinstance(scattering.join(), malt.ClosedError)
 
@@ -163,13 +161,13 @@ def test_the_first_use_by_several_threads_makes_one_world(monkeypatch):
     def opened(*_):
         made.append(World(SoloTransport()))
         entered.set()
-        assert going_on.wait(5)
+        assert going_on.wait(60)
         return made[-1]
 
     monkeypatch.setattr(session, "_world", None)
     monkeypatch.setattr(session, "opened", opened)
     threads = [in_thread(malt.init) for _ in range(4)]
-    assert entered.wait(5)
+    assert entered.wait(60)
     going_on.set()
     assert [thread.join() for thread in threads] == made * 4 and len(made) == 1
 
@@ -240,11 +238,8 @@ for one in (v, *vectors):
 """
 
 
-def test_threads_of_a_job(tmp_path, job_environment):
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    command = [sys.executable, "-m", "malt", "run", "-n", "2", program]
-    done = subprocess.run(command, env=job_environment, capture_output=True, text=True, timeout=60)
+def test_threads_of_a_job(malt_run):
+    done = malt_run(PROGRAM)
     assert (done.returncode, done.stderr) == (0, "")
     mine, theirs = zip(*(map(int, line.split()) for line in done.stdout.splitlines()), strict=True)
     assert sorted(mine) == sorted(theirs) and len(mine) == 10  # no update is missing

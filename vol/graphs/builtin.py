@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from vol.graphs import consensus
 from vol.graphs.builders import (
     Circulant,
     Hypercube,
@@ -102,11 +101,21 @@ def _built(name: str, size: int, degree: int | None, seed: int, hosts: Hosts) ->
     is_free = name in _DEGREES
     most = _DEGREES.get(name, log2_ceil)(size) if degree is None or not is_free else min(degree, size - 1)
     wanted = _Wanted(size, most, seed, hosts)
-    shares = consensus.shares(size, most) if name == "base" else None
+    shares = None
+    if name == "base":
+        from vol.graphs import consensus
+
+        shares = consensus.shares(size, most)
     built = Graph(name, size, _BUILDERS[name](wanted), shares=shares)
     if degree is not None and not is_free and degree != built.degree:
         raise ValueError(f"graph {name!r} of {size} ranks has degree {built.degree}: degree={degree} is not possible")
     return built
+
+
+def _base(wanted: _Wanted) -> Phases:
+    from vol.graphs import consensus
+
+    return consensus.phases(wanted.size, wanted.degree)
 
 
 def _auto(wanted: _Wanted) -> Phases:
@@ -142,7 +151,7 @@ _BUILDERS: dict[str, Callable[[_Wanted], Phases]] = {
     "exponential": lambda wanted: (Circulant(wanted.size, exponential_offsets(wanted.size)[: wanted.degree]),),
     "one-peer": lambda wanted: one_peer(wanted.size),
     "pairs": lambda wanted: pairs(wanted.size, wanted.seed),
-    "base": lambda wanted: consensus.phases(wanted.size, wanted.degree),
+    "base": _base,
     "hypercube": lambda wanted: (Hypercube(wanted.size),),
     "torus": lambda wanted: (Torus(wanted.size),),
     "random": lambda wanted: (random_regular(wanted.size, wanted.degree, wanted.seed),),

@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import or_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vol.graphs.builders import Circulant, Peers, Phases, Rule, Table, joined, reverse, star, union
 from vol.graphs.connectivity import components
-from vol.graphs.consensus import Shares
 from vol.graphs.custom import checked_rank, checked_table, integer
 from vol.graphs.mending import extended, mended, renumbered, reshared
-from vol.graphs.spectrum import second_by_fft, second_by_matrix
+
+if TYPE_CHECKING:
+    from vol.graphs.consensus import Shares
 
 ZERO_EIGENVALUE = 1e-12  # below is rounding error, which the root over a period would magnify: 1e-17 ** (1/6) = 0.001
 
@@ -136,6 +137,8 @@ class Graph:
         otherwise. For a time-varying graph it is the rate per step: 1 - |lambda2(W_period ... W_1)| ** (1 / period).
         The larger the gap, the faster ranks agree; with a gap of 0 they never do. One rank: 1.0.
         """
+        from vol.graphs.spectrum import second_by_fft, second_by_matrix
+
         phases = renumbered(self.phases, self.remaining)
         if len(phases[0]) == 1:
             return 1.0

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from vol.graphs.builders import Peers, Phases, union
 from vol.graphs.connectivity import components
-from vol.graphs.consensus import Shares
+
+if TYPE_CHECKING:
+    from vol.graphs.consensus import Shares
 
 
 def renumbered(phases: Phases, remaining: Sequence[int]) -> Phases:

@@ -8,9 +8,12 @@ from typing import Any
 from dstorm import Queues, Transport
 from dstorm.queues.consistency import Consistency
 from vol.returns.packing import Values
-from vol.returns.returning import Returning
+from vol.returns.returning import BESIDE, Returning
 from vol.topology import Topology
 from vol.update import Array
+
+ARRAY = "array"
+"""The name of the array of a vector among its values."""
 
 
 class ComesBack:
@@ -36,7 +39,7 @@ class ComesBack:
     def announce(self, born: Sequence[int]) -> None:
         """Say that this rank, which has come back, opens the vector. One-sided. `born`: see `Returning`."""
         assert self._returning is not None
-        self._returning.announce(born, self._consistency)
+        self._returning.announce(born)
 
     def accompany(self, state: Callable[[], Mapping[str, Any]]) -> dict[str, Array] | None:
         """Send state() to ranks that come back (malt run --rejoin), in addition to the contents of this vector. Local.
@@ -48,11 +51,13 @@ class ComesBack:
         if self._returning is None:
             return None
         self._returning.beside = state
-        return self._returning.brought
+        if self.given is None:
+            return None
+        return {name.removeprefix(BESIDE): one for name, one in self.given.items() if name.startswith(BESIDE)}
 
     def take_over(self, values: Values) -> None:
         """Make the array that of the rank which gave `values`. Local."""
-        self._array[...] = values[0][0]
+        self._array[...] = values[ARRAY]
 
     def _come_in(self, step: int) -> None:
         """Begin at `step`, where the others are. One-sided."""
@@ -67,12 +72,12 @@ class ComesBack:
         transport, view = self._transport, self._transport.view
         if transport.returns is not None:
             self._returning = Returning(
-                transport, transport.returns, self._queues, view.era, lambda: ([self._array], {}),
-                self._consistency.lockstep,
+                transport, transport.returns, self._queues, view.era, lambda: {ARRAY: self._array},
+                self._consistency,
             )  # fmt: skip
             self._returning.ended = self._ended
-            if self._consistency.lockstep:
-                transport.returns.lockstep.append(self._returning)
+            if self._consistency.is_stepwise:
+                transport.returns.stepwise.append(self._returning)
             transport.duties.append(self._attend)
 
     def _ended(self) -> int | None:

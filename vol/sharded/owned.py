@@ -32,6 +32,7 @@ class OwnedVector(Operand, Shared):
     `create`: makes another one. `is_over`: whether the session has ended in this process. `sync`: asp or ssp.
     """
 
+    is_sharded = True
     _puller: Puller
 
     def __init__(

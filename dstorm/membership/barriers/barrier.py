@@ -33,7 +33,7 @@ _LONGEST_HEARTBEAT_S = 1.0
 
 
 def nbytes(size: int, stamped: bool = False) -> int:
-    """Bytes that the barrier of `size` ranks takes of each rank's memory. `stamped`: where ranks may come back."""
+    """Bytes that the barrier of `size` ranks takes of each rank's memory. `stamped`: where some may fail."""
     return size * Cells(size, stamped).nbytes
 
 
@@ -44,15 +44,14 @@ def _print(line: str) -> None:
 class Barrier:
     """The barriers of one rank. `window` has nbytes(transport.size) bytes and is used for nothing else.
 
-    `report(line)`: prints a line about a long wait. `stamped`: whether ranks may come back.
+    `report(line)`: prints a line about a long wait.
     """
 
     _excuses = DESERTED
     """Flags of ranks that may be in another barrier: a moment later this rank knows why, and raises that error."""
 
     def __init__(
-        self, transport: Transport, window: Window, deadline_s: float, report: Callable[[str], object] = _print,
-        stamped: bool = False,
+        self, transport: Transport, window: Window, deadline_s: float, report: Callable[[str], object] = _print
     ) -> None:  # fmt: skip
         self._transport = transport
         self._clock = transport.clock
@@ -64,7 +63,7 @@ class Barrier:
         self._size = size = transport.size
         self._membership = Membership(self._rank, self._view)
         self._others = [rank for rank in range(size) if rank != self._rank]
-        self._cells = Cells(size, stamped)
+        self._cells = Cells(size, self._view.can_change)
         self._cell = np.zeros(self._cells.nbytes, np.uint8)
         self._reading = threading.RLock()
         """Held by any thread that notes the word of another rank: an older one must not take the place of a newer."""
@@ -306,10 +305,7 @@ class Barrier:
         """The ranks that have another name for barrier `generation`."""
         mine, words = zlib.crc32(self._name), self._membership.words
         entered = [rank for rank in self._membership.others() if words[rank].entered == generation]
-        return [
-            rank for rank in entered
-            if words[rank].name != mine and not self._membership.came_after(rank, generation)
-        ]  # fmt: skip
+        return [rank for rank in entered if words[rank].name != mine]
 
     def _name_of(self, rank: int) -> str:
         """The name of the barrier that `rank` has entered."""

@@ -5,7 +5,7 @@ A barrier ends when all live ranks know the same list of failed ranks (dstorm/me
 A rank that comes back asks by a word that has the flag JOINING and the stamp of its incarnation. The lowest live rank
 admits it (dstorm/membership/returns/admission.py), between two collective calls of its own. It gives the newcomer what
 all ranks know alike then, passes the stamp on, and acts on it. So does each rank that reads of it. The newcomer takes
-part once all live ranks have passed it on. Where none may come back there are no stamps, and nobody asks.
+part once all live ranks have passed it on. Where none may come back nobody asks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from dstorm.membership.decision import DESERTED, FINAL, JOINING, Word, knowledge
 from dstorm.membership.returns.admission import (
     Stamps,
     Verdict,
-    entered_of,
     incarnation_in,
     incarnation_of,
     stamp,
@@ -59,7 +58,7 @@ class TolerantBarrier(Barrier):
         evict: Callable[[int], bool] | None = None, returns: Returns | None = None,
         readmit: Callable[[int, Sequence[int]], object] | None = None, **options: Any,
     ) -> None:  # fmt: skip
-        super().__init__(transport, window, deadline_s, stamped=returns is not None, **options)
+        super().__init__(transport, window, deadline_s, **options)
         self._changing = view
         self._find_failed, self._leave, self._evict = find_failed, leave, evict
         self._check_s = _CHECK_S * max(1.0, len(self._others) / _OFTEN)
@@ -68,8 +67,8 @@ class TolerantBarrier(Barrier):
         """What all ranks know alike between two collective calls, for a newcomer; or why none can be admitted."""
         self.propose: Callable[[int, int], bool] = lambda rank, incarnation: True
         """Proposes to all who go on that a rank is admitted, as this incarnation; returns whether they all know it."""
-        self.joined: list[Callable[[int], object]] = []
-        """Functions that are called with a rank that has come back, before this rank passes its admission on."""
+        self.send_again: Callable[[int], object] = lambda rank: None
+        """Called with a rank that has come back, before this rank passes its admission on."""
 
     @interruption.whole
     def check(self) -> None:
@@ -180,8 +179,7 @@ class TolerantBarrier(Barrier):
         self._heard_at[rank] = self._clock()
         self._evicted_at.pop(rank, None)
         self.returns.welcome(rank, one)
-        for call in tuple(self.joined):
-            call(rank)
+        self.send_again(rank)
         self._publish()
 
     def _check_names(self, what: str, generation: int) -> bool:
@@ -191,7 +189,7 @@ class TolerantBarrier(Barrier):
         """
         stamps, words = self._membership.own.stamps, self._membership.words
         elsewhere = self._elsewhere(generation)
-        if not any(stamps[rank] for rank in (*elsewhere, self._rank) if stamps and elsewhere):
+        if not any(stamps[rank] for rank in (*elsewhere, self._rank) if elsewhere):
             return super()._check_names(what, generation)
         others = self._membership.others()
         meets = [rank for rank in others if not self._membership.came_after(rank, generation)]
@@ -205,6 +203,11 @@ class TolerantBarrier(Barrier):
         if found is Verdict.LEAVES:
             raise Refused(self._rank, f"it is in {what}, and the others in {self._name_of(cause)}")
         return False
+
+    def _elsewhere(self, generation: int) -> list[int]:
+        """As `Barrier._elsewhere`, without those that were admitted after that barrier."""
+        membership = self._membership
+        return [rank for rank in super()._elsewhere(generation) if not membership.came_after(rank, generation)]
 
     def _publish(self) -> None:
         if not self._is_outside:  # its former incarnation may still count as alive
@@ -306,7 +309,8 @@ class TolerantBarrier(Barrier):
         self.returns.announce(incarnation, process, self._others)
         with self._publishing:
             self._flags |= JOINING
-            self._membership.words[self._rank] = Word(stamps=with_stamp((), self._rank, stamp(incarnation), self._size))
+            stamps = with_stamp(self._membership.own.stamps, self._rank, stamp(incarnation))
+            self._membership.words[self._rank] = Word(stamps=stamps)
             self._publish_to(self._others)
         waited, polls = self._stopwatch(), 0
         while (words := self._admitting(incarnation)) is None:
@@ -326,11 +330,7 @@ class TolerantBarrier(Barrier):
         with self._publishing:
             incarnations = [incarnation_of(stamps, rank) for rank in range(self._size)]
             self._changing.begin(ranks(failed), incarnations)
-            self._membership.begin(stamps, words.values())
-            self._membership.words = [
-                self._membership.own if rank == self._rank else words.get(rank, Word(entered=entered_of(stamps, rank)))
-                for rank in range(self._size)
-            ]
+            self._membership.begin(stamps, words)
             self._flags &= ~JOINING
             self._heard_at = dict.fromkeys(self._others, self._clock())
             self.returns.is_outside = False

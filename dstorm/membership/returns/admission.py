@@ -13,7 +13,7 @@ from enum import Enum
 
 _BARRIER_BITS = 40
 Stamps = Sequence[int]
-"""The stamp of each rank; () where none was ever admitted again."""
+"""The stamp of each rank."""
 
 
 def stamp(incarnation: int, entered: int = 0) -> int:
@@ -28,41 +28,33 @@ def incarnation_in(one: int) -> int:
 
 def incarnation_of(stamps: Stamps, rank: int) -> int:
     """The incarnation of `rank`; 0: its first one."""
-    return incarnation_in(stamps[rank]) if stamps else 0
+    return incarnation_in(stamps[rank])
 
 
 def entered_of(stamps: Stamps, rank: int) -> int:
     """The number of the last barrier that went on without `rank`, or 0."""
-    return stamps[rank] & (1 << _BARRIER_BITS) - 1 if stamps else 0
+    return stamps[rank] & (1 << _BARRIER_BITS) - 1
 
 
 def newer(stamps: Stamps, than: Stamps) -> dict[int, int]:
     """The stamps, by rank, that are larger in `stamps`."""
-    if not stamps or stamps is than:
-        return {}
-    before = than or (0,) * len(stamps)
-    return {rank: one for rank, one in enumerate(stamps) if one > before[rank]}
+    return {} if stamps is than else {rank: one for rank, one in enumerate(stamps) if one > than[rank]}
 
 
 def merged(some: Stamps, others: Stamps) -> tuple[int, ...]:
     """The larger stamp of each rank."""
-    if not some or not others:
-        return tuple(some or others)
     return tuple(map(max, some, others))
 
 
-def with_stamp(stamps: Stamps, rank: int, one: int, size: int) -> tuple[int, ...]:
-    """`stamps` with the stamp `one` of `rank`, one of `size` ranks."""
-    made = list(stamps or (0,) * size)
-    made[rank] = one
-    return tuple(made)
+def with_stamp(stamps: Stamps, rank: int, one: int) -> tuple[int, ...]:
+    """`stamps` with the stamp `one` of `rank`."""
+    return (*stamps[:rank], one, *stamps[rank + 1 :])
 
 
 def still_failed(failed: int, stamps: Stamps, now: Stamps) -> int:
     """The ranks of the mask `failed`, published beside `stamps`, whose failed incarnations are not former ones."""
-    for rank, one in newer(now, stamps).items():
-        if one:
-            failed &= ~(1 << rank)
+    for rank in newer(now, stamps):
+        failed &= ~(1 << rank)
     return failed
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from dstorm import header
 from dstorm.errors import PeerLost, TransferFailed
@@ -19,13 +20,15 @@ from dstorm.queues.layout import Layout
 from dstorm.queues.neighbours import of_other_hosts
 from dstorm.queues.ring import SendRing
 from dstorm.queues.sending.edge import NO_SLOT, OutEdge, OutgoingMessage
-from dstorm.queues.sending.far import FarEdges
 from dstorm.queues.sending.near import NearEdges
-from dstorm.queues.sending.outgoing import Outgoing
 from dstorm.queues.sending.unsent import Join
 from dstorm.queues.unflushed import Unflushed
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Transport, Window
+
+if TYPE_CHECKING:
+    from dstorm.queues.sending.far import FarEdges
+    from dstorm.queues.sending.outgoing import Outgoing
 
 
 class Outbox:
@@ -46,8 +49,12 @@ class Outbox:
         self.crossing: FarEdges | None = None
         """The edges to other hosts whose messages cross while a scatter waits; None where there are none."""
         if far and acknowledged:
+            from dstorm.queues.sending.far import FarEdges
+
             self.crossing = FarEdges(window, far, layout.capacity, consistency, unflushed)
         elif far and transport.carrier is not None:
+            from dstorm.queues.sending.outgoing import Outgoing
+
             self.outgoing = Outgoing(window, {edge.peer: edge for edge in far}, transport.carrier, waiting)
         self._far = self.crossing or self.outgoing
         others = self._far.edges if self._far is not None else ()

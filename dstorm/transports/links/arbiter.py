@@ -39,15 +39,16 @@ class Arbiter:
     `find_ended()`: incarnations of ranks that are known for certain to have ended, the newest of each. These have
     failed without an agreement. `find_started()`: incarnations that were started, of all that `find_ended` has given,
     and of those that came before these have ended. `incarnation`: of this rank. `absent`: the ranks that are no members
-    at first, the same for all ranks.
+    at first, the same for all ranks. `goes_on`: False, if the job ends with the first failure: then nothing is agreed
+    upon, and a rank that is lost counts as one that has ended.
     """
 
     def __init__(
         self, rank: int, size: int, find_ended: Callable[[], Mapping[int, int]] = dict,
         clock: Callable[[], float] | None = None, find_started: Callable[[], Mapping[int, int]] = dict,
-        incarnation: int = 0, absent: Collection[int] = (),
+        incarnation: int = 0, absent: Collection[int] = (), goes_on: bool = True,
     ) -> None:  # fmt: skip
-        self.rank, self.size = rank, size
+        self.rank, self.size, self._goes_on = rank, size, goes_on
         self._find_ended, self._find_started = find_ended, find_started
         self._clock = clock or Stopwatch().seconds
         """Time in which this process was stopped is no time in which others might have answered."""
@@ -92,6 +93,8 @@ class Arbiter:
 
     def suspect(self, lost: Iterable[int]) -> None:
         """Note that this rank has lost the ranks `lost`."""
+        if not self._goes_on:
+            return self.note_over(dict.fromkeys(lost, 0))
         with self._deciding:
             self._quorum.suspect(lost)
             self.is_undecided = self._quorum.is_undecided

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from dstorm.membership.children import close_in_children
 from dstorm.transports.links import handshake
@@ -22,7 +22,13 @@ _MOST_STRANGERS = 128
 """The most callers that have not done so yet. Where another comes, the first of them is disconnected."""
 _STOP_S = 5.0
 _NAP_S = 0.05
-_TRIES = 20
+ANY_PORT = (0,) * 20
+"""A port that the system chooses may be taken at another address."""
+
+
+class NotAdmitted(ConnectionResetError):
+    """The server, or what listens in its place, has closed the connection of a caller whose proof it did not accept."""
+
 
 Serve = Callable[[int, socket.socket], object]
 """A function that serves one caller in its thread, given its number and its connection. The connection is closed
@@ -32,18 +38,25 @@ afterwards, unless the function returns something true."""
 def call(address: tuple[str, int], key: str, name: str, number: int, patience_s: float) -> socket.socket:
     """A connection of caller `number` to the server `name` at `address`. `patience_s`: the longest wait for a part.
 
-    OSError: nobody answers there, or one that does not know the key.
+    OSError: nobody answers there, or one that does not know the key. NotAdmitted, of these: one that has got a proof.
     """
     made = close_in_children(socket.create_connection(address, patience_s))
     try:
         caller = handshake.Caller(key, name, number)
         made.sendall(caller.hello(received(made, handshake.CHALLENGE_NBYTES, time.monotonic() + patience_s)))
-        if caller.is_answered_by(received(made, handshake.PROOF_NBYTES, time.monotonic() + patience_s)):
+        if caller.is_answered_by(_proof(made, time.monotonic() + patience_s)):
             return made
         raise ConnectionRefusedError("another server answers there")
     except OSError:
         made.close()
         raise
+
+
+def _proof(made: socket.socket, end: float) -> bytes:
+    try:
+        return received(made, handshake.PROOF_NBYTES, end)
+    except ConnectionResetError as error:
+        raise NotAdmitted("the connection was closed once it had the proof of the key") from error
 
 
 def received(connection: socket.socket, nbytes: int, end: float) -> bytes:
@@ -62,12 +75,14 @@ class AuthenticatedServer:
     """A server that listens at `addresses` from its construction on, and answers once it is started. Local.
 
     Its callers know `port`, its name and `key`. `addresses`: of this host; without any, all. `name`: also that of its
-    threads.
+    threads. `ports`: it takes the first that is free, by default any.
     """
 
-    def __init__(self, name: str, key: str, addresses: Iterable[str] = ()) -> None:
+    def __init__(self, name: str, key: str, addresses: Iterable[str] = (), ports: Sequence[int] = ANY_PORT) -> None:
         self._name, self._key = name, key
-        self._listening = _listen(list(addresses) or [""])
+        self.refused: Callable[[str], object] = lambda address: None
+        """Called with the address of each caller whose proof is wrong. Any thread may call it."""
+        self._listening = _listen(list(addresses) or [""], ports)
         self.port = int(self._listening[0].getsockname()[1])
         self._strangers: deque[socket.socket] = deque()
         self._callers: list[tuple[socket.socket, threading.Thread]] = []
@@ -143,7 +158,9 @@ class AuthenticatedServer:
                 with self._changing:
                     self._strangers.remove(caller)
                     known = (caller, threading.current_thread())
-            if number is not None:
+            if number is None:
+                self.refused(str(caller.getpeername()[0]))
+            else:
                 caller.settimeout(None)
                 with self._changing:
                     self._callers = [*(one for one in self._callers if one[0].fileno() >= 0), known]
@@ -164,13 +181,13 @@ class AuthenticatedServer:
         return found[0]
 
 
-def _listen(addresses: list[str]) -> list[socket.socket]:
-    """Listening sockets with one port at all `addresses`. OSError: there is none."""
-    for left in reversed(range(_TRIES)):
+def _listen(addresses: list[str], ports: Sequence[int]) -> list[socket.socket]:
+    """Listening sockets with one of `ports` at all `addresses`. OSError: there is none."""
+    for left, wanted in zip(reversed(range(len(ports))), ports, strict=True):
         made: list[socket.socket] = []
         try:
             for address in addresses:
-                port = made[0].getsockname()[1] if made else 0
+                port = made[0].getsockname()[1] if made else wanted
                 made.append(close_in_children(socket.create_server((address, port), backlog=1024)))
         except OSError:  # the port is taken at another address
             for one in made:

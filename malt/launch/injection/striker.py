@@ -19,7 +19,7 @@ from malt.launch.injection.account import account
 from malt.launch.injection.schedule import Schedule
 from malt.launch.streams.display import say
 from malt.runner.events import Kind, Stream
-from malt.watch.ranks import ended, processes
+from malt.watch.processes import ended, processes
 
 _POLL_S = 0.05
 """The interval of the looks at the ranks. Those that are made slow are stopped and continued in between."""

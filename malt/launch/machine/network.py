@@ -13,8 +13,10 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from malt.launch.mpi_library import Library, home_of
+if TYPE_CHECKING:
+    from malt.launch.mpi_library import Library
 
 _PROCESS_COUNTS = (
     "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS"
@@ -73,6 +75,15 @@ def is_alone(environ: Mapping[str, str]) -> bool:
     """Whether this process is the only rank, by the variables of its launcher. Without a launcher it is. Pure."""
     count = process_count(environ)
     return count == 1 if count is not None else not any(name.startswith(("PMI_", "PMIX_")) for name in environ)
+
+
+def home_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return HOME with its value where `environ` has none, as in a unit of systemd; else nothing. Local.
+
+    Without it Open MPI 5 starts neither mpiexec nor a rank ("Unable to get the user home directory").
+    """
+    home = os.path.expanduser("~")
+    return {} if "HOME" in environ else {"HOME": home if os.path.isabs(home) else "/"}
 
 
 def settings(kinds: Collection[str], alone: bool = False) -> dict[str, str]:

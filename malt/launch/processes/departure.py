@@ -28,7 +28,7 @@ from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.reports.control import ControlServer
 from malt.runner import leaving
 from malt.runner.events import Kind, Stream
-from malt.watch.ranks import processes
+from malt.watch.processes import processes
 
 _FINALIZES_S = 1.0
 """A rank that has been seen to have finished for longer waits in MPI_Finalize, where no signal handler runs."""

@@ -15,13 +15,13 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from dstorm.transports.links.endpoints import interfaces
-from dstorm.transports.links.server import AuthenticatedServer
+from dstorm.transports.links.server import ANY_PORT, AuthenticatedServer
 from malt.runner import reporting, roster
 from malt.runner.events import SENT, Event, Kind, Stream, event, parsed
 
@@ -38,15 +38,20 @@ class ControlServer:
     """A control server, which listens from its construction on.
 
     `folder`: that of the job. `key`: what its callers know. `hosts`: the names of the hosts of the job, as far as they
-    are known: it listens on the interfaces towards these.
+    are known: it listens on the interfaces towards these. `ports`: at the first of these that is free, by default any.
+    `refused(address)`: called where a caller does not know the key.
     """
 
-    def __init__(self, folder: Path, key: str, hosts: Iterable[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, key: str, hosts: Iterable[str] = (), ports: Sequence[int] = ANY_PORT,
+        refused: Callable[[str], object] = bool,
+    ) -> None:  # fmt: skip
         self._folder = folder
         self.add: Callable[[Event], object] = Stream(folder).add
         """Called with each event that has come."""
         addresses = interfaces(hosts)
-        self._server = AuthenticatedServer(reporting.CONTROL_NAME, key, addresses)
+        self._server = AuthenticatedServer(reporting.CONTROL_NAME, key, addresses, ports)
+        self._server.refused = refused
         self.port, self.addresses = self._server.port, addresses
         self._writing = threading.Lock()
         self._closing = self._closed = False

@@ -14,7 +14,7 @@ from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.reports.job_state import JobState
 from malt.launch.streams.display import say
 from malt.runner.events import Event, Kind, Stream, append
-from malt.watch.ranks import ended, processes
+from malt.watch.processes import ended, processes
 
 _ALL_STOPPED_S = 5.0
 """How long all ranks that are left may be stopped. After it the launcher ends them, as no rank can."""

@@ -70,7 +70,7 @@ class ChangeSums(ExchangeMode):
                 before, self._received[sender] = self._received.get(sender), self._arriving.pop(sender)
                 if before is not None:
                     self._arriving[sender] = before
-            if self._received:
+            if len(self._merged) > 1:  # else a first sum has come: it is merged from the next send on
                 self._take_mean()
             self._write(self._params)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from malt.replica.modes.exchange_mode import Copied, ModeOptions
 from malt.replica.modes.outer import Outer
-from vol import AVG, SUM, SparseVector, Vector
+from vol import AVG, SUM, Vector
 from vol.update import Array
+
+if TYPE_CHECKING:
+    from vol import SparseVector
 
 BLOCK = 64
 """The elements of a block, which has one scale, and one number in a message."""

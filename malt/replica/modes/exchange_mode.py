@@ -15,13 +15,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from malt.replica.modes.outer import Step
 from vol import AVG, GatherFunction, Vector
 from vol.update import Array
+
+if TYPE_CHECKING:
+    from malt.replica.modes.outer import Step
 
 _MERGED, _SENT = "merged", "sent"
 """What is kept of a group that was sent and is not merged yet."""

@@ -65,10 +65,8 @@ def counts_steps(step: Any) -> bool:
     return code is not None and "steps" in code.co_freevars
 
 
-def described(step: Step | None) -> str | None:
+def described(step: Step) -> str:
     """The name of a step and its numbers, for the comparison of arguments."""
-    if step is None:
-        return None
     cells = [cell.cell_contents for cell in getattr(step, "__closure__", None) or ()]
     numbers = [value for value in cells if isinstance(value, (int, float))]
     return f"{getattr(step, '__qualname__', type(step).__name__)} {numbers}, warmup {warmup(step)}"

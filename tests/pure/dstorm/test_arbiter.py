@@ -72,6 +72,16 @@ def test_ranks_that_are_known_to_have_ended_have_failed_at_once():
     assert finding.failed() == [1] and not finding.was_cut_off(1)
 
 
+def test_where_nobody_goes_on_a_rank_that_is_lost_has_failed_at_once():
+    """No others are asked, and nobody waits for them."""
+    arbiter = Arbiter(0, 4, goes_on=False)
+    arbiter.suspect([1, 2, 3])
+    assert arbiter.failed() == [1, 2, 3] and not arbiter.is_undecided and not arbiter.decide()
+    agreeing = Arbiter(0, 4)
+    agreeing.suspect([1, 2, 3])
+    assert agreeing.failed() == [] and agreeing.is_undecided
+
+
 def test_one_that_is_no_member_yet_has_lost_nobody():
     outside = Arbiter(0, 3, incarnation=1)
     assert outside.failed() == [] and not outside.was_cut_off(1)

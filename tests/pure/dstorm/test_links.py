@@ -177,7 +177,7 @@ def test_one_that_is_silent_is_given_up_and_told(make, nbytes):
     start = time.monotonic()
     pair.first.put(np.ones(nbytes, np.uint8), 1, 0)
     pair.first.flush([1])
-    assert 0.3 < time.monotonic() - start < 5
+    assert 0.3 < time.monotonic() - start < 60
     wait_for(lambda: pair.first.find_failed() == [1])
     pair.first.part({1: 0})  # as the transport does then
     assert not pair.left
@@ -210,10 +210,10 @@ def test_who_is_cut_off_learns_it_though_a_flush_waits_for_it(make):
     flush.join(0.2)
     assert flush.is_alive()
     pair.first.cut([1])
-    flush.join(5)
+    flush.join(60)
     assert not flush.is_alive()
     said = pair.ways[1][0]
-    said.settimeout(5)
+    said.settimeout(60)
     received = b""
     while data := said.recv(4096):
         received += data
@@ -227,7 +227,7 @@ def test_who_is_cut_off_learns_it_though_a_heartbeat_is_being_sent(make, monkeyp
     sending.acquire()
     threading.Timer(0.01, sending.release).start()
     pair.first.cut([1])
-    pair.ways[1][0].settimeout(5)
+    pair.ways[1][0].settimeout(60)
     assert channels.CUT in pair.ways[1][0].recv(4096)
 
 
@@ -247,7 +247,7 @@ def test_one_that_ends_in_order_is_no_loss(make):
     pair = make()
     second = pair.second()
     pair.first.close()
-    time.sleep(0.1)
+    wait_for(lambda: 0 in second._leaving)
     pair.cut()
     wait_for(lambda: second.find_failed() == [0])
     assert not pair.left and not pair.arbiters[1].was_cut_off(0)
@@ -290,7 +290,7 @@ def test_to_evict_waits_for_nobody():
         here.settimeout(None)
         asking = threading.Thread(target=way.try_dismiss, daemon=True)
         asking.start()  # it takes no more
-        asking.join(5)
+        asking.join(60)
         assert not asking.is_alive() and not way.broken
         while there.recv(1 << 20, socket.MSG_DONTWAIT | socket.MSG_PEEK)[:1] == b"\0":
             there.recv(1 << 20)
@@ -323,7 +323,7 @@ def test_a_rank_that_the_others_have_lost_is_not_confirmed(make):
     wait_for(lambda: pair.left)  # the process would have ended; either thread may be the first that hears of it
     assert not confirmed
     second.close()
-    asking.join(5)
+    asking.join(60)
     assert not asking.is_alive()
 
 
@@ -351,7 +351,7 @@ def test_a_beat_is_no_end_of_a_flush(make):
     flush.join(0.2)
     assert flush.is_alive()
     pair.ways[0][1].send(channels.DONE)
-    flush.join(5)
+    flush.join(60)
     assert not flush.is_alive()
 
 
@@ -378,7 +378,7 @@ def putting(connection, data):
 
 
 def await_flush(way):
-    way.connection.settimeout(5)
+    way.connection.settimeout(60)
     while not way.is_done():  # heartbeats and votes may come before the answer
         assert way.listen()
     assert not way.broken
@@ -490,7 +490,7 @@ def test_one_that_is_no_member_yet_leaves_where_a_flush_is_not_answered(make, mo
     pair = make(lower=1, incarnation=1)
     flush = threading.Thread(target=pair.first.flush, args=([0],))
     flush.start()
-    flush.join(5)
+    flush.join(60)
     assert not flush.is_alive() and pair.left == ["rank 0 does not answer it for 0.05 s"]
 
 

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from dstorm.transports.links import handshake, server
-from dstorm.transports.links.server import AuthenticatedServer, call, received
+from dstorm.transports.links.server import AuthenticatedServer, NotAdmitted, call, received
 
 pytestmark = pytest.mark.serial
 NAME, KEY, OTHER_KEY = "a test's server", "0f" * 32, "f0" * 32
@@ -59,11 +59,23 @@ def test_what_follows_the_handshake_is_left_to_who_serves(open_server, connect):
 
 @pytest.mark.parametrize("what", ["key", "name"])
 def test_a_caller_that_knows_another_is_refused(what, open_server, connect):
-    served = []
+    """It learns that it was, and the server from where it has called."""
+    served, refused = [], queue.SimpleQueue()
+    open_server.refused = refused.put
     open_server.start(lambda *caller: served.append(caller))
-    with pytest.raises(ConnectionResetError):
+    with pytest.raises(NotAdmitted):
         connect(2, **{what: {"key": OTHER_KEY, "name": "another server"}[what]})
-    assert served == []
+    assert served == [] and refused.get(timeout=10) == "127.0.0.1"
+
+
+def test_one_of_the_given_ports_is_taken_that_is_free(open_server):
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    made = AuthenticatedServer(NAME, KEY, ["127.0.0.1"], [open_server.port, port])
+    assert made.port == port
+    with pytest.raises(OSError, match="in use"):
+        AuthenticatedServer(NAME, KEY, ["127.0.0.1"], [open_server.port, port])
+    made.stop()
 
 
 def replayed(recorded, challenge):
@@ -87,7 +99,7 @@ def test_an_answer_that_proves_nothing_is_refused(answer, open_server, connect):
     recorded = handshake.Caller(KEY, NAME, 2).hello(handshake.new_challenge())
     stranger, challenge = connect()
     stranger.sendall(answer(recorded, challenge))
-    stranger.settimeout(5)
+    stranger.settimeout(60)
     assert is_ended(stranger)
     connect(4)
     assert served.get(timeout=10) == 4 and served.empty()
@@ -120,7 +132,7 @@ def test_callers_do_not_wait_for_strangers(open_server, connect, monkeypatch):
     second.sendall(b"x")
     connect(0), connect(1)
     both_are_served.wait(10)
-    first.settimeout(5)
+    first.settimeout(60)
     assert is_ended(first)
 
 
@@ -128,7 +140,7 @@ def test_a_stranger_that_is_slow_is_sent_away(open_server, connect, monkeypatch)
     monkeypatch.setattr(server, "_HELLO_S", 0.2)
     open_server.start(lambda *caller: pytest.fail("it is served"))
     stranger, _ = connect()
-    stranger.settimeout(5)
+    stranger.settimeout(60)
     began = time.monotonic()
     while time.monotonic() < began + 5:  # each byte is in time
         with contextlib.suppress(socket.timeout, OSError):

@@ -61,7 +61,7 @@ class Kept:
         """End it by these lines; return its status. It complains of nothing."""
         for line in lines:
             self.say(line)
-        _, errors = self.process.communicate(timeout=10)
+        _, errors = self.process.communicate(timeout=60)
         assert errors == b""
         return self.process.returncode
 
@@ -195,7 +195,7 @@ def test_an_agent_that_was_not_spoken_to_goes_on(folder):
 def test_once_the_ranks_have_ended_it_waits_for_a_launcher_that_is_stopped_alone(folder):
     paused, silent = Kept(folder, replaced=QUICK), Kept(folder.parent / "malt-y", replaced=QUICK)
     paused.say("pause")
-    assert silent.process.wait(10) == 0
+    assert silent.process.wait(60) == 0
     time.sleep(1.0)
     assert paused.process.poll() is None and sorted(os.listdir(folder.parent / "malt-y")) == [
         f"starter-{os.uname().nodename}"
@@ -215,7 +215,7 @@ def test_what_runs_here_is_stopped_with_the_launcher(folder):
     kept.process.stdin.close()  # the launcher was killed
     wait_for(lambda: not is_stopped(runs))
     os.kill(number, signal.SIGKILL)
-    kept.process.wait(10)
+    kept.process.wait(60)
 
 
 def test_children_in_sessions_of_their_own_end(folder):
@@ -236,13 +236,13 @@ def test_it_is_ended_while_ranks_print_and_the_launcher_takes_nothing(folder):
     wait_for(lambda: struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"    "))[0] > 50_000)
     time.sleep(0.3)
     kept.say("end")
-    assert kept.process.wait(10) == 0 and not folder.exists()
+    assert kept.process.wait(60) == 0 and not folder.exists()
     kept.ended()
 
 
 def test_a_launcher_that_has_ended_before_is_no_error(folder):
     words = [sys.executable, "-I", "-S", "-c", AGENT]  # -S: without site-packages
-    process = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
+    process = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
     assert (process.returncode, process.stderr, folder.exists()) == (0, b"", False)
 
 
@@ -272,7 +272,7 @@ def test_a_starter_that_stays_although_it_is_killed_is_given_up(folder, monkeypa
     made.end()
     assert not folder.exists()
     monkeypatch.undo()
-    assert made._starter.wait(10) == -signal.SIGKILL
+    assert made._starter.wait(60) == -signal.SIGKILL
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ def test_a_host_whose_ranks_cannot_start_ends_the_job(text, start, tmp_path, mon
 def test_a_host_whose_ranks_have_reported_has_not_failed(start, monkeypatch):
     monkeypatch.setattr(module, "_UNHEARD_S", 0.0)
     away = start("say('started', 7); say('done', None); await_end()")
-    assert the(away).is_done.wait(10)
+    assert the(away).is_done.wait(60)
     time.sleep(0.01)
     assert not away.have_failed({1})
 
@@ -167,7 +167,7 @@ def test_ranks_that_ended_a_while_ago_without_a_report_are_lost(start, monkeypat
     """As where the network between the hosts fails, and ssh goes on."""
     monkeypatch.setattr(module, "SILENT_S", 0.5)
     away = start(ENDED)
-    assert the(away).is_done.wait(10)
+    assert the(away).is_done.wait(60)
     assert not away.is_cut_off({1}) and not away.unreached()  # reports may come
     wait_for(lambda: away.is_cut_off({1}))
     assert away.unreached() == {1}
@@ -180,7 +180,7 @@ def test_ranks_that_ended_a_while_ago_without_a_report_are_lost(start, monkeypat
 def test_a_stop_of_the_launcher_leaves_reports_their_time(start, stop, monkeypatch):
     monkeypatch.setattr(module, "SILENT_S", 1.5)
     away = start(ENDED)
-    assert the(away).is_done.wait(10) and not away.unreached()
+    assert the(away).is_done.wait(60) and not away.unreached()
     stop(300.0)
     assert not away.unreached()
 
@@ -223,7 +223,7 @@ def test_a_host_that_was_given_up_stays_so(start, tmp_path, monkeypatch, capsys)
 PRINTS = """
 say("started", 7)
 for piece in range(5):
-    time.sleep(0.5)
+    time.sleep({})
     say("printed", [1, 1, f"piece {{piece}}\\n"])
     say("alive", None)
 say({!r}, None)
@@ -231,13 +231,15 @@ await_end()
 """
 
 
-@pytest.mark.parametrize(("status", "comes"), [(0, "01234"), (1, "")])
-def test_what_ranks_have_printed_is_waited_for_as_long_as_it_comes(status, comes, start, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("status", "comes", "every_s"), [(0, "01234", 0.3), (1, "", 30)])
+def test_what_ranks_have_printed_is_waited_for_as_long_as_it_comes(
+    status, comes, every_s, start, tmp_path, monkeypatch, capsys
+):  # fmt: skip
     """Where the job has failed, ranks may print for ever: what is left out then is said."""
     monkeypatch.setattr(module, "_REST_OF_FAILED_S", 0.2)
     os.mkfifo(tmp_path / "out-1")
     pipe = os.open(tmp_path / "out-1", os.O_RDWR | os.O_NONBLOCK)
-    away = start(PRINTS.format("done"))
+    away = start(PRINTS.format(every_s, "done"))
     wait_for(lambda: the(away).starter is not None)
     away.collect(status, bool)
     with contextlib.suppress(BlockingIOError):
@@ -266,22 +268,23 @@ def test_a_connection_that_takes_nothing_holds_nobody_up(begin, monkeypatch, cap
     assert "host b: nothing has come from it for 1 s" in capsys.readouterr().err
 
 
-def test_a_second_signal_ends_the_wait(start, tmp_path, capsys):
+def test_a_second_signal_ends_the_wait(start, monkeypatch, capsys):
+    monkeypatch.setattr(module, "SILENT_S", 300.0)
     away = start("say('started', 7); await_end()")
     wait_for(lambda: the(away).starter is not None)
     began = time.monotonic()
     away.collect(0, lambda: True)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     assert "left out" in capsys.readouterr().err
 
 
 def test_a_host_that_prints_no_more_is_not_waited_for(start):
     """Its ranks hang, say."""
-    away = start("say('started', 7)\nfor _ in range(100): say('alive', None); time.sleep(0.1)")
+    away = start("say('started', 7)\nfor _ in range(1000): say('alive', None); time.sleep(0.1)")
     wait_for(lambda: the(away).starter is not None)
     began = time.monotonic()
     away.collect(0, bool)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 def test_it_is_cut_off_where_it_hears_none_of_those_that_may_go_on(begin, monkeypatch):

@@ -36,7 +36,7 @@ def come(ranks, size, name=NAME, deadline_s=20.0):
 
     def run(rank):
         try:
-            found[rank] = job_folder.agreed(name, rank, size, ["train.py"], deadline_s)
+            found[rank] = job_folder.agreed(name, rank, range(size), ["train.py"], deadline_s)
         except (DeadlinePassed, RuntimeError) as error:
             found[rank] = error
 
@@ -134,7 +134,7 @@ LEAVES = """
 import sys, tempfile
 from malt.resilience import job_folder
 tempfile.tempdir = sys.argv[1]
-print(job_folder.agreed("name", 0, 1, ["train.py"], 5), flush=True)
+print(job_folder.agreed("name", 0, [0], ["train.py"], 5), flush=True)
 sys.stdin.read()
 """
 

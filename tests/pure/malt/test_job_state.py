@@ -21,7 +21,7 @@ from malt.launch.reports.follower import Follower
 from malt.launch.reports.job_state import ends_inside_mpi, failed_with
 from malt.launch.streams.display import say
 from malt.runner.events import Stream
-from malt.watch import ranks as watched
+from malt.watch import processes as watched
 
 pytestmark = pytest.mark.serial
 

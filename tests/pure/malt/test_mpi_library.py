@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from malt.launch.mpi_library import LaunchError, Library, belongs, bound_library, find_mpiexec, home_of, identify
+from malt.launch.machine.network import home_of
+from malt.launch.mpi_library import LaunchError, Library, belongs, bound_library, find_mpiexec, identify
 
 pytestmark = pytest.mark.serial
 

@@ -173,14 +173,15 @@ def test_ranks_that_come_back_stay_out_where_nobody_has_the_values_any_more(sync
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("graph", ["ring", "exponential", "one-peer", "star"])
 @pytest.mark.parametrize("order", ["0011", "0101", "1001", "1010"])
-def test_a_rank_comes_back_to_several_vectors_along_any_graph(order, graph, seed):
+@pytest.mark.parametrize("sync", ["bsp", "ssp:1"])
+def test_a_rank_comes_back_to_several_vectors_along_any_graph(sync, order, graph, seed):
     """Ranks that do not gather from it would go on, while it opens one vector after the other.
 
     `order`: of the scatter and the gather of each of two vectors.
     """
 
     def live(transport):
-        made = [malt.vector(np.zeros(2), sync="bsp", graph=graph) for _ in range(2)]
+        made = [malt.vector(np.zeros(2), sync=sync, graph=graph) for _ in range(2)]
         while min(v.step for v in made) < STEPS:
             for place, which in enumerate(order):
                 v = made[int(which)]
@@ -492,6 +493,23 @@ def test_a_replica_comes_back_with_the_model_of_the_others(options, seed):
     assert len(ends) >= 2 and len({one[1] for one in ends}) == 1 and {one[2] for one in ends} == {1}
     if isinstance(found[1], tuple) and found[1][3]:
         assert 1 < found[1][0] <= STEPS + 1
+
+
+def test_the_first_sum_that_comes_after_a_return_is_merged_from_the_next_exchange_on():
+    """Until then the rank has no sum but its own."""
+
+    def live(transport):
+        w = {"a": np.zeros(5), "b": np.zeros(3, np.float32)}
+        replica = malt.Replica(w, every=2, graph="ring", average="delta")
+        for _ in range(2 * STEPS - 2 * replica.vectors[0].step):
+            w["a"] += 0.5
+            replica.step()
+            transport.pause(14)
+        replica.finish()
+        return w["a"].tobytes()
+
+    found = Job(4, 525325, {2: 26}, {2: [180, 0]}).run(live)
+    assert len({one for one in found if isinstance(one, bytes)}) == 1, found
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")

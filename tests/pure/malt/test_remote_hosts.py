@@ -92,7 +92,7 @@ def test_a_host_that_has_been_silent_for_long_is_not_waited_for_at_the_end(hosts
         os.killpg(hosts.processes()[0], signal.SIGSTOP)
         monkeypatch.setattr(hosts._connections[0].silence, "seconds", lambda: agent.SILENCE_S)
         began = time.monotonic()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < agent.SILENCE_S / 2
     os.killpg(hosts.processes()[0], signal.SIGKILL)
     assert capsys.readouterr().err.count("malt run: host b does not answer") == 1
 
@@ -142,14 +142,17 @@ def test_an_agent_needs_no_malt_on_its_host():
 
 def test_an_agent_waits_while_the_launcher_is_stopped(monkeypatch):
     text = program().decode().replace("PULSE_S, SILENCE_S = 1.0, 30.0", "PULSE_S, SILENCE_S = 0.2, 0.5")
-    for command, lives in (("alive", False), ("pause", True)):
-        process = subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-        process.stdin.write(b'["%s", null]\n' % command.encode())
-        process.stdin.flush()
-        time.sleep(2.0)
-        assert (process.poll() is None) == lives
-        process.stdin.close()
-        process.wait(10)
+    words, lines = [sys.executable, "-c", text], (b'["pause", null]\n', b'["alive", null]\n')
+    waits, ends = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) for _ in lines]
+    for one, line in zip((waits, ends), lines, strict=True):
+        one.stdin.write(line)
+        one.stdin.flush()
+    ends.wait(60)
+    time.sleep(0.2)
+    assert waits.poll() is None
+    for one in (waits, ends):
+        one.stdin.close()
+        one.wait(60)
 
 
 def test_before_the_job_ctrl_z_makes_the_agents_wait(hosts, monkeypatch):
@@ -162,7 +165,7 @@ def test_before_the_job_ctrl_z_makes_the_agents_wait(hosts, monkeypatch):
         began = time.monotonic()
         os.kill(os.getpid(), signal.SIGTSTP)
         assert time.monotonic() - began > 0.3
-    assert len(stops) == 1 and stops[0].wait(5) == 0
+    assert len(stops) == 1 and stops[0].wait(60) == 0
     assert signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
 
 
@@ -247,12 +250,12 @@ def test_once_hosts_have_tried_their_connections_nothing_listens(hosts, monkeypa
     for name in ("of_host", "of_network"):
         monkeypatch.setattr(findings, name, lambda *arguments: "")
     hosts.check(NEED, {})
-    wait_for(lambda: tries(found) == {}, 5)
+    wait_for(lambda: tries(found) == {})
     asked = [one.probe for one in hosts._connections]  # they answer all the same
     assert all(answers(one._addresses, one._port, 5) and one._addresses == ("127.0.0.1",) for one in asked)
 
 
-SLEEPS = "#!/bin/sh\necho $$ >> {}\nsleep 20\n"
+SLEEPS = "#!/bin/sh\necho $$ >> {}\nsleep 100\n"
 
 
 @pytest.mark.parametrize("what", ["an examination", "a copy"])
@@ -281,8 +284,8 @@ def test_ctrl_c_ends_what_runs_on_all_hosts(what, is_waiting, tmp_path):
             copying.copy(["b", "c"], [str(shell)], Contents({}, {}), folders)
         else:
             examine([Host("b"), Host("c")], NEED.library, environ)
-    assert time.monotonic() - began < 5
-    wait_for(lambda: not any(map(is_alive, running())), 2)  # what is killed is gone a moment later
+    wait_for(lambda: not any(map(is_alive, running())))  # what is killed is gone a moment later
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize(("family", "environ", "words"), [

@@ -24,12 +24,14 @@ TORCHRUN = {**RAY, "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": 
 
 @pytest.mark.parametrize("environment", [TORCHRUN, RAY])
 def test_a_process_of_several_on_one_host(environment):
-    assert torchrun.started(environment)[:3] == (1, 2, 2)
+    one = torchrun.started(environment)
+    assert one[:3] == (1, 2, range(2)) and one.is_on_one_host
 
 
 @pytest.mark.parametrize("more", [
     {"WORLD_SIZE": "1", "RANK": "0"}, {"RANK": "2"}, {"RANK": "master"}, {"RANK": ""}, {"LOCAL_WORLD_SIZE": "4"},
-    {"LOCAL_WORLD_SIZE": "0"}, {"MASTER_PORT": ""}, {"OMPI_COMM_WORLD_SIZE": "2"}, {"PMI_SIZE": "1"},
+    {"LOCAL_WORLD_SIZE": "0"}, {"MASTER_PORT": ""}, {"MASTER_PORT": "http"}, {"LOCAL_RANK": "2"},
+    {"OMPI_COMM_WORLD_SIZE": "2"}, {"PMI_SIZE": "1"},
 ])  # fmt: skip
 def test_others_are_none(more):
     """One process alone, a number that is none, a variable that is missing; and those of an mpiexec."""
@@ -39,7 +41,7 @@ def test_others_are_none(more):
 def test_what_srun_says_is_of_the_torchrun_that_it_has_started():
     """One on each host. Without torchrun srun has started this process."""
     slurm = {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}
-    assert torchrun.started({**TORCHRUN, **slurm})[:3] == (1, 2, 2)
+    assert torchrun.started({**TORCHRUN, **slurm})[:3] == (1, 2, range(2))
     assert torchrun.started({**RAY, **slurm}) is None
 
 
@@ -51,10 +53,36 @@ def test_each_start_has_a_name_of_its_own(name):
     assert here.name == torchrun.started({**TORCHRUN, "RANK": "0", "LOCAL_RANK": "0"}).name
 
 
-def test_ranks_of_several_hosts_are_refused_with_the_remedy():
-    with pytest.raises(RuntimeError, match="4 processes, 2 of them on this host.*malt run -n 4 --hosts"):
-        torchrun.check(torchrun.started({**TORCHRUN, "WORLD_SIZE": "4"}), False)
+SECRET = "0123456789abcdef"
+
+
+@pytest.mark.parametrize("secret", ["", SECRET[1:]])
+def test_ranks_of_several_hosts_without_a_key_are_refused_with_the_remedy(secret):
+    with pytest.raises(RuntimeError, match="4 processes, 2 of them on this host.*set MALT_KEY.*malt run -n 4 --hosts"):
+        torchrun.check(of_host(1), False, secret)
+    torchrun.check(of_host(1), False, SECRET)
     torchrun.check(torchrun.started(TORCHRUN), False)
+
+
+def of_host(number, **more):
+    """Rank 1 or 3 of 4, of two hosts."""
+    return torchrun.started({**TORCHRUN, "WORLD_SIZE": "4", "RANK": str(2 * number + 1), **more})
+
+
+def test_ranks_of_several_hosts_have_a_key_in_common():
+    """Each host has its own name: two torchruns may be on one machine. Each host counts its own restarts."""
+    first, second = of_host(0), of_host(1)
+    assert (first.ranks, second.ranks) == (range(2), range(2, 4)) and not first.is_on_one_host
+    assert first.name != second.name
+    key = torchrun.job_key(first, SECRET)
+    assert key == torchrun.job_key(of_host(1, TORCHELASTIC_RESTART_COUNT="1"), SECRET)
+    assert len({key, torchrun.job_key(first, SECRET + "0"), torchrun.job_key(of_host(0, MASTER_PORT="7"), SECRET)}) == 3
+    assert len(bytes.fromhex(key)) == 32 and SECRET not in key
+
+
+@pytest.mark.parametrize(("port", "ports"), [(29500, range(29501, 29509)), (65533, (65534, 65535, *range(1024, 1030)))])
+def test_ports_follow_that_of_torch(port, ports):
+    assert of_host(0, MASTER_PORT=str(port)).ports == tuple(ports)
 
 
 def test_ranks_that_are_to_survive_are_refused_with_the_remedy():

@@ -76,16 +76,18 @@ def test_what_is_shown_replaces_what_was_not_sent(launcher):
 
 def test_the_end_of_a_rank_waits_for_a_launcher_that_is_slow(launcher):
     fill()
-    launcher.settimeout(0.5)
+    launcher.settimeout(0.1)
+    is_reported = threading.Event()
 
     def read():
         time.sleep(0.2)
-        with contextlib.suppress(TimeoutError):
-            while launcher.recv(1 << 20):
-                pass
+        while not is_reported.is_set():
+            with contextlib.suppress(TimeoutError):
+                launcher.recv(1 << 20)
 
     reader = threading.Thread(target=read)
     reader.start()
     reporting.report(Kind.LEFT, "3")
+    is_reported.set()
     reader.join()
     assert not reporting._unsent

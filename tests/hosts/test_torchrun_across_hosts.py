@@ -1,0 +1,202 @@
+"""Jobs that a torchrun on each of two hosts starts: who knows MALT_KEY takes part, and a failure ends all of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import time
+
+import pytest
+from host_network import ROOT
+
+from bench.pages import lines
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")
+
+KEY = "0f" * 32
+LIMIT_S = 200
+OF_TORCH = "/tmp/torchelastic_"
+
+
+def started(hosts, program, *arguments, keys=(KEY, KEY), options=()):
+    """The processes of torchrun on a and on b, by host: 2 ranks each."""
+    words = ["--nnodes", "2", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "a:29400"]
+    words += ["--rdzv-id", "job", *options]
+    program = [str(ROOT / program)] if program.endswith(".py") else ["--no-python", sys.executable, "-c", program]
+    processes = {}
+    for host, key in zip("ab", keys, strict=True):
+        environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | ({"MALT_KEY": key} if key else {})
+        command = [sys.executable, "-m", "torch.distributed.run", *words, *program, *arguments]
+        processes[host] = hosts.start(host, *command, folder=ROOT, environment=environment)
+    return processes
+
+
+@pytest.fixture
+def torchrun(hosts):
+    """torchrun(program, *arguments, ...): both jobs at their end, by host: status, stdout and stderr."""
+
+    def run(program, *arguments, keys=(KEY, KEY), options=()):
+        processes = started(hosts, program, *arguments, keys=keys, options=options)
+        outputs = {host: process.communicate(timeout=LIMIT_S) for host, process in processes.items()}
+        for said in outputs.values():
+            assert not any(key and key in "".join(said) for key in keys)
+        return {host: (processes[host].returncode, *said) for host, said in outputs.items()}
+
+    return run
+
+
+def until_clean(hosts):
+    """Wait until nothing is left of jobs, but for empty folders of sockets, and what torch leaves."""
+    for host in hosts.names:
+        hosts.shell(host, f"rm -rf {OF_TORCH}* /tmp/torchinductor*; ! test -e /tmp/malt-0 || rmdir /tmp/malt-0")
+    hosts.until_clean()
+
+
+TRAINS = """
+import os, sys
+import numpy as np
+import malt
+w = np.zeros(4)
+replica = malt.Replica(w, every=1, sync="bsp")
+for step in range(20):
+    w += (malt.rank() + 1) * step
+    replica.step()
+replica.finish()
+print("rank", malt.rank(), malt.size(), os.uname().nodename, w[0], os.environ.get("MALT_KEY"), flush=True)
+first = malt.allgather(malt.rank())
+malt.finalize()
+again = malt.allgather(malt.rank())
+if malt.lowest():
+    print("again", first, again, malt.init().survive, flush=True)
+else:
+    malt.lowest()
+"""
+"""Of two sessions."""
+
+
+def test_ranks_of_two_hosts_train(torchrun, hosts):
+    done = torchrun(TRAINS)
+    assert [status for status, *_ in done.values()] == [0, 0], done
+    said = sorted("".join(output for _, output, _ in done.values()).splitlines())
+    assert said == ["again [0, 1, 2, 3] [0, 1, 2, 3] False"] + [
+        f"rank {rank} 4 {'aabb'[rank]} 475.0 None" for rank in range(4)
+    ], done
+    until_clean(hosts)
+
+
+def test_the_example_is_as_accurate_as_on_one_host(torchrun, hosts):
+    done = torchrun("examples/cnn_parallel.py")
+    assert [status for status, *_ in done.values()] == [0, 0], done
+    [result] = "".join(output for _, output, _ in done.values()).splitlines()
+    measure, value = re.fullmatch(r"(.+?) ([\d.]+)", result).groups()
+    assert measure == "test accuracy" and float(value) == pytest.approx(lines.EXAMPLES["cnn"].parallel, rel=0.03)
+    until_clean(hosts)
+
+
+@pytest.mark.parametrize("key", ["", "short"])
+def test_without_a_key_it_is_refused_with_the_remedy(key, torchrun, hosts):
+    done = torchrun("import malt\nmalt.init()\nprint('begun')", keys=(key, key))
+    for status, output, errors in done.values():
+        assert status == 1 and output == ""
+        assert "between hosts malt admits only those that know a key: set MALT_KEY to the same secret" in errors
+        assert "or start with malt run -n 4 --hosts HOST,HOST..." in errors
+    until_clean(hosts)
+
+
+WRONG = """
+import malt
+malt.init(deadline_s=20)
+print("begun")
+"""
+
+
+def test_a_wrong_key_is_dropped_and_named(torchrun, hosts):
+    done = torchrun(WRONG, keys=(KEY, "f0" * 32))
+    assert [(status, output) for status, output, _ in done.values()] == [(1, ""), (1, "")], done
+    address = hosts.shell("b", "ip -4 -o addr show eth0").split()[3].partition("/")[0]
+    assert done["a"][2].count(f"malt: rank 0 has dropped a connection from {address} with a wrong MALT_KEY") == 1
+    assert re.search(r"malt.init: the deadline passed waiting for rank 2 .*, rank 3 ", done["a"][2])
+    assert re.search(r"rank 0 at a:\d+ has dropped the connection of rank [23]: it has another MALT_KEY", done["b"][2])
+    until_clean(hosts)
+
+
+FAILS = """
+import os, signal, sys, time
+import numpy as np
+import malt
+w = np.zeros(10)
+replica = malt.Replica(w, every=1, sync="asp")
+for step in range(100_000):
+    w += 1
+    replica.step()
+    time.sleep(0.01)
+    if step == 50 and malt.rank() == int(sys.argv[2]):
+        if sys.argv[1] == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if sys.argv[1] == "raised":
+            raise ValueError("a fault of its own")
+        os._exit(0)
+replica.finish()
+print("trained without it")
+"""
+
+
+@pytest.mark.thorough(but="killed-3")
+@pytest.mark.parametrize("rank", ["0", "3"])
+@pytest.mark.parametrize("how", ["killed", "raised", "left"])
+def test_a_rank_that_fails_ends_the_job_on_both_hosts(how, rank, torchrun, hosts):
+    done = torchrun(FAILS, how, rank)
+    assert [(status, output) for status, output, _ in done.values()] == [(1, ""), (1, "")], done
+    other = done["a" if rank == "3" else "b"][2]
+    assert re.search(rf"malt: rank {rank} is lost: .*; the job ends", other), done
+    until_clean(hosts)
+
+
+RESUMES = """
+import os, signal, sys
+import numpy as np
+import malt
+checkpoint = malt.Checkpoint(sys.argv[1])
+state = checkpoint.load() or {"w": np.zeros(4), "epoch": 0}
+w, first = state["w"], int(state["epoch"])
+if malt.lowest():
+    print("begins at", first, flush=True)
+replica = malt.Replica(w, every=1, sync="bsp", graph="all")
+for epoch in range(first, 10):
+    checkpoint.save({"w": w, "epoch": epoch}, force=True)
+    if epoch == 6 and first == 0 and malt.rank() == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    w += 2.0 * epoch * (malt.rank() + 1)
+    replica.step()
+replica.finish()
+if malt.lowest():
+    print("ends with", w, flush=True)
+"""
+
+
+def test_a_restart_goes_on_from_the_checkpoint(torchrun, hosts):
+    """Each host counts its restarts: these numbers differ."""
+    done = torchrun(RESUMES, "/tmp/state.ckpt", options=["--max-restarts", "2"])
+    said = "".join(output for _, output, _ in done.values()).splitlines()
+    assert said == ["begins at 0", "begins at 6", "ends with [225. 225. 225. 225.]"], done
+    hosts.shell("a", "rm /tmp/state.ckpt")
+    until_clean(hosts)
+
+
+@pytest.mark.thorough
+def test_where_hosts_lose_each_other_the_ranks_of_both_end(hosts):
+    processes = started(hosts, FAILS, "never", "-1")
+    hosts.shell("b", "until ss -tn | grep -q -v :29400; do sleep 0.1; done; sleep 10")
+    hosts.link("b", "down")
+    end = time.monotonic() + 60
+    while any("torchelastic" in one for host in "ab" for one in hosts.left(host) if " -c " in one):
+        assert time.monotonic() < end
+        time.sleep(0.5)
+    hosts.link("b", "up")
+    said = {host: process.communicate(timeout=LIMIT_S)[1] for host, process in processes.items()}
+    for host, ranks in {"a": "23", "b": "01"}.items():
+        for rank in ranks:
+            line = f"malt: rank {rank} is lost: nothing is heard of it: it has ended, or is cut off; the job ends"
+            assert line in said[host], said
+    until_clean(hosts)
