@@ -42,7 +42,7 @@ def failures(found: ByMpi) -> Table:
 
 def survival(found: ByMpi) -> Table:
     """Failures that ranks outlive. No rank uses MPI: all runs count together."""
-    rows = [["", "as promised", "they go on after", "`malt run` ends", "left"]]
+    rows = [["", "as promised", "the others continue after", "`malt run` ends after", "left"]]
     for name in next(iter(found.values())):
         some = [run for one in found.values() for run in one[name]]
         pauses = [run["pause_s"] for run in some if "pause_s" in run and run["expected"]]

@@ -40,7 +40,7 @@ def _of_all(ranges: Sequence[tuple[int, int]]) -> tuple[int, int]:
     return (0, ranges[-1][1]) if malt.rank() == 0 else (0, 0)
 
 
-ZIP = Way("malt: where they lie", None)
+ZIP = Way("malt: where they are stored", None)
 WORKERS = Way("pull, update, push", _of_the_next)
 RANK_0 = Way("through rank 0", _of_all)
 WAYS = (ZIP, WORKERS, RANK_0)

@@ -1,1 +1,1 @@
-"""What the live ranks do together: barriers, collectives, windows; how they come to the same view."""
+"""The joint work of the live ranks: barriers, collectives, windows; their agreement on one view."""

@@ -65,7 +65,7 @@ class Collectives:
             self._window.flush([peer])
 
     def allgather(self, data: bytes, what: str = "allgather") -> list[bytes]:
-        """As `Transport.allgather`; the same on all ranks. Collective. `what`: the name of the call."""
+        """Return the `data` of every rank, by rank, the same on all ranks. Collective. `what`: the name of the call."""
         mine = np.frombuffer(data, np.uint8)
         parts: list[list[bytes]] = [[] for _ in range(self._size)]
         whole = [b""] * self._size
@@ -77,7 +77,7 @@ class Collectives:
         return whole
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
-        """As `Transport.alltoall`. Collective."""
+        """Return what each live rank has sent to this one, by rank. Collective."""
         received: dict[int, list[Bytes]] = {rank: [] for rank in range(self._size)}
         others = {rank: part for rank, part in parts.items() if rank != self._rank}
         for one in self._exchange_each(others, "alltoall"):
@@ -87,7 +87,7 @@ class Collectives:
         return {rank: np.concatenate([*received[rank], np.empty(0, np.uint8)]) for rank in one.living}
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
-        """As `Transport.broadcast`. Collective."""
+        """Replace `array` by that of `root`, by default the lowest live rank. Collective."""
         what = "broadcast"
         living = self._enter(what)
         mine = array.reshape(-1).view(np.uint8)
@@ -107,7 +107,7 @@ class Collectives:
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
-        """As `Transport.allreduce`. Collective."""
+        """Replace `array` by the mean, sum, max or min over the live ranks: the same bits on all ranks. Collective."""
         wide = reduction.accumulator(array.dtype)
         result = np.empty(array.size, array.dtype)
         while not self._reduce(array.astype(wide, copy=False).reshape(-1), result, op, weights):
@@ -172,7 +172,7 @@ class Collectives:
         """By the data that they are a piece of."""
 
         def source(rank: int) -> Bytes:
-            """What is put for a rank: both lengths, and this piece of its part."""
+            """Return what is put for a rank: both lengths, and this piece of its part."""
             part = parts.get(rank, _NOTHING)
             if id(part) not in sources:
                 head = np.array([longest, part.nbytes, *[0] * 6], _HEAD).view(np.uint8)

@@ -1,4 +1,4 @@
-"""How all live ranks come to the same membership view, and to the same decision at a barrier. Pure: no MPI, no clock.
+"""Brings all live ranks to the same membership view, and to one decision at each barrier. Pure: no MPI, no clock.
 
 A rank marks another one failed when it has found the failure by itself, or when a live rank has marked that one failed.
 So all live ranks mark the same ranks failed, at different moments.
@@ -66,7 +66,7 @@ def mask(some: Iterable[int]) -> int:
 
 
 def knowledge(words: Sequence[Word]) -> tuple[int, tuple[int, ...]]:
-    """What `words` say together: the mask of the failed ranks, and the stamps of all."""
+    """Return what `words` say together: the mask of the failed ranks, and the stamps of all."""
     stamps = tuple(map(max, *(word.stamps for word in words), words[0].stamps))
     failed = 0
     for word in words:

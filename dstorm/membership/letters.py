@@ -28,7 +28,7 @@ MOST = ROOM - _HEAD.size
 
 
 class Letter(NamedTuple):
-    """What a letter tells."""
+    """The content of a letter."""
 
     length: int
     """That of the data of its writer."""

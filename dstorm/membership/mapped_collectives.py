@@ -29,7 +29,7 @@ Array = NDArray[Any]
 
 
 class Numbered(Protocol):
-    """What counts barriers."""
+    """The counter of barriers."""
 
     @property
     def next_number(self) -> int:
@@ -53,7 +53,7 @@ class MappedCollectives:
         self._reduced = {of: _cell(part, 2) for of, part in parts.items()}
 
     def allgather(self, data: bytes, what: str = "allgather") -> list[bytes]:
-        """As `Transport.allgather`. Collective."""
+        """Return the `data` of every rank, by rank. Collective."""
         parts: list[list[bytes]] = [[] for _ in range(self._size)]
         for _, pieces in self._rounds(np.frombuffer(data, np.uint8), what):
             for rank, piece in pieces.items():
@@ -61,7 +61,7 @@ class MappedCollectives:
         return [b"".join(part) for part in parts]
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
-        """As `Transport.alltoall`. Collective."""
+        """Return what each rank has sent to this one, by rank. Collective."""
         none = np.empty(0, np.uint8)
         sent = [parts.get(rank, none) if rank != self._rank else none for rank in range(self._size)]
         ends = np.cumsum([8 * self._size, *(part.nbytes for part in sent)])
@@ -78,7 +78,7 @@ class MappedCollectives:
         return received | {self._rank: parts.get(self._rank, none).copy()}
 
     def broadcast(self, array: Array, root: int | None = None) -> None:
-        """As `Transport.broadcast`. Collective."""
+        """Replace `array` by that of `root`. Collective."""
         source, data = root or 0, array.reshape(-1).view(np.uint8)
         given = np.empty_like(data)
         for start in range(0, max(data.size, 1), _PIECE_NBYTES):
@@ -88,7 +88,7 @@ class MappedCollectives:
         data[:] = given
 
     def allreduce(self, array: Array, op: str = "mean", weights: Mapping[int, float] | None = None) -> None:
-        """As `Transport.allreduce`. Collective."""
+        """Replace `array` by the mean, sum, max or min over the ranks: the same bits on all ranks. Collective."""
         ranks, wide = reduction.counting(weights, range(self._size)), reduction.accumulator(array.dtype)
         flat, length = array.reshape(-1), _PIECE_NBYTES // wide.itemsize
         result = np.empty_like(flat)

@@ -68,7 +68,7 @@ def process(number: int, started: int) -> Process:
 
 
 def has_ended(process: Process) -> bool:
-    """Whether `process` has ended. A zombie has. False where the system does not give its state, as of a container."""
+    """Return whether `process` has ended. A zombie has. False if the system hides its state, as of a container."""
     return _is_visible(process) and _is_over(process, _state(process.number))
 
 
@@ -79,7 +79,7 @@ def is_stopped(process: Process) -> bool:
 
 
 def handles(process: Process, number: int) -> bool:
-    """Whether `process` has a handler for signal `number`. False where the system does not say so (not Linux)."""
+    """Return whether `process` has a handler for signal `number`. False if the system does not say (not Linux)."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         with open(f"/proc/{process.number}/status", encoding="ascii", errors="replace") as file:
             caught = next(line for line in file if line.startswith("SigCgt:")).split()[1]

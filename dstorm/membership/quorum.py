@@ -1,4 +1,4 @@
-"""Who goes on where ranks of several hosts lose each other: at most one side, always. Pure: no MPI, no clock.
+"""Decides which side goes on when ranks of several hosts lose each other: at most one, always. Pure: no MPI, no clock.
 
 That a rank has lost another one says nothing about that one: it is a suspicion. Each rank publishes which ranks it
 `keeps`, its vote, and passes on the votes of others. A vote only ever loses ranks. Ranks S go on without the rest of
@@ -52,7 +52,7 @@ GRANT_S = 1.0
 
 
 class Quorum:
-    """What `rank`, one of `size` ranks, knows of the agreement. `now`: seconds of one clock, in all calls.
+    """The agreement as `rank`, one of `size` ranks, knows it. `now`: seconds of one clock, in all calls.
 
     `incarnation`: of this rank. One that was started again is no member until others admit it. `absent`: the ranks that
     are none at the start, and may come later, the same for all: their incarnation 0 counts as ended.
@@ -166,7 +166,7 @@ class Quorum:
         return is_next or (state.epoch == own.epoch and state.base.bit_count() < own.base.bit_count())
 
     def _is_behind(self, state: State) -> bool:
-        """Whether nobody can follow this rank into its epoch, by `state`: others were installed in the one before."""
+        """Return whether no rank can follow this one into its epoch, by `state`: others were installed before."""
         own = self.state
         if state.epoch == own.epoch:
             return state.base.bit_count() < own.base.bit_count()
@@ -293,7 +293,7 @@ class Quorum:
         return keeps
 
     def is_confirmed(self, votes: Mapping[int, int]) -> bool:
-        """Whether `votes`, the votes of other ranks, confirm this rank. They must be asked for while `may_ask`."""
+        """Return whether `votes`, those of other ranks, confirm this rank. They must be asked for while `may_ask`."""
         confirming = self._own | mask(rank for rank, vote in votes.items() if vote & self._own)
         return self.may_ask and self._may_go_on(confirming)
 

@@ -1,4 +1,4 @@
-"""What ranks publish of the agreement on who goes on, and the choice that follows from it. Pure: no MPI, no clock.
+"""The state that ranks publish of the agreement on who goes on, and the choice that follows. Pure: no MPI, no clock.
 
 dstorm/membership/quorum.py says how they come to it.
 """
@@ -17,7 +17,7 @@ NONE: Final = (-1, 0)
 
 
 class State(NamedTuple):
-    """What a rank publishes. Sets of ranks are masks."""
+    """The state that a rank publishes. Sets of ranks are masks."""
 
     members: int
     """The ranks that go on, as far as it knows. Its result of the last agreement."""
@@ -119,5 +119,5 @@ def choose(state: State) -> int:
 
 
 def key(some: int, members: int) -> tuple[int, bool, list[int]]:
-    """What is larger for the better one of two sets."""
+    """Return a key that is larger for the better one of two sets."""
     return some.bit_count(), bool(some & members & -members), [-rank for rank in sorted(ranks(some))]

@@ -21,7 +21,7 @@ __all__ = ["load_npz", "save_npz", "write"]
 
 
 def __getattr__(name: str) -> Any:
-    """What reads and writes arrays is imported at its first use."""
+    """Import what reads and writes arrays at its first use."""
     if name in __all__:
         from malt.files import npz
 

@@ -23,17 +23,17 @@ class Replica:
         params = replica.finish(params)
 
     `params`: any pytree, such as a dict, the state of a flax module, or a pair of parameters and an optax state. Its
-    arrays of floats are exchanged: those of 32 and 64 bits as they are, those of fewer as float32. Integers take the
-    values of rank 0 at the start, and are not exchanged. Truth values, complex numbers, random keys and leaves that are
-    no arrays stay each rank's own. Arrays of JAX are never written into: each call returns a pytree of the same
-    structure, with new arrays where ranks have exchanged, and the one that it was given else. New arrays are on the
-    devices of those that they replace.
+    arrays of floats are exchanged: those of 32 and 64 bits as they are, those of fewer bits as float32. Integers take
+    the values of rank 0 at the start, and are not exchanged. Truth values, complex numbers, random keys, and leaves
+    that are not arrays stay local to each rank. JAX arrays are never written into: each call returns a pytree of the
+    same structure, with new arrays if ranks have exchanged, and otherwise the one that was passed. New arrays are on
+    the devices of those that they replace.
 
-    All ranks start from the values of rank 0, which are in `params`. Where a rank has created others, it must go on
+    All ranks start from the values of rank 0, which are in `params`. A rank that has created other values must start
     from these.
 
-    `every` and the other arguments, given by name, are as in malt.Replica. An exchange waits for what JAX computes at
-    that time, which counts as training.
+    `every` and the other arguments, given by name, are as in malt.Replica. An exchange waits until JAX has computed the
+    values; this wait counts as training.
 
     ValueError, TypeError, MemoryError: as malt.Replica.
     """
@@ -49,7 +49,7 @@ class Replica:
 
     @property
     def params(self) -> Any:
-        """The pytree as this rank has it: at the start that of rank 0. Local."""
+        """The pytree of this rank: at the start that of rank 0. Local."""
         self._is_other = False
         return self._params
 

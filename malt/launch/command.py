@@ -64,7 +64,7 @@ _BINDING_POLICIES = ("PRTE_MCA_hwloc_default_binding_policy", "OMPI_MCA_hwloc_ba
 
 @dataclass(frozen=True)
 class Job:
-    """What the user asks for."""
+    """The job that the user asks for."""
 
     ranks: int
     program: tuple[str, ...]

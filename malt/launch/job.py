@@ -57,7 +57,7 @@ _KILLING = {
 
 
 class End(NamedTuple):
-    """How a job has ended."""
+    """The end of a job."""
 
     status: int
     is_notified: bool = False
@@ -253,7 +253,7 @@ def _settled(
 
 
 def _was_killed(reports: History, status: int) -> bool:
-    """Whether `status` is the number of a signal that has killed a rank. A rank that exits by itself reports that."""
+    """Return whether `status` is that of a signal that has killed a rank. A rank that exits by itself reports it."""
     return status in _KILLING and failed_with(reports) is None and not reports.ranks(Kind.QUIT)
 
 

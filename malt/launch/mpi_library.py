@@ -145,7 +145,7 @@ def _candidates(library: Library, environ: Mapping[str, str], prefix: str) -> It
 
 
 def _identity(mpiexec: str, environ: Mapping[str, str]) -> tuple[tuple[str, tuple[int, ...]] | None, str]:
-    """What `identify` returns for an mpiexec, and what it is, or why that is not known, in words."""
+    """Return what `identify` returns for an mpiexec, and what it is, or why that is not known, in words."""
     try:
         done = _run([mpiexec, "--version"], {**environ, **network.home_of(environ)})
     except OSError as error:

@@ -93,7 +93,7 @@ def files_of(program: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_module(name: str) -> bool:
-    """Whether `python -m name` finds the module, judged by the files: an import could start MPI in the launcher."""
+    """Return whether `python -m name` finds the module, judged by files: an import could start MPI in the launcher."""
     path = [os.getcwd(), *sys.path]
     try:
         for end in range(1, name.count(".") + 2):

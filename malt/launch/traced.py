@@ -19,7 +19,7 @@ _TOLD = ("MALT_", "OMP_", "OPENBLAS_", "MKL_", "NUMBA_", "OMPI_MCA_", "MPICH_")
 
 
 def facts(job: Job, library: Library | None, machine: Machine, environ: Mapping[str, str]) -> dict[str, Any]:
-    """What is known of a run before it begins. Local."""
+    """Return what is known of a run before it begins. Local."""
     from malt import __version__
 
     return {

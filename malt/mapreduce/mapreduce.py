@@ -38,20 +38,20 @@ def map_reduce(
     Each chunk is processed by one rank. Results are reduced along a tree over chunk numbers, which depends neither on
     the number of ranks nor on failures: if function() returns the same bits on all of them, so does map_reduce.
 
-    `function`: makes no collective call. Its result: a number, an array, a string or a Counter, or lists and tuples of
-    these, which are added element by element; with `reduce` also None and dicts. What may take longer than the deadline
-    of the session calls malt.heartbeat(). `theta`: the same on all ranks; compared, if it consists of arrays, numbers,
-    strings, lists, tuples and dicts. `reduce`: reduce(left, right) of two results, which it may change; left is that of
-    chunks before those of right.
+    `function`: makes no collective call. Its result is a number, an array, a string or a Counter, or lists and tuples
+    of these, which are added element by element; with `reduce` also None and dicts. It calls malt.heartbeat() if it may
+    take longer than the deadline of the session. `theta`: the same on all ranks; compared, if it consists of arrays,
+    numbers, strings, lists, tuples and dicts. `reduce`: reduce(left, right) of two results, which it may change; left
+    is the result of the chunks before those of right.
 
     `dataset`: an array, which may be mapped into memory; a list or a range; a sparse matrix in CSR form; a malt.Dataset
-    or malt.Ratings; an object with chunks(), how many there are, and slice(i), which returns the same each time. The
-    whole dataset on each rank that has it, and None on the others. Rows are cut into chunks of up to 1 MiB, 32 at
-    least. A rank that has the dataset reads its chunks there. To other ranks they travel once, as arrays, and are kept
-    by content hash, in up to a quarter of the free memory of the host; malt.init().chunk_statistics() counts their
-    bytes. Where chunks travel, a dataset is hashed in each call, but for one whose arrays cannot be written to: once.
-    Where several ranks have it, they compare it in each call, as malt.shard does. Not compared: slices of an object,
-    and what lies in a list of objects of unknown classes.
+    or malt.Ratings; an object with chunks(), which returns their number, and slice(i), which returns the same each
+    time. Each rank that has it passes the whole dataset, the others None. Rows are cut into chunks of up to 1 MiB, at
+    least 32. A rank that has the dataset reads its chunks from it. They are sent to other ranks once, as arrays, and
+    kept there by content hash, in up to a quarter of the free memory of the host; malt.init().chunk_statistics() counts
+    their bytes. If chunks are sent, the dataset is hashed in each call, or only once if its arrays cannot be written
+    to. If several ranks have it, they compare it in each call, as malt.shard does, except for slices of an object, and
+    objects of unknown classes in a list.
 
     The chunks of failed ranks are processed by others.
 

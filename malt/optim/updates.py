@@ -29,9 +29,9 @@ WARMUP = 5
 
 
 def momentum(rate: float = 0.01, decay: float = 0.9, warmup: int = WARMUP) -> Step:
-    """step(w, velocity, gradient): v <- decay v - rate g, w <- w + v. Polyak, 1964.
+    """Return step(w, velocity, gradient): v <- decay v - rate g, w <- w + v. Polyak, 1964.
 
-    `warmup`: exchanges before its first step where it is outer=.
+    `warmup`: the number of exchanges before its first step, if it is used as outer=.
 
     ValueError, TypeError: a number is wrong.
     """
@@ -47,9 +47,9 @@ def momentum(rate: float = 0.01, decay: float = 0.9, warmup: int = WARMUP) -> St
 
 
 def nesterov(rate: float = 0.01, decay: float = 0.9, warmup: int = WARMUP) -> Step:
-    """step(w, velocity, gradient): v <- decay v - rate g, w <- w + decay v - rate g. Sutskever et al., ICML 2013.
+    """Return step(w, velocity, gradient): v <- decay v - rate g, w <- w + decay v - rate g. Sutskever et al., 2013.
 
-    `warmup`: exchanges before its first step where it is outer=.
+    `warmup`: the number of exchanges before its first step, if it is used as outer=.
 
     ValueError, TypeError: a number is wrong.
     """
@@ -65,9 +65,9 @@ def nesterov(rate: float = 0.01, decay: float = 0.9, warmup: int = WARMUP) -> St
 
 
 def adagrad(rate: float = 0.01, epsilon: float = 1e-10, warmup: int = WARMUP) -> Step:
-    """step(w, squares, gradient): n <- n + g^2, w <- w - rate g / (sqrt(n) + epsilon). Duchi et al., JMLR 2011.
+    """Return step(w, squares, gradient): n <- n + g^2, w <- w - rate g / (sqrt(n) + epsilon). Duchi et al., JMLR 2011.
 
-    `warmup`: exchanges before its first step where it is outer=.
+    `warmup`: the number of exchanges before its first step, if it is used as outer=.
 
     ValueError, TypeError: a number is wrong.
     """
@@ -85,13 +85,13 @@ def adam(
     rate: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, steps: int = 0,
     warmup: int = WARMUP,
 ) -> Step:  # fmt: skip
-    """step(w, mean, variance, gradient), of number t. Kingma and Ba, ICLR 2015, algorithm 1.
+    """Return step(w, mean, variance, gradient), for step number t. Kingma and Ba, ICLR 2015, algorithm 1.
 
         m <- beta1 m + (1 - beta1) g         v <- beta2 v + (1 - beta2) g^2
         w <- w - rate (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
 
-    `steps`: how many were made before with this state, as by a run that is resumed. t counts from there. `warmup`:
-    exchanges before its first step where it is outer=.
+    `steps`: the number of steps that were made before with this state, for a run that is resumed. t counts from there.
+    `warmup`: the number of exchanges before its first step, if it is used as outer=.
 
     ValueError, TypeError: a number is wrong.
     """
@@ -113,7 +113,7 @@ def adam(
 
 
 def ftrl(alpha: float = 0.1, beta: float = 1.0, l1: float = 0.0, l2: float = 0.0) -> Step:
-    """step(w, z, squares, gradient): FTRL-proximal. McMahan et al., KDD 2013, algorithm 1.
+    """Return step(w, z, squares, gradient): FTRL-proximal. McMahan et al., KDD 2013, algorithm 1.
 
         sigma = (sqrt(n + g^2) - sqrt(n)) / alpha     z <- z + g - sigma w     n <- n + g^2
         w <- 0 where |z| <= l1, else -(z - sign(z) l1) / ((beta + sqrt(n)) / alpha + l2)

@@ -1,4 +1,4 @@
-"""What ranks have published of the sessions of a job: which is the newest, and whether it is over."""
+"""The sessions of a job, as ranks have published them: the newest, and whether it is over."""
 
 from __future__ import annotations
 

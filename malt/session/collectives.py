@@ -105,7 +105,7 @@ def allreduce(
 
 
 def _allreduce(array: Array, op: str, weight: float, algorithm: str) -> None:
-    """As `allreduce`, of an array. Collective."""
+    """Replace an array by the mean, sum, max or min over all ranks. Collective."""
     call, world = "malt.allreduce", session.world()
     transport = world.transport
     world.begin_training()
@@ -122,7 +122,7 @@ def _allreduce(array: Array, op: str, weight: float, algorithm: str) -> None:
         return algorithm == "auto" and own.nbytes * transport.size <= _SUMMED_NBYTES
 
     def data(own: Array) -> bytes:
-        """What travels with that. Pure."""
+        """Return the bytes that are sent along. Pure."""
         return own.tobytes() if is_small(own) else b""
 
     with transport.calling(call):

@@ -11,18 +11,18 @@ from vol import arguments
 
 
 def epochs(stop: int, start: int = 0) -> Iterator[int]:
-    """The epochs from `start` to `stop` - 1 that this rank trains, as range(start, stop) has them. Local.
+    """Yield the epochs from `start` to `stop` - 1 that this rank trains, like range(start, stop). Local.
 
-    On a rank that has come to others (malt run --rejoin, --elastic) they begin with the first epoch that no rank had
-    begun when it came. malt.shard deals the rows of an epoch among the ranks that train it: all ranks deal alike,
-    though they come to it at different times, and each row of each epoch is in one part, also where ranks come and
-    leave. Where one fails in an epoch, the others share its rows from their next epoch on.
+    On a rank that has joined others (malt run --rejoin, --elastic) they begin with the first epoch that no rank had
+    begun when it joined. malt.shard deals the rows of an epoch among the ranks that train it: all ranks deal alike,
+    even if they come to it at different times, and each row of each epoch is in one part, even if ranks join and leave.
+    If one fails in an epoch, the others share its rows from their next epoch on.
 
-    Where the job has shrunk (malt scale), or this rank alone has got SIGTERM (--elastic), a rank that is to leave does
-    so before its next epoch: SystemExit(0) is raised in the loop.
+    If the job has shrunk (malt scale), or only this rank has got SIGTERM (--elastic), a rank that is to leave does so
+    before its next epoch: SystemExit(0) is raised in the loop.
 
-    TypeError, ValueError: `stop` or `start` is not a whole number, or one is negative. Where a rank that has come
-    back calls it before its first vector or Replica, it ends in a line.
+    TypeError, ValueError: `stop` or `start` is not an integer, or one is negative. A rank that has rejoined and calls
+    it before its first vector or Replica ends with a message.
     """
     first, end = arguments.whole("malt.epochs: start", start, 0), arguments.whole("malt.epochs: stop", stop, 0)
     world = session.world()
@@ -46,14 +46,14 @@ def _epochs(crew: Crew, first: int, end: int) -> Iterator[int]:
 
 
 def scale(ranks: int) -> None:
-    """Let the job have so many ranks: more are started, or the last ones leave. Local; any one rank may call it.
+    """Change the number of ranks of the job: more are started, or the last ones leave. Local; any one rank may call it.
 
-    The job was started by malt run --elastic. malt.size() is that number from here on; malt.alive() says which ranks
-    are there. Ranks that leave do so before their next epoch (malt.epochs), or in the next call of malt in a program
-    without that. Those that come are in malt.alive() once they have made what the others have (malt.on_join).
+    The job was started by malt run --elastic. malt.size() is that number from then on; malt.alive() lists the ranks
+    that are present. Ranks that leave do so before their next epoch (malt.epochs), or in their next malt call in a
+    program without it. New ranks are in malt.alive() once they have made what the others have (malt.on_join).
 
-    RuntimeError: the number of ranks of this job does not change. TypeError, ValueError: `ranks` is not a whole number,
-    or not within the bounds of --elastic.
+    RuntimeError: the number of ranks of this job does not change. TypeError, ValueError: `ranks` is not an integer, or
+    not within the bounds of --elastic.
     """
     wanted = arguments.whole("malt.scale: ranks", ranks, 1)
     crew = session.world().crew

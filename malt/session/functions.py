@@ -94,7 +94,7 @@ def _refusal(why: str) -> TypeError:
 
 
 def _found(module: str, name: str) -> Any:
-    """What `module` has under this qualified name, or None."""
+    """Return the object that `module` has under this qualified name, or None."""
     try:
         return functools.reduce(getattr, name.split("."), sys.modules[module])
     except (KeyError, AttributeError):
@@ -110,7 +110,7 @@ def _folder(module: str) -> str | None:
 
 
 def _is_of_file(function: Any, file: str | None) -> bool:
-    """Whether the function, or class, of the main module comes from `file`: a session may go on after its program."""
+    """Return whether a function, or class, of the main module comes from `file`: a session may outlast its program."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return code is None or code.co_filename == file
 

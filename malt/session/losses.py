@@ -1,4 +1,4 @@
-"""Which ranks have failed: when, and why."""
+"""The ranks that have failed: when, and why."""
 
 from __future__ import annotations
 

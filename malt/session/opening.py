@@ -1,4 +1,4 @@
-"""How the world of this process is made: of MPI's ranks, of plain processes (also torchrun's), or of one."""
+"""Makes the world of this process: of MPI's ranks, of plain processes (also torchrun's), or of one."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _check_alone(expected: int, library: str) -> None:
 
 
 def started() -> torchrun.Started | None:
-    """Which process of torchrun's this is, where it is to be a rank and no session has made it one so far. Local."""
+    """Return this process of torchrun's, if it is to be a rank and no session has made it one so far. Local."""
     if reporting.is_plain() or os.environ.get(ALONE) == "1":
         return None
     return torchrun.started(os.environ)

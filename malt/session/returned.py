@@ -1,7 +1,7 @@
-"""What a function returns, as far as its text shows it: so a result that cannot be sent is refused before it is made.
+"""Detects in the text of a function what it returns, so that a result that cannot be sent is refused in advance.
 
-Known are objects of a class that is called in the text: `model = KNeighborsClassifier()`, then `return model`, or
-`return {"model": model.fit(X, y)}`; and what the function says that it returns, `-> set`. Of all else nothing is said.
+Detected are objects of a class that is called in the text: `model = KNeighborsClassifier()`, then `return model`, or
+`return {"model": model.fit(X, y)}`; and the return annotation, `-> set`. Nothing is known of anything else.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _definition(function: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
 
 
 class _Returned:
-    """What a function returns. `names`: the global names."""
+    """The values that a function returns. `names`: the global names."""
 
     def __init__(self, node: ast.FunctionDef | ast.AsyncFunctionDef, names: Mapping[str, Any]) -> None:
         self._node, self._names = node, dict(names)
@@ -61,7 +61,7 @@ class _Returned:
         self._note_assignments()
 
     def expressions(self) -> Iterator[ast.expr]:
-        """What it returns, at all places; first what it says that it does."""
+        """Yield the expressions that it returns, at all places; first its return annotation."""
         if self._node.returns is not None:
             yield ast.Call(self._node.returns, [], [])
         for one in self._own:
@@ -96,7 +96,7 @@ class _Returned:
             yield from self.kinds(call.func.value, name)
 
     def _value(self, expression: ast.expr) -> Any:
-        """What a global name, or an attribute of one, is; None: it is not known."""
+        """Return the value of a global name, or of an attribute of one; None: it is not known."""
         if isinstance(expression, ast.Attribute):
             above = self._value(expression.value)
             return getattr(above, expression.attr, None) if inspect.ismodule(above) else None

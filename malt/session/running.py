@@ -158,7 +158,7 @@ def _status(launcher: subprocess.Popen[bytes]) -> int:
 
 
 class _Output:
-    """What a job prints, on its way to sys.stdout and sys.stderr, which in a notebook are those of the cell."""
+    """The output of a job, on its way to sys.stdout and sys.stderr, which in a notebook are those of the cell."""
 
     def __init__(self, launcher: subprocess.Popen[bytes]) -> None:
         self._selector = selectors.DefaultSelector()

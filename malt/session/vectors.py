@@ -85,7 +85,7 @@ def vector(
 
 
 def _description(array: Array, mesh: Graph, consistency: Consistency) -> dict[str, Any]:
-    """What must be the same on all ranks."""
+    """Return what must be the same on all ranks."""
     return {
         "shape": list(array.shape),
         "dtype": array.dtype.str,

@@ -112,7 +112,7 @@ class _Dealt:
 
 
 def _described(tasks: list[Task]) -> dict[str, str]:
-    """What must be the same on all ranks."""
+    """Return what must be the same on all ranks."""
     splits, candidates, found = hashlib.sha256(), [], {}
     values: dict[str, dict[str, None]] = {}
     for _, (estimator, *_), given in tasks:

@@ -21,7 +21,7 @@ __all__ = ["Callback"]
 
 
 class Callback(TrainerCallback):
-    """Makes transformers.Trainer train one model on all ranks: exchanges it, with one log and one checkpoint.
+    """Makes transformers.Trainer train one model on all ranks: it exchanges the model, with one log and one checkpoint.
 
         with malt.torch.alone():
             args = TrainingArguments("out", use_cpu=True)
@@ -30,16 +30,16 @@ class Callback(TrainerCallback):
 
     `options`: those of malt.torch.Optimizer, such as `every` and `average`.
 
-    All ranks begin with the model of rank 0, and draw random numbers of their own, seeded by args.seed. The Trainer of
-    each goes over the rows that it was given. Before it evaluates or saves, all ranks take the mean of their models;
-    each evaluates it on all rows of eval_dataset, with the same result. So early stopping stops all. At the end all
-    have one model: the best one, with load_best_model_at_end. The lowest rank alone logs and saves. malt.report shows
-    what the others would log.
+    All ranks begin with the model of rank 0, and draw their own random numbers, seeded by args.seed. Each Trainer
+    iterates over the rows that it was given. Before it evaluates or saves, all ranks take the mean of their models;
+    each evaluates it on all rows of eval_dataset, with the same result. So early stopping stops all ranks. At the end
+    all have one model: the best one, with load_best_model_at_end. Only the lowest rank logs and saves. malt.report
+    shows what the others would log.
 
-    Ranks evaluate and save at the same times where they count epochs. Where they count steps they need as many batches
-    an epoch, as they do with average="gradient" and sync="bsp".
+    Ranks evaluate and save at the same times if they count epochs. If they count steps they need the same number of
+    batches per epoch, as they do with average="gradient" and sync="bsp".
 
-    ValueError, where training begins: a GradScaler is in use; or an error of malt.torch.Optimizer.
+    ValueError, when training begins: a GradScaler is in use; or an error of malt.torch.Optimizer.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -50,7 +50,7 @@ class Callback(TrainerCallback):
 
     @property
     def optimizer(self) -> Optimizer | None:
-        """The malt.torch.Optimizer, from the begin of the training on. Local."""
+        """The malt.torch.Optimizer, once the training has begun. Local."""
         return self._optimizer
 
     # -- what Trainer calls -----------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ class Callback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: Any = None,
         optimizer: Any = None, **_: Any,
     ) -> None:  # fmt: skip
-        """Put a malt.torch.Optimizer in place of the optimizer of torch. Collective."""
+        """Replace the PyTorch optimizer by a malt.torch.Optimizer. Collective."""
         self._tell_rank(args, state)
         if getattr(optimizer, "scaler", None) is not None:
             raise ValueError("fp16=True has a GradScaler, which would step beside malt.torch: use bf16=True")
@@ -72,7 +72,7 @@ class Callback(TrainerCallback):
         seed(args.seed)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Take the mean of all ranks, where Trainer is to evaluate, to save or to stop. Else local."""
+        """Take the mean of all ranks if Trainer is to evaluate, to save or to stop. Otherwise local."""
         if control.should_training_stop:
             self._finish()
         elif control.should_evaluate or control.should_save:

@@ -27,7 +27,9 @@ __all__ = ["Callback"]
 
 
 class Callback(LightningCallback):  # type: ignore[misc, unused-ignore]
-    """Makes lightning.Trainer train one model on all ranks: exchanges it, with one log and one checkpoint. Collective.
+    """Makes lightning.Trainer train one model on all ranks: it exchanges the model, with one log and one checkpoint.
+
+    Collective.
 
         sampler = malt.torch.Sampler(data)
         loader = DataLoader(data, 32, sampler=sampler)
@@ -37,17 +39,17 @@ class Callback(LightningCallback):  # type: ignore[misc, unused-ignore]
     `options`: those of malt.torch.Optimizer, such as `every` and `average`.
 
     Lightning takes every rank for rank zero. The callback tells it the rank, from its creation on: create it before
-    the Trainer. Then the lowest rank alone logs, shows its progress and writes checkpoints.
+    the Trainer. Then only the lowest rank logs, shows its progress and writes checkpoints.
 
-    All ranks begin with the model of rank 0. Lightning gives the Sampler the number of the epoch. At the end of an
+    All ranks begin with the model of rank 0. Lightning passes the number of the epoch to the Sampler. At the end of an
     epoch, and before each validation during training, all ranks take the mean of their models. Each validates it on
     all rows of its loader, with the same result, and early stopping on one rank stops all. A checkpoint between two
     validations has the model of the lowest rank. At the end all have one model. malt.report shows the metrics of all.
 
-    Ranks need as many batches an epoch where a validation or checkpoint is due within it, and with average="gradient"
-    and sync="bsp".
+    Ranks need the same number of batches per epoch if a validation or checkpoint is due within it, and with
+    average="gradient" and sync="bsp".
 
-    ValueError, where training begins: there are several optimizers, or devices of one Trainer; or an error of
+    ValueError, when training begins: there are several optimizers, or devices of one Trainer; or an error of
     malt.torch.Optimizer.
     """
 
@@ -59,7 +61,7 @@ class Callback(LightningCallback):  # type: ignore[misc, unused-ignore]
 
     @property
     def optimizer(self) -> Optimizer | None:
-        """The malt.torch.Optimizer, from the begin of the training on. Local."""
+        """The malt.torch.Optimizer, once the training has begun. Local."""
         return self._optimizer
 
     # -- what Trainer calls -----------------------------------------------------------------------------------
@@ -78,14 +80,14 @@ class Callback(LightningCallback):  # type: ignore[misc, unused-ignore]
             )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Put a malt.torch.Optimizer in place of the optimizer of torch. Collective."""
+        """Replace the PyTorch optimizer by a malt.torch.Optimizer. Collective."""
         if len(trainer.optimizers) != 1:
             raise ValueError(f"malt.torch.lightning.Callback is for one optimizer, not {len(trainer.optimizers)}")
         self._optimizer = _AfterClosure(trainer.optimizers[0], pl_module, **self._options)
         trainer.strategy.optimizers = [self._optimizer]
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take the mean of all ranks, where they train. Collective."""
+        """Take the mean of all ranks during training. Collective."""
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
             self._exchanged.agree()
 

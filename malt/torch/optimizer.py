@@ -218,12 +218,12 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The parameter groups of the optimizer of torch."""
+        """The parameter groups of the PyTorch optimizer."""
         return self.optimizer.param_groups
 
     @property
     def state(self) -> Any:
-        """The state of the optimizer of torch."""
+        """The state of the PyTorch optimizer."""
         return self.optimizer.state
 
     @state.setter
@@ -232,7 +232,7 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The options of the optimizer of torch."""
+        """The default options of the PyTorch optimizer."""
         return self.optimizer.defaults
 
     def __getattr__(self, name: str) -> Any:
@@ -261,12 +261,12 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         self.restart()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state dict of the optimizer of torch, with the state of `outer`. Local."""
+        """Return the state dict of the PyTorch optimizer, with the state of `outer`. Local."""
         outer = [torch.from_numpy(array.copy()) for array in self._outer_state()]
         return {**self.optimizer.state_dict(), _KEY: {"outer": outer}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load a state dict, also one of the optimizer of torch, and `restart`. Load the model first. Collective.
+        """Load a state dict, or one of the PyTorch optimizer, and `restart`. Load the model first. Collective.
 
         ValueError: the state of `outer` does not fit.
         """

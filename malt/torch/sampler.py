@@ -22,7 +22,7 @@ _followed: WeakKeyDictionary[World, WeakSet[Sampler]] = WeakKeyDictionary()
 
 
 class Sampler(torch.utils.data.Sampler[int]):
-    """The rows of this rank for a torch.utils.data.DataLoader, in another order each epoch. Local, once initialized.
+    """Deals this rank's rows to a torch.utils.data.DataLoader, in another order each epoch. Local, once initialized.
 
         sampler = malt.torch.Sampler(data)
         loader = DataLoader(data, batch_size=32, sampler=sampler, num_workers=2)
@@ -31,16 +31,16 @@ class Sampler(torch.utils.data.Sampler[int]):
             for x, y in sampler.batches(loader):
                 ...
 
-    It deals rows as torch's DistributedSampler does, in the same order for a seed and an epoch, but nobody is padded:
-    of ranks some may have one row more. `data`: what the loader reads, of which only the length counts, the same on all
-    ranks. `shuffle`: whether the order is a random one, by `seed` and the epoch.
+    It deals rows as torch's DistributedSampler does, in the same order for a seed and an epoch, but without padding:
+    some ranks may have one row more. `data`: what the loader reads; only its length is used, the same on all ranks.
+    `shuffle`: whether the order is random, determined by `seed` and the epoch.
 
-    Once a rank has failed, all its rows of the epoch are dealt to those that go on, as nobody knows which it has
-    trained. Where it comes back it has its rows again, and the others have what they have drawn of them. A rank that is
-    through with its epoch gets none.
+    If a rank fails, all its rows of the epoch are dealt to the ranks that continue, because it is not known which of
+    them it has trained. If it rejoins, it gets its rows again, and the others keep those of its rows that they have
+    drawn. A rank that has finished its epoch gets none.
 
     `batches` counts what the loop has taken. So the position, which `state_dict` holds, is that of the last step of a
-    malt.torch.Optimizer, however far workers are ahead.
+    malt.torch.Optimizer, no matter how far workers are ahead.
 
     TypeError, ValueError: an argument is wrong. RuntimeError: the number of ranks may change (malt run --elastic).
     """
@@ -91,9 +91,9 @@ class Sampler(torch.utils.data.Sampler[int]):
             yield row
 
     def set_epoch(self, epoch: int) -> None:
-        """Go on to the epoch of that number, from its first row. Local. Nothing changes where it is that epoch already.
+        """Start the epoch of that number, from its first row. Local. Nothing happens if it is already under way.
 
-        TypeError, ValueError: `epoch` is no whole number from 0 up.
+        TypeError, ValueError: `epoch` is not an integer of at least 0.
         """
         number = arguments.whole("epoch", epoch, 0)
         if number != self.epoch:
@@ -104,13 +104,13 @@ class Sampler(torch.utils.data.Sampler[int]):
             self._begin()
 
     def batches(self, loader: DataLoader[Any]) -> Iterator[Any]:
-        """Yield the batches of `loader`, whose sampler this is, and count which the loop has taken. Local.
+        """Yield the batches of `loader`, whose sampler this is, and count those that the loop has taken. Local.
 
         A batch counts as trained once a malt.torch.Optimizer has made a step after it was taken, or `trained` is
-        called; all do at the end of the epoch. After `load_state_dict` the batches are those that are left, and
-        generators of random numbers go on as if the loop had not been left.
+        called; at the end of the epoch, all do. After `load_state_dict` only the remaining batches are yielded, and
+        random number generators continue as if the loop had not been left.
 
-        ValueError: `loader` has another sampler, or gives batches in another order.
+        ValueError: `loader` has another sampler, or returns batches in another order.
         """
         if loader.sampler is not self or not getattr(loader, "in_order", True):
             raise ValueError("the loader must have this sampler, DataLoader(data, sampler=sampler), and be in_order")
@@ -128,11 +128,11 @@ class Sampler(torch.utils.data.Sampler[int]):
         self.trained()
 
     def may_save(self, in_step: bool) -> bool:
-        """Return whether all ranks save a checkpoint in this place of the epoch. Local, the same on all ranks.
+        """Return whether all ranks save a checkpoint at this place of the epoch. Local, the same on all ranks.
 
-        They do after batches that all have. Where ranks exchange together, `in_step`, one with a batch more an epoch
-        would soon wait in an exchange for one that waits to save. So none does, where it follows from a failure, or
-        from another number of ranks; a line says so. Else it is a ValueError.
+        They do after batches that all ranks have. If ranks exchange together, `in_step`, a rank with one batch more per
+        epoch would soon wait in an exchange for a rank that waits to save. So none saves if this is due to a failure or
+        to another number of ranks; a line says so. Otherwise it is a ValueError.
         """
         least, most = map(self._batches_of, self._rows.lengths)
         if in_step and (self._has_drifted or least < most):
@@ -153,8 +153,8 @@ class Sampler(torch.utils.data.Sampler[int]):
     def state_dict(self) -> dict[str, Any]:
         """Return the place of all ranks in their epochs, the same on all ranks. Collective, between two steps.
 
-        ValueError, on all ranks: a loop goes over the loader itself, so that nobody knows what it has taken; or the
-        samplers of ranks differ.
+        ValueError, on all ranks: the loop iterates over the loader itself, so that it is not known what it has taken;
+        or the samplers of ranks differ.
         """
         transport = self._world.transport
 
@@ -177,9 +177,9 @@ class Sampler(torch.utils.data.Sampler[int]):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` has returned, on any number of ranks. Local, the same state on all of them.
+        """Resume from what `state_dict` has returned, on any number of ranks. Local, the same state on all of them.
 
-        On as many ranks each goes on where it was; else what was left of the epoch is dealt anew.
+        On the same number of ranks each continues where it was; otherwise the rest of the epoch is dealt again.
 
         ValueError: the state is of a sampler of other data, another order or another seed.
         """

@@ -66,9 +66,10 @@ def agree(
 def agree_and_send(
     transport: Transport, what: str, check: Callable[[], tuple[Checked, Description]], data: Callable[[Checked], bytes]
 ) -> tuple[Checked, dict[int, dict[str, Any]], dict[int, bytes]]:
-    """As `agree`; and the bytes that each live rank sends along in the same exchange, by rank. Collective.
+    """Agree on check(), and exchange the bytes that each live rank sends along in the same exchange. Collective.
 
-    `data`: what this rank sends, by the first result of check().
+    `data`: the function of the first result of check() that returns what this rank sends. Returned are that result, and
+    the descriptions and the bytes of all live ranks, by rank.
     """
     checked: Checked | None = None
     sent = b""
@@ -101,7 +102,7 @@ def _first_error(reports: Mapping[int, dict[str, Any]]) -> tuple[str, type[Excep
 
 
 def difference(reports: Mapping[int, Mapping[str, Any]]) -> str:
-    """What ranks disagree on, in words. "": nothing. Pure.
+    """Return what ranks disagree on, in words, or "". Pure.
 
     `reports`: the descriptions by rank. Values of keys with a leading underscore may differ.
     """

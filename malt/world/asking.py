@@ -1,4 +1,4 @@
-"""How a rank changes the roster of the job (malt/runner/roster.py): the file of its host, or by the launcher."""
+"""Changes the roster of the job (malt/runner/roster.py): the file of this host, or through the launcher."""
 
 from __future__ import annotations
 

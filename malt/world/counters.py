@@ -1,4 +1,4 @@
-"""What a rank shows of its exchanges while it runs: totals of what it holds open, and for whom it waits."""
+"""The counters that a rank shows while it runs: totals of what it holds open, and the ranks that it waits for."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class TolerantEnding(PlainEnding):
                 heard = {rank: transport.heard_at(rank) for rank in training}
 
     def free(self, world: World) -> None:
-        """As `PlainEnding.free`, after noting that the session is over. Local."""
+        """Note that the session is over, and free it. Local."""
         self._note_over()
         super().free(world)
 

@@ -1,4 +1,4 @@
-"""Which ranks have failed, and which of them have come back: when, and why; what the program wants to hear of it."""
+"""The ranks that have failed or rejoined: when, and why; and the callbacks of the program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Moment(NamedTuple):
-    """When something was, by two clocks."""
+    """A moment, by two clocks."""
 
     since_1970_s: float
     """By the clock of the system, which may be set."""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Meter(Protocol):
-    """What measures a program, or makes a simulated one take its time. A world has none otherwise."""
+    """Measures a program, or makes a simulated one take its time. A world has none otherwise."""
 
     def made(self, nbytes: int, every: int) -> None:
         """A Replica is made, of arrays of so many bytes, that exchanges every so many counts."""

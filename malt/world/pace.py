@@ -1,4 +1,4 @@
-"""How fast a rank trains the rows that it is dealt. Pure."""
+"""The speed at which a rank trains the rows that it is dealt. Pure."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class ShardNotes:
 
     @property
     def state(self) -> dict[str, int]:
-        """What is the same on all ranks: for ranks that come back."""
+        """The numbers that are the same on all ranks, for ranks that rejoin."""
         return {"compared": self._compared, "barriers": self._barriers}
 
     def take_over(self, state: Mapping[str, Any]) -> None:
@@ -127,7 +127,7 @@ def difference(reports: Mapping[int, Sequence[Any]]) -> str:
 
 
 def _remedy(first: Sequence[Any], other: Sequence[Any]) -> str:
-    """What to do where as many rows of one kind are in another order, as it seems."""
+    """Return a remedy if the same number of rows of one kind seem to be in another order."""
     (*shape, number, _), (*other_shape, other_number, _) = first, other
     if shape != other_shape or number == other_number:
         return ""
@@ -143,7 +143,7 @@ def _in_words(count: int, kind: str, number: int, seed: int | None) -> str:
 
 
 def kind_of(rows: Any) -> str:
-    """What `rows` are, in words: their dtype, where they have one."""
+    """Return the kind of `rows`, in words: their dtype, if they have one."""
     if isinstance(rows, (list, tuple)):
         return "a list"
     return str(getattr(rows, "dtype", "") or f"a {type(rows).__name__}")

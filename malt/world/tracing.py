@@ -71,7 +71,7 @@ def _opened(folder: str, world: World) -> Log | None:
 
 
 def _offset(transport: Transport) -> Offset:
-    """How far the clock of this rank is ahead of that of rank 0. Collective. Ranks of one host have one clock."""
+    """Return the lead of this rank's clock over that of rank 0. Collective. Ranks of one host have one clock."""
     if len(set(transport.hosts)) == 1:
         return Offset()
     mine = []

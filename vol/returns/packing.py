@@ -1,4 +1,4 @@
-"""What a rank that comes back is given, as bytes: arrays by name. Pure."""
+"""Packs what a rejoining rank receives as bytes: arrays by name. Pure."""
 
 from __future__ import annotations
 

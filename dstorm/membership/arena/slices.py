@@ -24,23 +24,19 @@ class Slice:
         self.keeps_order = arena.keeps_order
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
-        """As `Window.put`. One-sided."""
         self._arena.put(source, peer, self._start + offset)
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
-        """As `Window.prepared`. Local."""
         return self._arena.prepared(source, peer, self._start + offset)
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
-        """As `Window.get`. One-sided."""
         return self._arena.get(destination, peer, self._start + offset, places)
 
     def copy(self, offset: int, destination: Bytes) -> None:
-        """As `Window.copy`. Local."""
         self._arena.copy(self._start + offset, destination)
 
     def free(self) -> None:
-        """As `Window.free`, but Local: no rank waits. All live ranks free the same slices in the same order."""
+        """Free the memory. Local: no rank waits. All live ranks free the same slices in the same order."""
         if self._give_back is not None:
             self._give_back(self._start, self.memory.nbytes)
             self._give_back, self.addresses, self.memory = None, {}, np.empty(0, np.uint8)

@@ -107,7 +107,7 @@ class Barrier:
 
     @property
     def deadline_s(self) -> float:
-        """How long a barrier waits for missing ranks that give no heartbeat."""
+        """The seconds that a barrier waits for missing ranks that give no heartbeat."""
         return self._deadline_s
 
     @deadline_s.setter
@@ -158,7 +158,10 @@ class Barrier:
 
     @contextlib.contextmanager
     def calling(self, what: str) -> Iterator[None]:
-        """As `Transport.calling`. Local. OverlappingCalls: another thread of this rank is in a collective call."""
+        """Give the collective calls in the block the name `what`. Local.
+
+        OverlappingCalls: another thread of this rank is in a collective call.
+        """
         with self._turn.taken(what), self.calls.calling(what, self._transport.trace):
             yield
 
@@ -200,13 +203,13 @@ class Barrier:
         return DeadlinePassed(wait.what, steps, silent_s)
 
     def opened(self) -> None:
-        """As `Transport.opened`. Local."""
+        """Count one more vector that this rank has open. Local."""
         with self._publishing:
             self._open += 1
             self._flags |= OPEN
 
     def closed(self) -> None:
-        """As `Transport.closed`. One-sided."""
+        """Count one open vector less, and publish it. One-sided."""
         with self._publishing:  # several threads may close vectors
             self._open -= 1
             if not self._open:
@@ -214,7 +217,7 @@ class Barrier:
                 self._publish_soon()
 
     def has_closed(self, rank: int) -> bool:
-        """As `Transport.has_closed`. Local."""
+        """Return whether `rank` has closed all its vectors, as far as this rank knows. Local."""
         return not self._membership.words[rank].flags & OPEN
 
     def _wait(self, generation: int, what: str, patience_s: float | None, final: bool) -> int:
@@ -251,7 +254,7 @@ class Barrier:
                 trace.waited(what, start, now, [(rank, now - start) for rank in last])
 
     def depart(self) -> None:
-        """As `Transport.depart`. One-sided."""
+        """Publish that this rank leaves in order while the others continue. One-sided. A second call does nothing."""
         if self._flags & DEPARTED:
             return
         if self._is_inside:  # the barrier was left by an exception: ranks still in it must not count on this rank
@@ -349,7 +352,7 @@ class Barrier:
     # -- waits, also those of other calls ---------------------------------------------------------------------
 
     def poll_wait(self, wait: Wait) -> bool:
-        """As `Transport.poll_wait`. One-sided."""
+        """Return whether the deadline of `wait` has passed. One-sided. Publishes the ranks that this one waits for."""
         self.waiting = wait
         self.check()
         now = self._clock()
@@ -365,18 +368,18 @@ class Barrier:
         return state.is_over
 
     def end_wait(self, in_vain: bool = False) -> None:
-        """As `Transport.end_wait`. One-sided."""
+        """Publish that this rank no longer waits; `in_vain`, it stays published until the next heartbeat. One-sided."""
         self.waiting = None
         was_published, self._awaited = self._awaited, 0
         if was_published and not in_vain:
             self._publish()
 
     def heard_at(self, rank: int) -> float:
-        """As `Transport.heard_at`. Local."""
+        """Return the time of the last heartbeat of `rank`, by this rank's clock, as far as this rank knows. Local."""
         return self._heard_at[rank]
 
     def _alive_at(self, rank: int) -> float:
-        """When `rank` last gave a heartbeat, or was evicted: it then has the whole deadline once more to end."""
+        """Return when `rank` last gave a heartbeat, or was evicted: it then has the deadline once more to end."""
         return max(self._heard_at[rank], self._evicted_at.get(rank, 0.0))
 
     def _awaited_by(self, rank: int) -> frozenset[int]:
@@ -391,7 +394,7 @@ class Barrier:
         return False
 
     def was_evicted(self, rank: int) -> bool:
-        """As `Transport.was_evicted`. Local."""
+        """Return whether `rank` was killed because it gave no heartbeat while others waited for it. Local."""
         return rank in self._evicted_at or any(word.evicted >> rank & 1 for word in self._membership.words)
 
     # -- words ------------------------------------------------------------------------------------------------

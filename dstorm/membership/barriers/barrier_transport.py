@@ -31,22 +31,19 @@ class BarrierTransport(Training):
     _is_entering = 0
 
     def attend(self) -> None:
-        """As `Transport.attend`. One-sided."""
         if self.duties:
             call_all(self.duties)
 
     def calling(self, what: str) -> AbstractContextManager[None]:
-        """As `Transport.calling`. Local."""
         return self._barrier.calling(what)
 
     @property
     def count_step(self) -> Callable[[], None]:
-        """As `Transport.count_step`. One-sided. It is the barrier's own, without a call between."""
+        """The function of the barrier itself, without a call in between. One-sided."""
         return self._barrier.count_step
 
     @property
     def meetings(self) -> int:
-        """As `Transport.meetings`. Local."""
         return self._barrier.next_number - 1 + self._is_entering
 
     @contextmanager
@@ -62,41 +59,32 @@ class BarrierTransport(Training):
             self._is_entering = before
 
     def heartbeat(self) -> None:
-        """As `Transport.heartbeat`. One-sided."""
         self._barrier.heartbeat()
 
     def heard_at(self, rank: int) -> float:
-        """As `Transport.heard_at`. Local."""
         return self._barrier.heard_at(rank)
 
     def progress(self) -> None:
-        """As `Transport.progress`. Local."""
+        """Do nothing."""
 
     @property
     def waiting(self) -> Wait | None:
-        """As `Transport.waiting`. Local."""
         return self._barrier.waiting
 
     def poll_wait(self, wait: Wait) -> bool:
-        """As `Transport.poll_wait`. One-sided."""
         return self._barrier.poll_wait(wait)
 
     def end_wait(self, in_vain: bool = False) -> None:
-        """As `Transport.end_wait`. One-sided."""
         self._barrier.end_wait(in_vain)
 
     def opened(self) -> None:
-        """As `Transport.opened`. Local."""
         self._barrier.opened()
 
     def closed(self) -> None:
-        """As `Transport.closed`. One-sided."""
         self._barrier.closed()
 
     def has_closed(self, rank: int) -> bool:
-        """As `Transport.has_closed`. Local."""
         return self._barrier.has_closed(rank)
 
     def was_evicted(self, rank: int) -> bool:
-        """As `Transport.was_evicted`. Local."""
         return self._barrier.was_evicted(rank)

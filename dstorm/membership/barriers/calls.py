@@ -25,7 +25,7 @@ class Calls:
 
     @contextmanager
     def calling(self, what: str, trace: Trace | None = None) -> Iterator[None]:
-        """As `Transport.calling`. `trace`: where the call is noted. Local."""
+        """Name the collective calls in the block `what`; the outermost name counts. `trace`: notes the call. Local."""
         outer = self._current
         self._current = outer or what
         try:

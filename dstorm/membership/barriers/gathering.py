@@ -27,7 +27,7 @@ _MOST_CELLS: Final = 1024
 
 
 def entries(size: int) -> int:
-    """How many cells each of `size` ranks takes in turn to enter barriers: some may be one barrier ahead of others."""
+    """Return the cells that each of `size` ranks uses in turn to enter barriers: some may be one barrier ahead."""
     return min(max(_MOST_CELLS // size, 2), _MOST_ENTRIES)
 
 
@@ -38,7 +38,7 @@ def nbytes(size: int) -> int:
 
 
 class GatheringBarrier(Barrier):
-    """As `Barrier`. `window` has nbytes(transport.size) bytes and is used for nothing else."""
+    """A barrier whose words are gathered. `window` has nbytes(transport.size) bytes and is used for nothing else."""
 
     leaves_puts = False
     """Whether a rank may leave a barrier before its Puts are complete: a thread of it calls MPI until they are."""
@@ -136,5 +136,5 @@ class GatheringBarrier(Barrier):
 
 
 def _age(word: Word) -> tuple[int, int]:
-    """What grows from each word of a rank to the next one in another cell: to withdraw is a heartbeat, too."""
+    """Return what grows from each word of a rank to the next one in another cell: to withdraw is a heartbeat, too."""
     return word.heartbeats, word.entered

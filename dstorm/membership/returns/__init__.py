@@ -1,1 +1,1 @@
-"""What ranks tell each other while a failed rank comes back: that it is admitted, and what it gets."""
+"""Messages between ranks while a failed rank rejoins: that it is admitted, and what it receives."""

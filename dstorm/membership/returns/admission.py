@@ -1,4 +1,4 @@
-"""Which incarnation of each rank was admitted last, and since which barrier it takes part. Pure: no MPI, no clock.
+"""The admitted incarnation of each rank, and the barrier since which it takes part. Pure: no MPI, no clock.
 
 A failed rank may be started again, as its next incarnation. The lowest live rank admits it, between two collective
 calls of its own. It publishes a stamp: the incarnation, and the number of the last barrier that goes on without it. All
@@ -59,7 +59,7 @@ def still_failed(failed: int, stamps: Stamps, now: Stamps) -> int:
 
 
 class Verdict(Enum):
-    """What a rank does that is in another collective call than others."""
+    """The action of a rank that is in another collective call than others."""
 
     WAITS = "the others leave, and it goes on"
     LEAVES = "it has come back, but its program makes another call than the others: it leaves"
@@ -69,7 +69,7 @@ class Verdict(Enum):
 def verdict(
     stamps: Stamps, rank: int, meets: Collection[int], elsewhere: Collection[int], finished: Collection[int]
 ) -> tuple[Verdict, int]:
-    """What `rank` does, and the rank because of which; itself where it waits.
+    """Return the action of `rank`, and the rank because of which; itself if it waits.
 
     `meets`: the ranks that its call is with. `elsewhere`: those of them that are in another one. `finished`: the ranks
     in their final barrier, `rank` itself among them. Of two ranks in different calls the one that was admitted later

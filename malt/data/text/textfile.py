@@ -37,7 +37,7 @@ def read_chunks(path: str, part: int = 0, parts: int = 1) -> Iterator[bytes]:
 
     `path`: plain text, or .gz, .bz2 or .xz. Each line ends in a newline: one is added to the last line if it has none.
     A byte order mark at the start of the file is left out. OSError: the file cannot be read. ValueError: it is damaged,
-    its name does not fit its compression, it is UTF-16, its lines end in carriage returns alone, or one is longer than
+    its name does not fit its compression, it is UTF-16, its lines end in single carriage returns, or one is longer than
     64 MiB.
     """
     if is_compressed(path):

@@ -1,4 +1,4 @@
-"""What a program needs of this environment: its own files, and the distributions that it imports."""
+"""Finds what a program needs of this environment: its own files, and the distributions that it imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a job on several hosts is seen to have ended, also where its mpiexec stays: a link is down, say."""
+"""Detects the end of a job on several hosts even if its mpiexec stays, for example because a link is down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a job from starting on a host, each in a line: the host, what is wrong, and what to do. Pure."""
+"""The reasons why a job cannot start on a host, a line for each: the host, what is wrong, and what to do. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from malt.launch.mpi_library import INSTALL, Library, identify
 
 @dataclass(frozen=True)
 class Need:
-    """What a job needs of each host, as it is on the launcher's."""
+    """The needs of a job on each host, as they are met on the launcher's."""
 
     folder: str
     """The working directory."""

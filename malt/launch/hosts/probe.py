@@ -1,7 +1,7 @@
-"""Whether the network of a host answers while its agent says nothing: else its link is down, or the host is.
+"""Tests whether the network of a host answers while its agent is silent: otherwise its link or the host is down.
 
-A host answers a connection to a port where nobody listens by refusing it. Its kernel does, so a host whose processes
-are busy or stopped answers, too.
+A host answers a connection to a port where nobody listens by refusing it. Its kernel does this, so a host whose
+processes are busy or stopped answers, too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Probe:
 
 
 def answers(addresses: Sequence[str], port: int, patience_s: float) -> bool:
-    """Whether a host answers at one of `addresses` within `patience_s`: it takes a connection, or refuses it. Local."""
+    """Return whether a host accepts or refuses a connection at one of `addresses` within `patience_s`. Local."""
     pending, ready = dict[int, socket.socket](), select.poll()
     try:
         for address in addresses:

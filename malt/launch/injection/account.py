@@ -1,4 +1,4 @@
-"""What is said of faults at the end of a job: who was struck, and what became of the job. Pure."""
+"""The account of faults at the end of a job: the ranks that were struck, and the outcome of the job. Pure."""
 
 from __future__ import annotations
 

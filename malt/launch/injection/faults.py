@@ -17,7 +17,7 @@ _WORD = re.compile(r"(kill|stop):(\d+(?:\.\d+)?)s|slow:(\d+)x(\d+(?:\.\d+)?)|see
 
 @dataclass(frozen=True)
 class Faults:
-    """What is done to the ranks of a job."""
+    """The faults that are injected into the ranks of a job."""
 
     every_s: tuple[tuple[str, float], ...] = ()
     """`kill` or `stop`, and the mean time between two such strikes, in seconds."""

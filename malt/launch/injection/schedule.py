@@ -1,11 +1,11 @@
-"""When which ranks are struck, drawn from a seed. Pure: times are arguments, in seconds, and no signal is sent.
+"""The schedule of strikes, drawn from a seed. Pure: times are arguments, in seconds, and no signal is sent.
 
-Strikes of a kind come at random moments, a mean time apart, whatever came before (a Poisson process). All is drawn from
-the seed alone: the moments, how long a rank is stopped, and an order of all ranks, of which a strike meets the first
-that runs. So two jobs of one seed are struck alike, as long as the same ranks run.
+Strikes of a kind come at random moments, a mean time apart, independently of earlier ones (a Poisson process).
+Everything is drawn from the seed alone: the moments, how long a rank is stopped, and an order of all ranks, of which a
+strike hits the first that runs. So two jobs of one seed are struck alike, as long as the same ranks run.
 
-A rank that stays stopped is ended by the others (dstorm/membership/processes.py); one that goes on before is not. Both
-shall happen. So it is stopped for any time up to twice as long as they allow.
+A rank that stays stopped is ended by the others (dstorm/membership/processes.py); one that continues before that is
+not. Both are meant to happen. So it is stopped for any time up to twice as long as they allow.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TICK_S = 1e-6
 
 @dataclass
 class Strike:
-    """What was done to a rank."""
+    """A fault that was injected into a rank."""
 
     kind: str
     """kill, stop or slow."""
@@ -44,7 +44,7 @@ class Strike:
 
 
 class Turn(NamedTuple):
-    """What is to be done now."""
+    """The actions that are due now."""
 
     killed: list[int]
     """The ranks to kill."""
@@ -72,7 +72,7 @@ class Schedule:
         """How long the session has lasted, at the last turn. None: none has begun."""
 
     def turn(self, now_s: float, live: Mapping[int, Hashable]) -> Turn:
-        """What is to be done at `now_s`.
+        """Return the actions that are due at `now_s`.
 
         `live`: the ranks that take part in the session now, and what identifies their processes. The session begins
         when there are some.
@@ -100,11 +100,11 @@ class Schedule:
         return self._began_s is not None and any(now_s - self._began_s >= series.next_s for series in self._series)
 
     def wait_s(self) -> float:
-        """How long after the last turn the next one is due, for ranks that are made slow."""
+        """Return the seconds from the last turn to the next one, for ranks that are made slow."""
         return min((one.wait_s() for one in self._slow.values()), default=math.inf)
 
     def first_s(self) -> float | None:
-        """When the first rank is to be killed or stopped. None: never."""
+        """Return when the first rank is to be killed or stopped. None: never."""
         return min((series.first_s for series in self._series), default=None)
 
     def _strike(self, kind: str, drawn: _Drawn, now_s: float, live: Mapping[int, Hashable]) -> Strike | None:
@@ -149,7 +149,7 @@ class _Series:
 
     @property
     def next_s(self) -> float:
-        """When the next one is due."""
+        """The time at which the next one is due."""
         return self._next.at_s
 
     def due(self, now_s: float) -> list[_Drawn]:
@@ -192,12 +192,12 @@ class _Slow:
         return is_first
 
     def wait_s(self) -> float:
-        """How long it goes on as it does, from the last turn."""
+        """Return the seconds from the last turn for which it goes on as it does."""
         if not self._is_live:
             return math.inf
         left_s = self._owed_s if self.is_stopped else (self._whole_s() - self._owed_s) / (self.times - 1)
         return max(_TICK_S, left_s)
 
     def _whole_s(self) -> float:
-        """What it owes after a slice."""
+        """Return what it owes after a slice."""
         return SLICE_S * (self.times - 1)

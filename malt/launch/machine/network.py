@@ -52,7 +52,7 @@ def found(classes: Path = _CLASSES) -> frozenset[str]:
 
 
 def process_count(environ: Mapping[str, str]) -> int | None:
-    """How many processes the launcher of this one has started with it, by its variables. None: there is none. Pure."""
+    """Return the number of processes that this one's launcher has started, by variables. Pure. None: no launcher."""
     names = _PROCESS_COUNTS[:-1] if _OF_A_SHELL in environ else _PROCESS_COUNTS
     counts = (environ.get(name, "") for name in names)
     return next((int(count) for count in counts if count.isdecimal()), None)
@@ -72,7 +72,7 @@ def strangers(environ: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def is_alone(environ: Mapping[str, str]) -> bool:
-    """Whether this process is the only rank, by the variables of its launcher. Without a launcher it is. Pure."""
+    """Return whether this process is the only rank, by its launcher's variables. Without a launcher it is. Pure."""
     count = process_count(environ)
     return count == 1 if count is not None else not any(name.startswith(("PMI_", "PMIX_")) for name in environ)
 

@@ -1,1 +1,1 @@
-"""What the launcher learns of the ranks: their reports, the state of the job, long waits."""
+"""The launcher's knowledge of the ranks: their reports, the state of the job, long waits."""

@@ -63,7 +63,7 @@ class ControlServer:
         self._server.start(self._listen)
 
     def endpoint(self, host: str) -> str:
-        """What a rank needs to connect beside the key: the name `host` of this host, port and IP addresses."""
+        """Return what a rank needs to connect beside the key: the name `host` of this host, port and IP addresses."""
         return " ".join([host, str(self.port), *self.addresses])
 
     def notify(self, number: int) -> None:
@@ -86,9 +86,9 @@ class ControlServer:
             self._server.send(_ends(fresh))
 
     def tell(self, ended: Mapping[int, int]) -> None:
-        """As `pass_on`, and `report_ended`. Local.
+        """Pass on what is new, then report the ranks that have ended. Local.
 
-        In this order: who hears that a rank has ended has heard of all that were started again before that.
+        In this order, a rank that hears of an end has heard of all restarts before it.
         """
         self.pass_on()
         self.report_ended(ended)

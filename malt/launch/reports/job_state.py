@@ -151,7 +151,7 @@ class JobState:
         return int(not self._is_spread), f"malt run: nothing was heard of any rank: {why}\n"
 
     def _incarnation(self, rank: int) -> int:
-        """How often a rank was started again."""
+        """Return the number of times that a rank was restarted."""
         again = self._reports.get(Kind.AGAIN, rank)
         return _number(again.text) if again else 0
 

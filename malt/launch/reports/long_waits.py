@@ -1,4 +1,4 @@
-"""What the launcher prints of ranks that wait for long: who waits for whom, and where those are. Pure."""
+"""The lines that the launcher prints on long waits: who waits for whom, and where those are. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the launcher shows and keeps of what ranks print, as the options of `malt run` have it; and its own lines.
+"""Shows and keeps the output of ranks, by the options of `malt run`; and the launcher's own lines.
 
 Each line of the launcher goes through `say`. While a job runs, that passes it on to the owner of the terminal
 (malt/launch/streams/output.py), so that it is neither cut nor drawn over.
@@ -19,7 +19,7 @@ from malt.files import folders
 
 @dataclass(frozen=True)
 class Display:
-    """What the launcher shows and keeps."""
+    """The options of what the launcher shows and keeps."""
 
     label: bool = False
     """Whether each line of output begins with the rank that printed it."""

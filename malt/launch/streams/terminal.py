@@ -35,7 +35,7 @@ class Terminal:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def text(self, data: bytes) -> bytes:
-        """What writes `data` below the text so far, and the picture below it."""
+        """Return the bytes that write `data` below the text so far, and the picture below it."""
         clear = self._clear()
         part = data.rpartition(b"\n")[2].rpartition(b"\r")[2]
         if len(part) < len(data):
@@ -50,12 +50,12 @@ class Terminal:
         return b""
 
     def show(self, picture: Sequence[bytes], columns: int) -> bytes:
-        """What draws `picture`, by rows of less than `columns` characters, in place of the one before."""
+        """Return the bytes that draw `picture`, by rows of less than `columns` characters, over the one before."""
         clear, self._picture, self._columns = self._clear(), tuple(picture), columns
         return clear + self._draw()
 
     def close(self, picture: Sequence[bytes]) -> bytes:
-        """What makes `picture` part of the text, as its last lines."""
+        """Return the bytes that make `picture` part of the text, as its last lines."""
         hide = self.show((), 1)
         end = (b"\n" if self._length else b"") + _PLAIN if picture else b""
         return hide + end + b"".join(row + b"\n" for row in picture)

@@ -1,1 +1,1 @@
-"""What a training goes on from: `malt.Checkpoint`, and the values that its files hold."""
+"""Resumes trainings: `malt.Checkpoint`, and the values that its files hold."""

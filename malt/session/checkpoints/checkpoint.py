@@ -94,34 +94,36 @@ class Checkpoint:
         return session.world().transport.clock() - self._since_s >= self._every_s
 
     def due_together(self) -> bool:
-        """The result of `due` on the lowest rank, for a state that all ranks make together. Collective."""
+        """Return the result of `due` on the lowest rank, for a state that all ranks make together. Collective."""
         with session.world().transport.calling("Checkpoint.due_together"):
             return any(allgather(lowest() and self.due()))
 
     def save(self, state: Mapping[str, Any], force: bool = False, *, mine: Mapping[str, Any] | None = None) -> bool:
         """Write `state` to the file if a save is due, or at once with `force`. Return whether it was written. Local.
 
-        `state`: by name, arrays, tensors of torch, numbers, strings and None, and lists, tuples and dicts of these, as
-        the state of a generator. Only the lowest rank writes. The others return False; their time until the next save
-        starts anew as well. Where the file cannot be written, as on a full disk, the training goes on: one line on
-        stderr gives the reason, the file is left unchanged, and the next save that is due tries again.
+        `state`: by name, arrays, PyTorch tensors, numbers, strings and None, and lists, tuples and dicts of these, such
+        as the state of a generator. Only the lowest rank writes. The others return False; their time until the next
+        save starts again as well. If the file cannot be written, for example because the disk is full, training
+        continues: one line on stderr gives the reason, the file is left unchanged, and the next save that is due tries
+        again.
 
-        It is Collective where the session has sharded vectors. `state` may hold those, the same on all ranks, with all
-        that was pushed before the call. The lowest rank says whether a save is due, or forced. It reads and writes the
-        parts one after the other.
+        It is Collective if the session has sharded vectors. `state` may hold those, the same on all ranks, with
+        everything that was pushed before the call. The lowest rank decides whether a save is due, or forced. It reads
+        and writes the parts one after the other.
 
-        `mine`: what each rank alone goes on from, by the same names on all. The call is Collective then, between
-        exchanges, and the file holds the parts of all ranks: `restore` is its twin. In `mine`, and then in `state`, an
-        object stands for its state, which is taken if a save is due: one that has state_dict and load_state_dict, as a
-        Replica or what torch has, and generators of Python, NumPy and torch. The generators of the modules random,
-        numpy.random and torch are in each part. Under "bsp" a save changes nothing of the training; where a Replica has
-        another mode, ranks take the mean at a save, as by Replica.agree. The lowest rank holds all parts while it
-        writes. All ranks make as many such calls, and under "bsp" as many exchanges before each; after a batch that a
-        malt.torch.Sampler in `state` has not for all ranks, the call does nothing.
+        `mine`: what belongs to this rank alone, by the same names on all ranks. The call is then Collective, between
+        exchanges, and the file holds the parts of all ranks: `restore` is the counterpart. In `mine`, and then in
+        `state`, an object stands for its state, which is taken if a save is due: an object with state_dict and
+        load_state_dict, such as a Replica or a PyTorch optimizer, and generators of Python, NumPy and torch. Each part
+        includes the generators of the modules random, numpy.random and torch. Under "bsp" a save changes nothing in the
+        training; if a Replica has another mode, ranks take the mean at a save, as by Replica.agree. The lowest rank
+        holds all parts while it writes. All ranks make the same number of such calls, and under "bsp" the same number
+        of exchanges before each; after a batch that a malt.torch.Sampler in `state` does not have for all ranks, the
+        call does nothing.
 
-        TypeError, ValueError: the file cannot hold a name or a value. They are raised even if no save is due. Where the
-        call is Collective, on all ranks; so are TypeError: the sharded vectors in `state`, or names, differ; PeerLost:
-        a rank has failed with its part of one that is open.
+        TypeError, ValueError: the file cannot hold a name or a value. They are raised even if no save is due. If the
+        call is Collective, they are raised on all ranks; so are TypeError: the sharded vectors in `state`, or names,
+        differ; PeerLost: a rank has failed with its part of one that is open.
         """
         world = session.world()
         if mine is not None and not may_save(state, mine):
@@ -176,16 +178,16 @@ class Checkpoint:
                 checkpoint.save({**common, "epoch": epoch}, mine=mine)
                 ...
 
-        To be called when all that is named has been made, and before the first step. Objects get their states, as by
+        Call it when everything that is named exists, and before the first step. Objects get their states, as by
         load_state_dict, and arrays their values, in place; the attribute `mine` has this rank's part. Generators of
-        modules get what they had on this rank.
+        modules get the states that they had on this rank.
 
-        On as many ranks as the file was written on, a training whose ranks exchange under "bsp", with a number for
-        `every`, goes on with the bits that it would have had if it had not been stopped. On another number, or where a
-        rank had failed, what is in `mine` begins anew, and so do generators; what can be dealt to any number of ranks
-        is dealt. One line on stderr says which.
+        On the same number of ranks, a training whose ranks exchange under "bsp", with a number for `every`, continues
+        with the same bits as if it had not been stopped. On another number, or if a rank had failed, what is in `mine`
+        starts from scratch, and so do generators; what can be dealt to any number of ranks is dealt. One line on stderr
+        lists both.
 
-        None: there is no file, or this rank has come back, and has what the others gave it. Nothing is changed then.
+        None: there is no file, or this rank has rejoined, and has what the others gave it. Nothing is changed then.
 
         ValueError, on all ranks: a name is not in the file, or does not fit. Other errors: as of `load`.
         """
@@ -197,17 +199,17 @@ class Checkpoint:
         return found
 
     def load(self) -> State | None:
-        """The state in the file, the same on all ranks, or None if there is no file. Collective.
+        """Return the state in the file, the same on all ranks, or None if there is no file. Collective.
 
-        The lowest rank reads and checks the file, and sends the state to the others. A rank that has come back, and not
-        made a vector or Replica yet, reads it alone: Local. The arrays are copies of this rank's own, C-contiguous and
-        writable. Tensors are arrays, too; those of bfloat16 and of 8 bits have become float32, which has all their
-        numbers. A number or a string is an array of no dimensions: int(state["epoch"]). So is a list of numbers an
-        array. None, an integer of more than 64 bits, a dict and any other list or tuple are what they were. Sharded
-        vectors are new ones; open ones of which a rank has failed with its part are closed.
+        The lowest rank reads and checks the file, and sends the state to the others. A rank that has rejoined, and has
+        not made a vector or Replica yet, reads it alone: Local. The arrays are copies of this rank's own, C-contiguous
+        and writable. Tensors come back as arrays; those of bfloat16 and of 8 bits as float32, which represents all
+        their values. A number or a string comes back as an array without dimensions: int(state["epoch"]). A list of
+        numbers comes back as an array. None, an integer of more than 64 bits, a dict, and any other list or tuple come
+        back as they were. Sharded vectors are new ones; open ones of which a rank has failed with its part are closed.
 
-        Errors are the same on all ranks, and leave the file unchanged. ValueError: it is damaged, is no checkpoint of
-        malt, has another format, or has another `program` or `match`. OSError: it cannot be read, or the folder does
+        Errors are the same on all ranks, and leave the file unchanged. ValueError: it is damaged, is not a checkpoint
+        of malt, has another format, or has another `program` or `match`. OSError: it cannot be read, or the folder does
         not exist. MemoryError: the state does not fit. PeerLost: a rank has failed with its part of a sharded vector,
         and there is no file.
         """
@@ -265,7 +267,7 @@ class Checkpoint:
         return state
 
     def _read(self) -> Content | None:
-        """What is in the file, checked, or None if there is no file."""
+        """Return the checked content of the file, or None if there is no file."""
         if not os.path.exists(self.path):
             os.stat(os.path.dirname(os.path.realpath(self.path)))
             return None
@@ -311,7 +313,7 @@ def _check(state: Mapping[str, Any]) -> None:
 def _members(
     state: Mapping[str, Any], touched: Mapping[str, int] | None = None, as_array: AsArray = array_of
 ) -> Members:  # fmt: skip
-    """What a file holds of `state`, which `_check` has checked. `touched`: the numbers of entries of sparse vectors."""
+    """Return the members of a file for `state`, checked by `_check`. `touched`: entries of sparse vectors, by name."""
     return {
         checked_name(name): (
             streamed(value, (touched or {}).get(name, 0))

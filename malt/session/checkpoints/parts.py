@@ -27,7 +27,7 @@ _GENERATORS: Final = "generators"
 
 
 class Part(NamedTuple):
-    """What this rank can go on from of the parts in a file."""
+    """The part of a file that this rank can resume from."""
 
     ranks: int = 0
     """The number of ranks that they are of. 0: there are none."""
@@ -37,23 +37,23 @@ class Part(NamedTuple):
 
     @property
     def own(self) -> dict[str, Any]:
-        """What was saved as `mine` on this rank. Empty: this rank has no part."""
+        """The values saved as `mine` on this rank. Empty: this rank has no part."""
         return dict(self.content[_OWN]) if self.is_own else {}
 
     @property
     def given(self) -> dict[str, Any]:
-        """What was saved as `mine` on this rank, or on the one whose part is dealt to it."""
+        """The values saved as `mine` on this rank, or on the one whose part is dealt to it."""
         return dict(self.content.get(_OWN, {}))
 
 
 def may_save(state: State, mine: State) -> bool:
-    """Whether all ranks come to a save here, as objects in `state` know. Local. ValueError, on all ranks: never."""
+    """Return whether all ranks come to a save here, as objects in `state` know. Local. ValueError, on all: never."""
     in_step = any(getattr(one, "is_in_step", False) for one in mine.values())
     return all(one.may_save(in_step) for one in state.values() if hasattr(one, "may_save"))
 
 
 def checkable(state: State, mine: State) -> dict[str, Any]:
-    """What can be checked of both before the states of objects are taken: names, and values of `state`. Pure."""
+    """Return what can be checked before the states of objects are taken: names, and values of `state`. Pure."""
     return {**dict.fromkeys(mine, 0), **{name: 0 if is_object(one) else one for name, one in state.items()}}
 
 
@@ -130,7 +130,7 @@ def restore(world: World, path: str, found: State, part: Part, state: State, min
 
 
 def _told(size: int, ranks: int, state: State, kept: Mapping[str, bool]) -> str:
-    """What to say where some rank has no part of its own. `kept`: whether parts are dealt, by name. Pure."""
+    """Return the message if some rank has no part of its own. `kept`: whether parts are dealt, by name. Pure."""
     if not ranks:
         return f"it has no parts by rank: {', '.join(kept) or 'generators of random numbers'} begun anew"
     dealt = [name for name, one in state.items() if getattr(one, "is_dealt", False)]

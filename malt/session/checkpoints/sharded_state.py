@@ -64,7 +64,7 @@ def rested(world: World, state: Mapping[str, Any]) -> Iterator[dict[str, int]]:
 
 
 def head(member: Streamed) -> list[Any]:
-    """What all ranks must know to make the vector: dtype, shape, and whether it is sparse. Pure."""
+    """Return what all ranks must know to make the vector: dtype, shape, and whether it is sparse. Pure."""
     if member.length is None:
         return [member.dtype.str, member.shape, "dense"]
     return [member.dtype[_VALUE].str, member.length, "sparse"]

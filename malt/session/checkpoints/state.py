@@ -1,4 +1,4 @@
-"""What a checkpoint can hold of a state: arrays, and values that JSON can express around them."""
+"""The values that a checkpoint can hold: arrays, and values that JSON can express around them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AsArray = Callable[[Any], NDArray[Any]]
 
 
 def member(name: str, value: Any, as_array: AsArray) -> NDArray[Any] | Packed:
-    """What a file holds of the entry `name` of a state: an array where that has all of it, not a copy; else a value.
+    """Return the entry `name` of a state as a file holds it: an array, not copied, if that suffices; else a value.
 
     `as_array`: makes arrays of values, or only checks whether it could.
 
@@ -42,7 +42,7 @@ def member(name: str, value: Any, as_array: AsArray) -> NDArray[Any] | Packed:
 
 
 def plain(name: str, value: Any) -> Packed:
-    """What a file holds of `value`, whatever it is. TypeError, ValueError, as of `member`: the file cannot hold it."""
+    """Return any `value` as a file holds it. TypeError, ValueError, as of `member`: the file cannot hold it."""
     try:
         return values.pack(_plain(name, value, array_of))
     except RecursionError:

@@ -50,7 +50,7 @@ _POLL_S = 0.05
 
 
 class Job(Protocol):
-    """What there is of a job on this host."""
+    """The part of a job on this host."""
 
     def tend(self) -> bool:
         """Send what is new. Returns whether there may be more. CannotStart: its ranks cannot; nothing of it is left."""

@@ -1,5 +1,6 @@
-"""What the agent looks at on its host before a job starts there. The agent is sent with this module: it imports nothing
-of malt."""
+"""Checks that the agent makes on its host before a job starts there. The agent is sent with this module: it imports
+nothing of malt.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +102,7 @@ def reached(endpoints: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def checked(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What there is of what the job needs. `wanted`: folder, files, package, probe and environment."""
+    """Return which of the job's needs are met here. `wanted`: folder, files, package, probe and environment."""
     there = os.path.isdir(wanted["folder"])
     if there:
         os.chdir(wanted["folder"])

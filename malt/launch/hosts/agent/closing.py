@@ -1,8 +1,8 @@
-"""Whether a rank that has reported its end still runs Python, as it closes files, say. The agent is sent with this
-module: it imports nothing of malt.
+"""Tells whether a rank that has reported its end still runs Python, for example to close files. The agent is sent with
+this module: it imports nothing of malt.
 
-Until then the rank holds a lock on a file in the folder of the job (malt/runner/leaving.py). The system lets go of it
-where the process ends.
+Until then the rank holds a lock on a file in the folder of the job (malt/runner/leaving.py). The system releases it
+when the process ends.
 """
 
 from __future__ import annotations

@@ -54,9 +54,9 @@ class CannotStart(Exception):
 
 
 class Ranks:
-    """What runs here, and what it prints. `wanted`: folder, cwd, words, environment and key, as name and text; roster.
+    """The ranks that run here, and their output.
 
-    CannotStart: nothing runs.
+    `wanted`: folder, cwd, words, environment and key, as name and text; roster. CannotStart: nothing runs.
     """
 
     def __init__(self, wanted: dict[str, Any], send: Callable[[list[Any]], None]) -> None:

@@ -24,8 +24,10 @@ _DAEMONS = "prted", "orted", "hydra_pmi_proxy", "hydra_bstrap_proxy"
 
 
 def identity() -> list[Any]:
-    """What tells hosts apart that share folders, containers of one machine, too: its boot, and where processes have
-    their numbers."""
+    """Return values that distinguish hosts that share folders: the boot, and the namespace of process numbers.
+
+    Containers of one machine count as hosts.
+    """
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         return [file.read().strip(), os.stat("/proc/self/ns/pid").st_ino]
     return [os.uname().nodename, 0]
@@ -46,7 +48,7 @@ class Kept:
         """Nothing: the launcher stops its ranks itself."""
 
     def is_over_without(self, is_silent: bool) -> bool:
-        """Whether the agent is not needed any more. It is until the connection ends: the launcher says nothing."""
+        """Return whether the agent is no longer needed. It is until the connection ends: the launcher says nothing."""
         return False
 
     def tell(self, command: str, value: Any) -> None:
@@ -135,7 +137,7 @@ class Watch(Kept):
                     os.kill(int(process), number)
 
     def end(self) -> int:
-        """As `Kept.end`. The last reports are sent."""
+        """End what runs here, and send the last reports. Returns the number of processes that were killed."""
         if self.owner != OWN:
             return 0
         killed = kill(self._processes)

@@ -101,7 +101,7 @@ class HostAway:
         return ""
 
     def is_unheard(self, members: Collection[int]) -> bool:
-        """Whether its ranks have ended, and no report of that came of some of `members`: by another way than this."""
+        """Return whether its ranks have ended, and some of `members` have not reported that in another way."""
         return self.has_been_done() and bool({*self.ranks} & {*members})
 
     def has_been_done(self) -> bool:
@@ -179,7 +179,7 @@ class Away:
         return {rank for one in lost for rank in one.ranks}
 
     def have_failed(self, heard: Collection[int]) -> bool:
-        """Whether ranks of a host cannot meet the others. Prints why, once. `heard`: as in `HostAway.failure`."""
+        """Return whether ranks of a host cannot meet the others. Prints why, once. `heard`: see `HostAway.failure`."""
         for one in self._hosts:
             one.poll()
         if not self._has_failed and (why := next(filter(None, (one.failure(heard) for one in self._hosts)), "")):
@@ -202,7 +202,7 @@ class Away:
                 one.connection.ask(roster.FILE, _roster(self._folder))
 
     def is_cut_off(self, members: Collection[int]) -> bool:
-        """Whether this host has lost some others, and on those that it still hears none of the ranks `members` runs."""
+        """Return whether this host has lost some others, and none of the ranks `members` runs on those it hears."""
         lost = [one for one in self._hosts if self._is_silent(one) or one.is_unheard(members)]
         heard = [one for one in self._hosts if one not in lost]
         return bool(lost) and all(one.is_done.is_set() or not {*one.ranks} & {*members} for one in heard)

@@ -85,7 +85,7 @@ _POLL_S = 0.02
 
 
 class Restarts:
-    """When a rank is started again. Pure: times are arguments, in seconds. `now`: when it was started first."""
+    """The restarts of a rank. Pure: times are arguments, in seconds. `now`: when it was started first."""
 
     def __init__(self, now: float) -> None:
         self.incarnation = 0
@@ -275,7 +275,7 @@ class Ranks:
 
 
 def _how(status: int) -> str:
-    """How a process has ended, by its status, or minus the signal that has killed it."""
+    """Return how a process has ended, in words, by its status, or minus the signal that has killed it."""
     if status > 0:
         return f"status {status}"
     with contextlib.suppress(ValueError):
