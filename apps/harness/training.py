@@ -41,8 +41,6 @@ class Training:
         """The last epoch that was trained, and whether the training has then ended before --epochs."""
         self._trained = 0
         """The examples that this rank has trained on in this run."""
-        self._given: newcomers.Given | None = None
-        """What this rank was given, as it has come back."""
         self.is_newcomer = False
         """Whether this rank has come back, so that the others were training when it began."""
 
@@ -83,7 +81,6 @@ class Training:
         self._checkpoints.begin_as(given.begun, given.before)
         epochs = given.epoch - given.begun
         self.trainer.go_on_from(given.state, epochs)
-        self._given = given
         self.is_newcomer, self._epoch, self._clock.seconds = True, given.epoch, given.trained_s
         self.marks = [Mark()] * epochs
 
@@ -125,12 +122,9 @@ class Training:
                 break
 
     def _skip_to(self, epoch: int) -> None:
-        """Note that this rank has not trained the epochs before `epoch` of which it has no marks: it came later."""
-        place = epoch - 1 - self._checkpoints.epoch
-        missing = place - len(self.marks)
-        if missing > 0 and self._given is not None:
-            self.trainer.go_on_from(self._given.state, place)
-            self.marks += [Mark()] * missing
+        """Note that this rank has not trained those before `epoch` of which it has no marks: others have, alone."""
+        missing = epoch - 1 - self._checkpoints.epoch - len(self.marks)
+        self.marks += [self.marks[-1] if self.marks else Mark()] * missing
 
     def train_by(self, loop: Callable[[Callable[[int], bool]], None]) -> None:
         """Let a loop train the epochs. For `Trainer.run`.

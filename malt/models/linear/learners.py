@@ -138,8 +138,9 @@ class ModelLearner:
         self.classes = self._kind(self._problem, data, np.atleast_2d(self._params).shape)
 
     def begin_epoch(self, place: int) -> None:
-        self.trained, self.blended = [*self._begun, (self.trained, self.blended)][place]
-        self._begun[place:] = [(self.trained, self.blended)]
+        self._begun += [(self.trained, self.blended)] * (place + 1 - len(self._begun))  # also those of others alone
+        self.trained, self.blended = self._begun[place]
+        del self._begun[place + 1 :]
 
     def _note(self, order: Order) -> None:
         """Note which weights the examples of `order` touch. Only sparse vectors need it."""
@@ -273,8 +274,9 @@ class GradientLearner:
         self._data = data
 
     def begin_epoch(self, place: int) -> None:
-        self._trained = [*self._begun, self._trained][place]
-        self._begun[place:] = [self._trained]
+        self._begun += [self._trained] * (place + 1 - len(self._begun))
+        self._trained = self._begun[place]
+        del self._begun[place + 1 :]
 
     def learn(self, order: Order) -> None:
         gradient = self._vector.array

@@ -36,6 +36,12 @@ def test_an_epoch_that_comes_again_has_the_same_step_sizes(average):
         made.exchange()
     made.begin_epoch(1)
     assert counts() == begun[1]
+    made.begin_epoch(7)  # others have trained those in between without this rank
+    assert counts() == begun[1]
+    made.learn(order)
+    for place in (8, 7):
+        made.begin_epoch(place)
+    assert counts() == begun[1]
 
 
 def test_reweighted_averaging_goes_as_far_as_one_rank_in_an_exchange():
