@@ -65,6 +65,6 @@ def save_model(path: str, program: str, **arrays: Any) -> None:
 def load_model(path: str, program: str) -> dict[str, Any]:
     """The arrays that `save_model` wrote. ValueError: the file is no model of `program`. OSError. Local."""
     found: dict[str, Any] = files.load_npz(path)
-    if str(found.pop("program", None)) != program or found.pop("format", None) != _FORMAT:
+    if str(found.pop("program", None)) != program or found.pop("format", _FORMAT) != _FORMAT:
         raise ValueError(f"{path}: not a model of {program}")
     return found
