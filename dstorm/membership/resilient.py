@@ -26,7 +26,7 @@ from dstorm import interruption
 from dstorm.errors import Refused, WithoutMpi
 from dstorm.membership import collectives
 from dstorm.membership.arena.allocator import Allocator
-from dstorm.membership.arena.slices import LoneWindow, Slice
+from dstorm.membership.arena.slices import Slice
 from dstorm.membership.barriers import barrier
 from dstorm.membership.barriers.barrier_transport import BarrierTransport
 from dstorm.membership.barriers.tolerant import TolerantBarrier
@@ -103,7 +103,7 @@ class SurvivingTransport(BarrierTransport):
         if self.returns is not None:
             self.returns.barrier = self._barrier
         self._collectives = Collectives(self, self._slice(collectives.nbytes(self.size)), self._barrier)
-        self._barrier.joined.append(self._collectives.send_again)
+        self._barrier.send_again = self._collectives.send_again
 
     @property
     def taken(self) -> dict[int, int]:
@@ -114,27 +114,27 @@ class SurvivingTransport(BarrierTransport):
         """Let the same parts of the arena be taken as on other ranks. Local. For a rank that has come back."""
         self._allocator.take_over(taken)
 
-    def attach(self, place: int | None, nbytes: int) -> None:
-        """Let the next `window` be one that the others have made before, at `place`; None: that they have freed. Local.
+    def window_at(self, place: int, nbytes: int) -> Window:
+        """The window that the others have made before, at `place`. Local. Nothing is zeroed, and no rank waits."""
+        return Slice(self._arena, place, nbytes, self.give_back)
 
-        Nothing is zeroed, and no rank waits.
-        """
-        lone = place is None
-        self._attached.append(LoneWindow(nbytes) if lone else Slice(self._arena, place or 0, nbytes, self.give_back))
+    def attach(self, window: Window) -> None:
+        """Let the next `window` be this one. Local."""
+        self._attached.append(window)
 
     def lend(self, nbytes: int) -> tuple[int, Bytes] | None:
-        """As `Arena.lend` of dstorm/membership/returns/returns.py. Local."""
+        """The offset of memory of this rank that no window takes at present, and the memory. Local. None: too long."""
         with self._lending:
             found = self._allocator.lend(nbytes)
         return None if found is None else (found, self._arena.memory[found : found + nbytes])
 
     def take_back(self, offset: int) -> None:
-        """As `Arena.take_back` there. Local."""
+        """End the use of what `lend` gave. Local."""
         with self._lending:
             self._allocator.take_back(offset)
 
     def read(self, peer: int, offset: int, nbytes: int) -> Bytes:
-        """As `Arena.read` there. One-sided."""
+        """A copy of the memory of `peer`. One-sided. PeerLost: it has failed."""
         copy = np.empty(nbytes, np.uint8)
         self._arena.get(copy, peer, offset)
         return copy
@@ -167,10 +167,11 @@ class SurvivingTransport(BarrierTransport):
 
     @contextmanager
     def _as_one(self, what: str) -> Iterator[None]:
-        """A collective call of several barriers, between two of which no rank is admitted. One-sided."""
+        """A collective call of several barriers, between two of which no rank is admitted; then report. One-sided."""
         self._check_admitted(what)
         with self._barrier.calling(what) if self.returns is not None else nullcontext(), self._entering(what):
             yield
+        self._report()
 
     def _check_admitted(self, what: str) -> None:
         """Refused: this rank has come back, and is not admitted yet. One-sided: else it opens no more for now."""
@@ -211,16 +212,12 @@ class SurvivingTransport(BarrierTransport):
     def allgather(self, data: bytes) -> list[bytes]:
         """As `Transport.allgather`. Collective."""
         with self._as_one("allgather"):
-            everyone = self._collectives.allgather(data)
-        self._report()
-        return everyone
+            return self._collectives.allgather(data)
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
         """As `Transport.alltoall`. Collective."""
         with self._as_one("alltoall"):
-            received = self._collectives.alltoall(parts)
-        self._report()
-        return received
+            return self._collectives.alltoall(parts)
 
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
@@ -228,7 +225,6 @@ class SurvivingTransport(BarrierTransport):
         """As `Transport.allreduce`. Collective."""
         with self._as_one("allreduce"):
             self._collectives.allreduce(array, op, weights)
-        self._report()
 
     def allreduce_by_mpi(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
@@ -240,7 +236,6 @@ class SurvivingTransport(BarrierTransport):
         """As `Transport.broadcast`. Collective."""
         with self._as_one("broadcast"):
             self._collectives.broadcast(array, root)
-        self._report()
 
     def barrier(
         self, what: str = "barrier", patience_s: float | None = None, final: bool = False, mark: bool = False

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from dstorm import PeerLost
 from dstorm.errors import Refused
+from dstorm.transports.solo import SoloWindow
 from malt.session import session
 from malt.world.world import OpenVector, World
 from vol import Vector
@@ -64,11 +65,12 @@ def create(
 def _of_the_others(world: World, entry: dict[str, Any], make: Callable[[], Made]) -> Made:
     """What make() makes, as that which the others have made before: `entry`. Local."""
     assert world.newcomer is not None
-    place = entry["place"] if entry["is_kept"] else None
-    world.transport.returns.arena.attach(place, entry["nbytes"])
+    arena, is_kept = world.transport.returns.arena, entry["is_kept"]
+    nbytes: int = entry["nbytes"]
+    arena.attach(arena.window_at(entry["place"], nbytes) if is_kept else SoloWindow(nbytes))
     made = make()
     world.creations.vectors.append(entry)
-    if not isinstance(made, Vector) or place is None:
+    if not (isinstance(made, Vector) and is_kept):
         made.leave()
         return made
     world.newcomer.replace(world, made, entry)

@@ -1,12 +1,11 @@
-"""Windows that are parts of the arena, and one that no other rank knows."""
+"""Windows that are parts of the arena."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from dstorm.errors import PeerLost
 from dstorm.transport import Bytes, Places, Put, Window
 
 
@@ -45,47 +44,3 @@ class Slice:
         if self._give_back is not None:
             self._give_back(self._start, self.memory.nbytes)
             self._give_back, self.addresses, self.memory = None, {}, np.empty(0, np.uint8)
-
-
-class LoneWindow:
-    """A window that no other rank knows: Puts to others go nowhere. All methods are Local."""
-
-    addresses: Mapping[int, int] = {}
-    keeps_order = False
-
-    def __init__(self, nbytes: int) -> None:
-        self.memory: Bytes = np.zeros(nbytes, np.uint8)
-
-    def put(self, source: Bytes, peer: int, offset: int) -> None:
-        """As `Window.put`: nothing."""
-
-    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
-        """As `Window.prepared`: nothing."""
-        return tuple
-
-    def flush(self, peers: Sequence[int]) -> None:
-        """As `Window.flush`: nothing."""
-
-    def flush_local(self, peers: Sequence[int]) -> None:
-        """As `Window.flush_local`: nothing."""
-
-    def linger(self, peers: Sequence[int]) -> None:
-        """As `Window.linger`: nothing."""
-
-    def prepared_flush(self, peers: Sequence[int]) -> Put:
-        """As `Window.prepared_flush`: nothing."""
-        return tuple
-
-    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
-        """As `Window.get`: PeerLost."""
-        raise PeerLost(peer, "it has freed this memory")
-
-    def sync(self) -> None:
-        """As `Window.sync`: nothing."""
-
-    def copy(self, offset: int, destination: Bytes) -> None:
-        """As `Window.copy`."""
-        np.copyto(destination, self.memory[offset : offset + destination.nbytes])
-
-    def free(self) -> None:
-        """As `Window.free`: nothing."""

@@ -67,8 +67,8 @@ class TolerantBarrier(Barrier):
         """What all ranks know alike between two collective calls, for a newcomer; or why none can be admitted."""
         self.propose: Callable[[int, int], bool] = lambda rank, incarnation: True
         """Proposes to all who go on that a rank is admitted, as this incarnation; returns whether they all know it."""
-        self.joined: list[Callable[[int], object]] = []
-        """Functions that are called with a rank that has come back, before this rank passes its admission on."""
+        self.send_again: Callable[[int], object] = lambda rank: None
+        """Called with a rank that has come back, before this rank passes its admission on."""
 
     @interruption.whole
     def check(self) -> None:
@@ -179,8 +179,7 @@ class TolerantBarrier(Barrier):
         self._heard_at[rank] = self._clock()
         self._evicted_at.pop(rank, None)
         self.returns.welcome(rank, one)
-        for call in tuple(self.joined):
-            call(rank)
+        self.send_again(rank)
         self._publish()
 
     def _check_names(self, what: str, generation: int) -> bool:

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dstorm.membership.returns.board import Board, Note
-from dstorm.transport import Bytes
 from dstorm.view import View
 
 if TYPE_CHECKING:
     from dstorm.membership.barriers.tolerant import TolerantBarrier
+    from dstorm.membership.resilient import SurvivingTransport
 
 _K, _FOR, _PROCESS, _OPEN, _ANSWERS = "incarnation", "for", "process", "open", "answers"
 _ADMISSION, _REFUSAL, _OPENS = "admission", "refusal", "opens"
@@ -48,23 +48,13 @@ class Opening(NamedTuple):
     """The step of which it asks for the values, at which it begins; -1: it does not know it yet."""
 
 
-class Arena(Protocol):
-    """The memory in which values wait for a newcomer."""
-
-    def lend(self, nbytes: int) -> tuple[int, Bytes] | None:
-        """The offset of memory of this rank that no window takes at present, and the memory. Local. None: too long."""
-
-    def take_back(self, offset: int) -> None:
-        """End the use of what `lend` gave. Local."""
-
-    def read(self, peer: int, offset: int, nbytes: int) -> Bytes:
-        """A copy of memory of `peer`. One-sided. PeerLost: it has failed."""
-
-
 class Returns:
-    """What one rank has told others, and they have told it. All methods are One-sided. Any thread may call them."""
+    """What one rank has told others, and they have told it. All methods are One-sided. Any thread may call them.
 
-    def __init__(self, board: Board, view: View, rank: int, arena: Arena) -> None:
+    `arena`: has the memory in which values wait for a newcomer.
+    """
+
+    def __init__(self, board: Board, view: View, rank: int, arena: SurvivingTransport) -> None:
         self._board, self._view, self._rank, self.arena = board, view, rank, arena
         self._common: dict[str, Any] = {_K: 0, _OPEN: {}, _OPENS: False}
         self._private: dict[int, dict[str, Any]] = {}
