@@ -175,9 +175,9 @@ class SurvivingTransport(BarrierTransport):
 
     def _check_admitted(self, what: str) -> None:
         """Refused: this rank has come back, and is not admitted yet. One-sided: else it opens no more for now."""
+        if self._barrier.is_outside:
+            raise Refused(self.rank, f"{self._barrier.calls.name(what)} comes before malt.vector and malt.Replica")
         if self.returns is not None:
-            if self.returns.is_outside:
-                raise Refused(self.rank, f"{self._barrier.calls.name(what)} comes before malt.vector and malt.Replica")
             self.returns.opened_all()
 
     def _made(self, nbytes: int) -> Slice:
@@ -254,7 +254,7 @@ class SurvivingTransport(BarrierTransport):
 
     def poll_failures(self, quietly: bool = False) -> None:
         """As `Transport.poll_failures`; also a heartbeat. One-sided: it publishes the ranks that it marks failed."""
-        if self.returns is not None and self.returns.is_outside:
+        if self._barrier.is_outside:
             return
         self._barrier.heartbeat()
         self.settle()

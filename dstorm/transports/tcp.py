@@ -96,7 +96,7 @@ class LinkedTransport(SurvivingTransport):
     def _takes_part(self, rank: int, incarnation: int) -> bool:
         """Return whether that incarnation of `rank` takes part, as this rank sees it. Local."""
         takes_part = self.view.has(rank, incarnation)
-        return takes_part and not (self.returns is not None and self.returns.is_outside)
+        return takes_part and not self._barrier.is_outside
 
     def settle(self) -> None:
         """Return once it is decided who goes on (`Links.settle`). Local."""

@@ -129,7 +129,7 @@ class Newcomer:
 
     def _come_in(self, world: World) -> None:
         """Be admitted, once."""
-        if not self._transport.returns.is_outside:
+        if not self._transport.returns.barrier.is_outside:
             return
         session = self._transport.returns.barrier.come_in()
         self._report_ready()

@@ -218,12 +218,12 @@ class World:
     def has_come_back(self) -> bool:
         """True if this process has taken the place of one that had failed, and was admitted. Local."""
         returns = self.transport.returns
-        return returns is not None and returns.has_come_back and not returns.is_outside
+        return returns is not None and returns.has_come_back and not returns.barrier.is_outside
 
     @property
     def is_outside(self) -> bool:
         """True if this rank has come back, and is not admitted yet. Local."""
-        return self.transport.returns is not None and self.transport.returns.is_outside
+        return self.transport.returns is not None and self.transport.returns.barrier.is_outside
 
     @property
     def reading(self) -> Transport:

@@ -117,6 +117,8 @@ class Returning:
                 self._returns.answer(rank, self._place, Answer(step, self._queues.closed))
             if opening.server == self._rank:
                 self._copies.setdefault(rank, _Copy())
+        for rank in self._copies.keys() - {*self._view.alive}:
+            self._drop(rank)
         self.serve(merged)
 
     def before_exchange(self) -> None:
@@ -164,10 +166,9 @@ class Returning:
         `step`: that of the last exchange. To be called at the end of each: the next gather may wait for the newcomer.
         Nothing is copied while they are not steady.
         """
-        left = self._copies.keys() - {*self._view.alive}
         for rank, copy in tuple(self._copies.items()):
             opening = self._returns.opening(rank, self._place)
-            if rank in left or opening is None or opening.server != self._rank:
+            if opening is None or opening.server != self._rank:
                 self._drop(rank)
             elif self._queues.closed:
                 self._drop(rank)

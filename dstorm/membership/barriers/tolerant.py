@@ -63,6 +63,8 @@ class TolerantBarrier(Barrier):
         self._find_failed, self._leave, self._evict = find_failed, leave, evict
         self._check_s = _CHECK_S * max(1.0, len(self._others) / _OFTEN)
         self._returns, self._readmit = returns, readmit or (lambda rank, process: None)
+        self.is_outside = False
+        """Whether this rank has come back, and is not admitted yet."""
         self.offer: Offer = lambda: "the session has not begun"
         """What all ranks know alike between two collective calls, for a newcomer; or why none can be admitted."""
         self.propose: Callable[[int, int], bool] = lambda rank, incarnation: True
@@ -76,7 +78,7 @@ class TolerantBarrier(Barrier):
 
         Also admit ranks that come back, and read what they tell.
         """
-        if self._is_outside:
+        if self.is_outside:
             return
         self._checked_at = self._clock()
         since = self._membership.own.stamps
@@ -93,11 +95,6 @@ class TolerantBarrier(Barrier):
         """What ranks tell each other where failed ones may come back."""
         assert self._returns is not None
         return self._returns
-
-    @property
-    def _is_outside(self) -> bool:
-        """True if this rank has come back, and is not admitted yet."""
-        return self._returns is not None and self._returns.is_outside
 
     @interruption.whole
     def _decision(self, generation: int, what: str) -> int | None:
@@ -210,7 +207,7 @@ class TolerantBarrier(Barrier):
         return [rank for rank in super()._elsewhere(generation) if not membership.came_after(rank, generation)]
 
     def _publish(self) -> None:
-        if not self._is_outside:  # its former incarnation may still count as alive
+        if not self.is_outside:  # its former incarnation may still count as alive
             super()._publish()
 
     @interruption.whole
@@ -296,7 +293,7 @@ class TolerantBarrier(Barrier):
 
         `is_over()`: whether the others have ended the session.
         """
-        self.returns.is_outside = True
+        self.is_outside = True
         self._asked = incarnation, tuple(process)
         self._find_ended, self._is_over_elsewhere = find_ended, is_over
 
@@ -333,7 +330,7 @@ class TolerantBarrier(Barrier):
             self._membership.begin(stamps, words)
             self._flags &= ~JOINING
             self._heard_at = dict.fromkeys(self._others, self._clock())
-            self.returns.is_outside = False
+            self.is_outside = False
             self._publish_to(self._others)  # also to those that are away, whose memory says that this one asks
         self.returns.poll()  # others may have come back before: what they have opened
         for rank in self._membership.others():

@@ -60,8 +60,6 @@ class Returns:
         self._private: dict[int, dict[str, Any]] = {}
         self._seen: dict[int, Note] = {}
         self._lock = threading.RLock()
-        self.is_outside = False
-        """Whether this rank has come back, and is not admitted yet."""
         self.barrier: TolerantBarrier
         """The barriers of this rank, which admit ranks that come back, and ask for that."""
         self.stepwise: list[Any] = []
@@ -166,18 +164,14 @@ class Returns:
         """Tell all live ranks what this one says of the vector at `place`."""
         with self._lock:
             self._common[_OPEN][str(place)] = opening
-            for rank in self._view.alive:
-                if rank != self._rank:
-                    self._write(rank)
+            self._tell()
 
     def opened_all(self) -> None:
         """Tell all live ranks that this one opens no more vectors that they have; once, where it has come back."""
         if self._common[_OPENS]:
             with self._lock:
                 self._common[_OPENS] = False
-                for rank in self._view.alive:
-                    if rank != self._rank:
-                        self._write(rank)
+                self._tell()
 
     def answers(self, place: int) -> dict[int, Answer]:
         """The answers of live ranks for the vector at `place`, by rank."""
@@ -187,6 +181,12 @@ class Returns:
             if note.get(_FOR) == self._common[_K] and str(place) in note.get(_ANSWERS, {}):
                 found[rank] = Answer(*note[_ANSWERS][str(place)])
         return found
+
+    def _tell(self) -> None:
+        """Write the note to all other live ranks."""
+        for rank in self._view.alive:
+            if rank != self._rank:
+                self._write(rank)
 
     def _write(self, rank: int) -> bool:
         return self._board.write(rank, {**self._common, **self._private.get(rank, {})})

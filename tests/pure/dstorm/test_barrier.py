@@ -102,7 +102,7 @@ def test_two_threads_that_follow_an_admission_take_the_newcomer_for_alive(code, 
         transport.rank, transport.size, transport.view = 0, 3, FaultTolerantView(3, [1] if is_known else [])
         ended = [1]
         returns = SimpleNamespace(
-            is_outside=False, poll=lambda: False, welcome=lambda *_: None, process_of=lambda *_: (1, 1, 1)
+            poll=lambda: False, welcome=lambda *_: None, process_of=lambda *_: (1, 1, 1)
         )  # fmt: skip
         window = SimpleNamespace(
             memory=np.zeros(nbytes(3, True), np.uint8), sync=lambda: None, put=lambda *_: None, flush=lambda *_: None

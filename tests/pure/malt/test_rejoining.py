@@ -548,7 +548,7 @@ def test_other_arguments_are_refused_in_a_line():
     """The others go on."""
 
     def live(transport):
-        v = malt.vector(4 + transport.view.incarnation(1) + bool(transport.returns.is_outside))
+        v = malt.vector(4 + transport.view.incarnation(1) + bool(transport.returns.barrier.is_outside))
         while v.step < STEPS:
             v.scatter()
             v.gather()
@@ -562,7 +562,7 @@ def test_other_arguments_are_refused_in_a_line():
 
 def test_another_collective_call_is_refused_in_a_line():
     def live(transport):
-        if transport.returns.is_outside:
+        if transport.returns.barrier.is_outside:
             malt.barrier()
         v = malt.vector(4)
         while v.step < STEPS:
