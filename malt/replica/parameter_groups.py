@@ -14,7 +14,6 @@ from malt.replica.modes.exchange_mode import ExchangeMode
 from malt.replica.modes.models import LoneModel, Models
 from malt.replica.options import Plan
 from malt.replica.parameters import Parameters
-from malt.session.creation import come_in
 from malt.session.vectors import vector
 from malt.world.world import World
 from vol.returns.comeback import ARRAY
@@ -28,7 +27,7 @@ class ParameterGroups:
     """
 
     def __init__(self, world: World, parameters: Parameters, plan: Plan, name: str, **of_vector: Any) -> None:
-        self._world, self._transport, self.parameters = world, world.transport, parameters
+        self._transport, self.parameters = world.transport, parameters
         self._meter = world.meter
         self._may_return = world.transport.returns is not None
         self._plan, self._overlaps = plan, plan.mode_options.overlaps
@@ -180,9 +179,6 @@ class ParameterGroups:
     # -- private ----------------------------------------------------------------------------------------------
 
     def _start_with_others(self) -> int:
-        assert self._world.newcomer is not None
-        self._world.newcomer.is_gathering = False
-        come_in(self._world)
         for mode in self.modes:
             if (given := mode.vector.given) is None:
                 mode.start()

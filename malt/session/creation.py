@@ -12,7 +12,6 @@ from dstorm.transports.solo import SoloWindow
 from malt.session import session
 from malt.world.world import OpenVector, World
 from vol import Vector
-from vol.returns import comeback
 
 Checked = TypeVar("Checked")
 Made = TypeVar("Made", bound=OpenVector)
@@ -74,37 +73,26 @@ def _of_the_others(world: World, entry: dict[str, Any], make: Callable[[], Made]
         made.leave()
         return made
     world.newcomer.replace(world, made, entry)
-    made.announce(entry["born"])
-    world.newcomer.announced.append(made)
-    if not world.newcomer.is_gathering:
-        come_in(world)
+    _come_in(world, made, entry["born"])
     return made
 
 
-def come_in(world: World) -> None:
-    """Begin the vectors that this rank has announced, as it has come back, all at one step. One-sided.
-
-    Refused: a rank has failed that was to give their values.
-    """
-    assert world.newcomer is not None
-    vectors, world.newcomer.announced = world.newcomer.announced, []
+def _come_in(world: World, vector: Vector, born: list[int]) -> None:
+    """Begin `vector` as a rank that has come back. One-sided. Refused: who was to give its values has failed."""
+    newcomer, returns = world.newcomer, world.transport.returns
+    assert newcomer is not None
     try:
-        comeback.come_in(vectors)
+        vector.come_in(born)
     except PeerLost as error:
         raise Refused(world.rank, str(error)) from None
-    for vector in vectors:
-        if vector.given is None:
-            vector.close()
-        else:
-            vector.take_over(vector.given)
-    if not world.newcomer.has_more(world):
-        world.transport.returns.opened_all()
-    elif not world.newcomer.is_led:
-        returning = [vector.returning for vector in vectors if not vector.closed]
-        leading = [one for one in returning if one is not None and one.is_stepwise]
-        world.newcomer.is_led = bool(leading)
-        for one in leading[:1]:
-            one.await_holds()
+    if vector.given is None:
+        vector.close()
+    if not newcomer.has_more(world):
+        returns.opened_all()
+    elif not (vector.closed or newcomer.is_led) and (returning := vector.returning) is not None:
+        newcomer.is_led = returning.is_stepwise
+        if returning.is_stepwise:
+            returning.await_holds()
 
 
 def agree_on_replica(
@@ -118,7 +106,6 @@ def agree_on_replica(
         checked, description = check()
         if world.newcomer.match_replica(world, described(description)):
             world.replicas_made += 1
-            world.newcomer.is_gathering = True
             return checked, True
     checked, reports = world.notes.agree(world.transport, "malt.Replica", check)
     world.replicas_made += 1

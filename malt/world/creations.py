@@ -74,10 +74,6 @@ class Newcomer:
 
     def __init__(self, transport: SurvivingTransport, report_ready: Callable[[], object] = bool) -> None:
         self._transport, self._report_ready = transport, report_ready
-        self.announced: list[Vector] = []
-        """The vectors that it has announced, and not begun yet."""
-        self.is_gathering = False
-        """Whether more are to be announced before they begin."""
         self.is_led = False
         """Whether one under bsp or ssp has begun, in which the others hold until all are opened."""
         self._made: list[dict[str, Any]] = []

@@ -29,17 +29,26 @@ class ComesBack:
     _consistency: Consistency
     _returning: Returning | None
     given: Values | None = None
-    """What the others gave where this rank has come back."""
+    """What the others gave where this rank has come back. None: it has not, or they have closed the vector."""
 
     @property
     def returning(self) -> Returning | None:
         """The ranks that come back, as this one takes them up. None: none may."""
         return self._returning
 
-    def announce(self, born: Sequence[int]) -> None:
-        """Say that this rank, which has come back, opens the vector. One-sided. `born`: see `Returning`."""
+    def come_in(self, born: Sequence[int]) -> None:
+        """Begin where the others are, as this rank has come back, with what one of them gives. One-sided.
+
+        `born`: see `Returning`. PeerLost, DeadlinePassed, MemoryError, Refused: as `Returning.fetched`.
+        """
         assert self._returning is not None
         self._returning.announce(born)
+        step = self._returning.agreed()
+        if step >= 0:
+            self._begin_at(step)
+            self.given = self._returning.fetched()
+        if self.given is not None:
+            self.take_over(self.given)
 
     def accompany(self, state: Callable[[], Mapping[str, Any]]) -> dict[str, Array] | None:
         """Send state() to ranks that come back (malt run --rejoin), in addition to the contents of this vector. Local.
@@ -59,7 +68,7 @@ class ComesBack:
         """Make the array that of the rank which gave `values`. Local."""
         self._array[...] = values[ARRAY]
 
-    def _come_in(self, step: int) -> None:
+    def _begin_at(self, step: int) -> None:
         """Begin at `step`, where the others are. One-sided."""
         assert self._returning is not None
         self._returning.begin(step)
@@ -130,18 +139,3 @@ class ComesBack:
 
     def _settled(self) -> None:
         """All newcomers take part from the next step on."""
-
-
-def come_in(vectors: Sequence[ComesBack]) -> None:
-    """Begin `vectors`, which were announced, at one step, with the values of others. One-sided.
-
-    All others are asked for all of them before any begins: a rank may wait for this one in the first, and would not
-    come to the end of its exchange of the second. PeerLost, DeadlinePassed, MemoryError: as `Returning`.
-    """
-    returning = {vector: vector.returning for vector in vectors if vector.returning is not None}
-    steps = {vector: one.agreed() for vector, one in returning.items()}
-    left = [vector for vector, step in steps.items() if step >= 0]
-    for vector in left:
-        vector._come_in(max(steps.values()))
-    for vector in left:
-        vector.given = returning[vector].fetched()
