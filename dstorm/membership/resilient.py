@@ -114,7 +114,7 @@ class SurvivingTransport(BarrierTransport):
         """Let the same parts of the arena be taken as on other ranks. Local. For a rank that has come back."""
         self._allocator.take_over(taken)
 
-    def made(self, place: int, nbytes: int) -> Window:
+    def window_at(self, place: int, nbytes: int) -> Window:
         """The window that the others have made before, at `place`. Local. Nothing is zeroed, and no rank waits."""
         return Slice(self._arena, place, nbytes, self.give_back)
 

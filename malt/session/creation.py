@@ -65,7 +65,8 @@ def _of_the_others(world: World, entry: dict[str, Any], make: Callable[[], Made]
     """What make() makes, as that which the others have made before: `entry`. Local."""
     assert world.newcomer is not None
     arena, is_kept = world.transport.returns.arena, entry["is_kept"]
-    arena.attach(arena.made(entry["place"], entry["nbytes"]) if is_kept else SoloWindow(entry["nbytes"]))
+    nbytes: int = entry["nbytes"]
+    arena.attach(arena.window_at(entry["place"], nbytes) if is_kept else SoloWindow(nbytes))
     made = make()
     world.creations.vectors.append(entry)
     if not (isinstance(made, Vector) and is_kept):

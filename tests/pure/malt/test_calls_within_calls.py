@@ -302,7 +302,7 @@ def test_a_callback_is_called_once_though_another_thread_polls():
 
     def prepare():
         calls.append([])
-        quiet = SimpleNamespace(heartbeat=int, check_now_and_then=int)
+        quiet = SimpleNamespace(is_outside=False, heartbeat=int, check_now_and_then=int)
         transport = SimpleNamespace(
             returns=None, _barrier=quiet, settle=int, _report=int, attend=int,
             _calls=[partial(calls[-1].append, 1)], _reporting=threading.RLock(),
