@@ -31,31 +31,6 @@ def run(size, seed, live, deadline_s=1.0, tolerant=False, **options):
     return group.run(start)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_nobody_leaves_before_all_have_come(seed):
-    came = [0, 0, 0, 0]
-
-    def live(rank, mine, transport):
-        for generation in range(1, 6):
-            transport.pause(rank * generation % 7)
-            came[rank] = generation
-            mine.enter("a test")
-            assert min(came) >= generation
-
-    run(4, seed, live)
-
-
-def test_the_missing_are_named():
-    def live(rank, mine, transport):
-        if rank != 2:
-            named = r"a test: the deadline passed waiting for rank 2 \(last step 0"
-            with pytest.raises(DeadlinePassed, match=named) as raised:
-                mine.enter("a test")
-            assert raised.value.missing == {2: 0}
-
-    run(3, 0, live)
-
-
 def test_no_heartbeat_is_published_in_memory_that_is_freed():
     """Another thread has looked whether the session is over before it was."""
 
@@ -261,20 +236,6 @@ def test_the_lowest_that_waits_tells_whom_for():
     run(4, 0, live, deadline_s=300.0)
     assert [rank for rank, _ in reports] == [0, 0, 0]
     assert reports[0][1] == "malt: waiting for rank 3 in malt.barrier (10 s)"
-
-
-def test_after_a_deadline_the_meeting_can_still_take_place():
-    def live(rank, mine, transport):
-        if rank == 1:
-            for _ in range(200):
-                transport.pause(30)
-        else:
-            with pytest.raises(DeadlinePassed):
-                mine.enter("a test")
-        mine.enter("a test")
-        mine.enter("another")
-
-    run(2, 0, live)
 
 
 @pytest.mark.parametrize("seed", range(5))

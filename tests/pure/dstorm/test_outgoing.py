@@ -87,44 +87,6 @@ def test_a_scatter_takes_no_time_and_what_waits_is_superseded(carried):
             assert took_s > 12 * ROUND_TRIP_S and end.superseded == 0 and found == [3, 4]
 
 
-@pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_none_is_mixed_and_all_adds_up(seed, depth):
-    def live(rank, queues, transport):
-        seen = {peer: [0] for peer in range(4) if peer != rank}
-        for step in range(1, 12):
-            send(queues, [peer for peer in seen if (peer + step) % 3], step, payload(rank, step))
-            transport.pause((13, 16, 5, 20)[(rank + step) % 4])
-            for message in queues.receive(lambda: seen, newest=bool(seed % 2)):
-                assert steps_of([message])[0] > seen[message.sender][-1]
-                seen[message.sender].append(message.step)
-        transport.barrier()
-        return queues.statistics()
-
-    ends = run(live, "aabb", seed, depth=depth)
-    for receiver, end in enumerate(ends):
-        for sender, edge in end.peers.items():
-            out = ends[sender].peers[receiver]
-            inside = (sender < 2) == (receiver < 2)
-            assert out.superseded == 0 or not inside
-            assert out.sent == out.superseded + edge.gathered + edge.overwritten + edge.refused + edge.pending
-            assert out.bytes_sent == (out.sent - out.superseded) * CAPACITY
-    assert sum(end.gathered for end in ends) > 0 and sum(end.superseded for end in ends) > 0
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_ssp_waits_for_steps_that_no_message_carries(seed):
-    def live(rank, queues, transport):
-        for step in range(1, 6):
-            send(queues, [1 - rank] if step % 2 else [], step, payload(rank, step))
-            steps_of(queues.receive(lambda: [1 - rank], newest=True))
-            assert queues.inbox.edges[1 - rank].step >= step - 1
-        return queues.statistics()
-
-    for end in run(live, sync="ssp:1", seed=seed):
-        assert 0 < end.waited_s < 5 * 3 * ROUND_TRIP_S
-
-
 def test_what_was_sent_before_a_close_still_arrives_and_the_close_takes_no_time():
     def live(rank, queues, transport):
         found = []

@@ -32,35 +32,6 @@ def payload(rank, step):
     return np.full(CAPACITY, (rank * 50 + step) % 251, np.uint8)
 
 
-def check(messages):
-    for message in messages:
-        assert set(message.payload.tolist()) == {(message.sender * 50 + message.step) % 251}
-
-
-@pytest.mark.parametrize("seed", range(30))
-@pytest.mark.parametrize("depth", [1, 2, 3])
-@pytest.mark.parametrize("newest", [False, True])
-def test_asp_never_mixes_and_always_adds_up(seed, depth, newest):
-    def live(rank, queues, transport):
-        steps = {peer: [0] for peer in range(3) if peer != rank}
-        for step in range(1, 9):
-            if step % 3 or rank:
-                send(queues, [peer for peer in steps if (peer + step) % 4], step, payload(rank, step))
-            for message in queues.receive(lambda: steps, newest=newest):
-                check([message])
-                steps[message.sender].append(message.step)
-        transport.barrier()
-        assert all(seen == sorted(set(seen)) for seen in steps.values())
-        return queues.statistics()
-
-    ends = run(3, seed, live, depth=depth)
-    for receiver, end in enumerate(ends):
-        for sender, edge in end.peers.items():
-            sent = ends[sender].peers[receiver].sent
-            assert sent == edge.gathered + edge.overwritten + edge.refused + edge.pending
-    assert sum(end.gathered for end in ends) > 0
-
-
 def test_a_scatter_that_waits_ends_at_its_deadline_and_names_the_missing():
     def live(rank, queues, transport):
         if rank == 2:
