@@ -35,7 +35,7 @@ class Dimensions(CommonShares):
 
 
 class Trainer(harness.Parts):
-    """What one rank holds of all vectors."""
+    """The part of all vectors that one rank holds, and its training."""
 
     def __init__(self, problem: Problem, start: Start) -> None:
         options, self._problem, self._options = problem.options, problem, problem.options

@@ -48,7 +48,7 @@ Path = str | PathLike[str]
 
 @dataclass(frozen=True)
 class Start:
-    """What a rank gets before it begins to train."""
+    """The state from which a rank begins to train."""
 
     generator: np.random.Generator
     """The source of all that is random on this rank alone."""
@@ -117,12 +117,15 @@ class Trainer(ABC):
         return None
 
     def measured(self, epochs: range) -> Callable[[], list[Measures]]:
-        """What finds the measures of these epochs and of the final model, on the rank that reports. Collective."""
+        """Return a function that returns the measures of these epochs and of the final model. Collective.
+
+        The rank that reports calls it.
+        """
         found = self.measures_of_all()
         return lambda: found
 
     def measures_of_all(self) -> list[Measures]:
-        """How good the model was at the end of each epoch of this run, and then the final model. Collective."""
+        """Return the measures of the model at the end of each epoch of this run, and of the final model. Collective."""
         raise NotImplementedError
 
     @abstractmethod
@@ -238,7 +241,7 @@ class Replicas(Trainer):
 
     @abstractmethod
     def measures(self, model: Mapping[str, Array]) -> Measures:
-        """How good a model is: one that `model` returned, or a copy. FloatingPointError: a measure is not finite."""
+        """Return the measures of a model that `model` returned, or of a copy. FloatingPointError: one is not finite."""
 
     def objective(self, model: Mapping[str, Array]) -> float:
         """The number whose improvement `tolerance` compares: less is better."""
@@ -256,9 +259,9 @@ class Replicas(Trainer):
         return not before - now >= self.tolerance * abs(before)
 
     def own(self) -> Mapping[str, Any]:
-        """What this rank alone resumes from, beside `state`: arrays and numbers. Called where `is_in_step`.
+        """Return what only this rank can resume from, beside `state`: arrays and numbers. Called if `is_in_step`.
 
-        On as many ranks `Start.state` has these, too, in place of those of the lowest rank.
+        On the same number of ranks `Start.state` has these, too, instead of those of the lowest rank.
         """
         raise NotImplementedError
 
@@ -290,7 +293,7 @@ class Replicas(Trainer):
 
 
 class Problem(ABC):
-    """What is the same on all ranks: the options, the data, what is trained."""
+    """The problem, the same on all ranks: the options, the data, what is trained."""
 
     options: Namespace
     rows: int
@@ -306,7 +309,7 @@ class Problem(ABC):
 
     @property
     def tolerance(self) -> float:
-        """What ends the training before --epochs; 0: nothing does. A resumed run goes on if it asks for less."""
+        """The improvement at which training ends before --epochs; 0: never. A resumed run continues if it is less."""
         return getattr(self.options, "tolerance", 0.0)
 
     def reported(self) -> dict[str, Any]:

@@ -1,12 +1,12 @@
-"""How processes that torchrun has started become ranks of a job of plain processes.
+"""Turns processes that torchrun has started into ranks of a job of plain processes.
 
 Those of one host agree on a folder (malt/resilience/job_folder.py). On several hosts rank 0 is the control server of
 the others, as the launcher is under `malt run --survive=best-effort`: they report to it, and learn from it at which
-endpoints the ranks listen. It listens at one of the ports that follow MASTER_PORT, at which others try all of these.
+endpoints the ranks listen. It listens at one of the ports that follow MASTER_PORT; the others try all of these.
 
-Connections are those of that launch, too, with its handshake: who does not know the key is disconnected. The key is
-made of the secret that the user has given all processes (MALT_KEY) and of what is the same for all of them, so that two
-jobs with one secret do not mix.
+Connections and their handshake are also those of that option: a process that does not know the key is disconnected. The
+key is made of the secret that the user has given all processes (MALT_KEY) and of what is the same for all of them, so
+that two jobs with one secret do not mix.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ def leave_job() -> None:
 
 
 def end_job() -> None:
-    """As `leave_job`, on any rank of a host, as this one has failed: torchrun may end the other before. Local."""
+    """Remove the folder of the job, on any rank of a host that has failed. Local.
+
+    torchrun may end the rank that has made the folder before that rank removes it.
+    """
     if reporting.is_rank():
         job_folder.remove(os.environ.get(JOB_DIR, ""))
 
@@ -107,7 +110,7 @@ def _meet(one: Started, folder: Path, key: str, deadline_s: float) -> socket.soc
 
 
 class _Drops:
-    """What rank 0 says of connections that it drops: a line for each address."""
+    """The lines that rank 0 prints on connections that it drops: one for each address."""
 
     def __init__(self) -> None:
         self._named: set[str] = set()

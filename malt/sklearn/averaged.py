@@ -60,7 +60,7 @@ def average(
 
 
 class Averaged:
-    """What the result of `average` has beside the methods of its estimator, whose attributes it shares."""
+    """The methods that the result of `average` adds to those of its estimator, whose attributes it shares."""
 
     __slots__ = ("_averaging",)
     _averaging: Averaging

@@ -112,7 +112,7 @@ class Averaging:
         self._finished = True
 
     def agree(self) -> None:
-        """As `finish`, and go on. Collective. ClosedError: the call follows `finish`."""
+        """Replace the model by the mean over all ranks, and continue. Collective. ClosedError: it follows `finish`."""
         if self._finished:
             raise ClosedError(f"{_CALL}: finish was called before: average(estimator) again to go on")
         if not self._begun:
@@ -126,7 +126,7 @@ class Averaging:
     # -- private ----------------------------------------------------------------------------------------------
 
     def _take_mean(self, ends: bool) -> bool:
-        """As `finish` if it `ends`, else as `agree`; return whether all ranks finish. Collective.
+        """Take the mean, to finish if it `ends`, else to agree; return whether all ranks finish. Collective.
 
         Counts are added up on all ranks alike, whether they finish or agree. What `_add_up` counts stays each rank's
         own until all finish.
@@ -201,7 +201,7 @@ class Averaging:
     def _first(
         self, callers: list[int], call: inspect.BoundArguments | None, seed: int | None
     ) -> tuple[bool, Mapping[str, Any] | None]:
-        """Whether this rank was among those that were trained first, and what the lowest of them tells. Collective."""
+        """Return whether this rank was among those trained first, and what the lowest of them sends. Collective."""
         told: Mapping[str, Any] | None = None
         first = False
         while callers and told is None:

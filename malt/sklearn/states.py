@@ -1,4 +1,4 @@
-"""What ranks exchange of an estimator, as one flat array; which estimators have no such state, and why."""
+"""The state that ranks exchange of an estimator, as one flat array; estimators that have none, and why."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class State:
         return {}
 
     def tell(self, y: Any) -> dict[str, Any]:
-        """What ranks need to begin as this one has. `y`: its labels or targets."""
+        """Return what ranks need to begin in the same way as this one. `y`: its labels or targets."""
         shape = list(np.shape(y)[1:])
         return {"features": int(self.estimator.n_features_in_), "dtype": self.arrays[0].dtype.str, "y": shape}
 

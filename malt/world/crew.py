@@ -118,7 +118,7 @@ class Crew:
         self._is_signalled = True
 
     def left_behind(self) -> list[Any]:
-        """What the ranks have left behind that have left in order, as far as this rank knows. Local."""
+        """Return what the ranks that have left in order have left behind, as far as this rank knows. Local."""
         if reporting.is_connected():
             texts = [text for name, text in sorted(leaving.published().items()) if name.startswith(_LEFT)]
         else:

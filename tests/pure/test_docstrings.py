@@ -16,7 +16,7 @@ REFERENCE = re.compile(r"As `")
 QUESTION = re.compile(r"(Whether|What|How|Who|Whom|Whose|Which|When|Where|Why)\b")
 CLEAN = ("dstorm/", "vol/")
 NOT_YET = ("dstorm/membership/", "vol/returns/")
-MOST = {"references": 18, "questions": 37}
+MOST = {"references": 16, "questions": 21}
 """Outside of the clean folders, in dstorm, vol, malt and apps. They may only fall: put lower numbers here."""
 
 
