@@ -49,13 +49,13 @@ class Place(Protocol):
     longest_poll_s: float
 
     def set_deadline(self, deadline_s: float) -> None:
-        """As `Transport.set_deadline`. Local."""
+        """Set how long a barrier waits for a rank that gives no heartbeat. Local."""
 
     def clock(self) -> float:
-        """As `Transport.clock`. Local."""
+        """Return the seconds since a fixed moment. Local."""
 
     def pause(self, polls: int) -> None:
-        """As `Transport.pause`. Local."""
+        """Yield the core between two polls of a wait. Local."""
 
 
 class SurvivingTransport(BarrierTransport):
@@ -159,7 +159,7 @@ class SurvivingTransport(BarrierTransport):
         """Nothing: all ranks were connected at the start. Local."""
 
     def window(self, nbytes: int) -> Window:
-        """As `Transport.window`. Collective. MemoryError, on all ranks: no gap of the arena is long enough."""
+        """Make a window in the arena. Collective. MemoryError, on all ranks: no gap of the arena is long enough."""
         if self._attached:
             return self._attached.pop()
         with self._as_one("window"):
@@ -210,37 +210,37 @@ class SurvivingTransport(BarrierTransport):
         self._allocator.give_back(start)
 
     def allgather(self, data: bytes) -> list[bytes]:
-        """As `Transport.allgather`. Collective."""
+        """Return the `data` of every rank, by rank; b"" for failed ranks. Collective."""
         with self._as_one("allgather"):
             return self._collectives.allgather(data)
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
-        """As `Transport.alltoall`. Collective."""
+        """Return what each live rank has sent to this one, by rank, ascending. Collective."""
         with self._as_one("alltoall"):
             return self._collectives.alltoall(parts)
 
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
-        """As `Transport.allreduce`. Collective."""
+        """Replace `array` by the mean, sum, max or min over the live ranks. Collective."""
         with self._as_one("allreduce"):
             self._collectives.allreduce(array, op, weights)
 
     def allreduce_by_mpi(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
-        """As `Transport.allreduce_by_mpi`: WithoutMpi."""
+        """Raise WithoutMpi."""
         raise WithoutMpi("MPI_Reduce")
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
-        """As `Transport.broadcast`. Collective."""
+        """Replace `array` by that of `root`, by default the lowest live rank. Collective."""
         with self._as_one("broadcast"):
             self._collectives.broadcast(array, root)
 
     def barrier(
         self, what: str = "barrier", patience_s: float | None = None, final: bool = False, mark: bool = False
     ) -> bool:  # fmt: skip
-        """As `Transport.barrier`. Collective."""
+        """Return True when all live ranks have entered the barrier, if one gave `mark`. Collective."""
         self._check_admitted(what)
         with self._entering(what, patience_s) as patience_s:
             lost = self._barrier.enter(what, patience_s, final)
@@ -248,12 +248,12 @@ class SurvivingTransport(BarrierTransport):
         return True
 
     def set_deadline(self, deadline_s: float) -> None:
-        """As `Transport.set_deadline`. Local."""
+        """Set how long a barrier waits for a rank that gives no heartbeat. Local."""
         self._place.set_deadline(deadline_s)
         self._barrier.deadline_s = deadline_s
 
     def poll_failures(self, quietly: bool = False) -> None:
-        """As `Transport.poll_failures`; also a heartbeat. One-sided: it publishes the ranks that it marks failed."""
+        """Find failed ranks, and give a heartbeat. One-sided: it publishes the ranks that it marks failed."""
         if self._barrier.is_outside:
             return
         self._barrier.heartbeat()
@@ -297,7 +297,7 @@ class SurvivingTransport(BarrierTransport):
         """Nothing: the others go on without this rank once its process has ended. Local."""
 
     def pause(self, polls: int, until: float = math.inf) -> None:
-        """As `Transport.pause`; now and then it also checks for failed ranks. One-sided."""
+        """Yield the core between two polls of a wait; now and then check for failed ranks. One-sided."""
         self._place.pause(polls)
         self._barrier.check_now_and_then()
         self.attend()

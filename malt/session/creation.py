@@ -1,4 +1,4 @@
-"""How all ranks make a vector or blocks: they agree on the arguments, free what all have closed, and allocate."""
+"""Makes a vector or blocks on all ranks: they agree on the arguments, free what all have closed, and allocate."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def create(
 
 
 def _of_the_others(world: World, entry: dict[str, Any], make: Callable[[], Made]) -> Made:
-    """What make() makes, as that which the others have made before: `entry`. Local."""
+    """Return what make() makes, as that which the others have made before: `entry`. Local."""
     assert world.newcomer is not None
     arena, is_kept = world.transport.returns.arena, entry["is_kept"]
     nbytes: int = entry["nbytes"]
@@ -98,7 +98,7 @@ def _come_in(world: World, vector: Vector, born: list[int]) -> None:
 def agree_on_replica(
     world: World, check: Callable[[], tuple[Checked, Mapping[str, Any]]], call: str = "malt.Replica"
 ) -> tuple[Checked, bool]:  # fmt: skip
-    """What check() returns first, and whether this rank has come back to a Replica that the others have. Collective.
+    """Return check()[0], and whether this rank has come back to a Replica that the others have. Collective.
 
     `call`: the user's. It may be one that makes a Replica later: what it agrees on counts as a Replica, too.
 
@@ -124,7 +124,7 @@ def note_creation(world: World, call: str, description: Mapping[str, Any], made:
 
 
 def described(description: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be the same on all ranks of a description, as JSON has it. Pure."""
+    """Return those entries of a description that must be the same on all ranks, as JSON has them. Pure."""
     same = {key: value for key, value in description.items() if not key.startswith("_")}
     plain: dict[str, Any] = json.loads(json.dumps(same))
     return plain

@@ -1,4 +1,4 @@
-"""What all ranks have made of vectors and Replicas, and how a rank that has come back gets it."""
+"""The vectors and Replicas that all ranks have made, and the way in which a rank that has come back gets them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class Creations:
-    """What was agreed on, in the order in which it was made: the same on all ranks. The constructor is Local."""
+    """The vectors and Replicas, in the order in which they were made: the same on all ranks. The constructor is Local.
+    """
 
     def __init__(self) -> None:
         self.vectors: list[dict[str, Any]] = []
@@ -25,7 +26,7 @@ class Creations:
 
 
 def offer(world: World) -> dict[str, Any] | str:
-    """What all ranks of `world` know alike between two collective calls; or why no rank can come back. Local."""
+    """Return what all ranks have in common between two collective calls, or why no rank can come back. Local."""
     if any(not isinstance(one, (Vector, Awaited)) for one in world.vectors):
         return "the others have blocks or sharded vectors, of which each rank holds a part"
     newest = {entry.get("place"): number for number, entry in enumerate(world.creations.vectors)}
@@ -68,7 +69,7 @@ class Awaited:
 
 
 class Newcomer:
-    """How this rank gets what the others have: the k-th vector that it makes is their k-th, and so are Replicas.
+    """A rank that has come back: the k-th vector that it makes is the k-th of the others, and so are Replicas.
 
     `report_ready()`: called once it has that: nothing is lost any more where it is the only one that is left.
     """
@@ -82,8 +83,9 @@ class Newcomer:
         self._replicas: list[dict[str, Any]] = []
 
     def match(self, world: World, call: str, described: dict[str, Any]) -> dict[str, Any] | None:
-        """What the others have made by the same call. None: they have not made it yet, and all make it. One-sided: it
-        may be admitted. Refused: the others have made something else.
+        """Return the entry of what the others have made by the same call. None: they have not, and all make it now.
+
+        One-sided: this rank may be admitted. Refused: the others have made something else.
         """
         self._come_in(world)
         if world.made == len(self._made):

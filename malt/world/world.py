@@ -61,7 +61,7 @@ class OpenVector(Protocol):
 
 
 class Paced(Protocol):
-    """What says when this rank exchanges."""
+    """An object that determines when this rank exchanges."""
 
     @property
     def every(self) -> int:
@@ -241,7 +241,7 @@ class World:
 
     @cached_property
     def launched_at(self) -> float:
-        """When the launcher began, by the clock of the transport. Local."""
+        """The time at which the launcher began, by the clock of the transport. Local."""
         return self.transport.clock() - launched_s()
 
     def begin_training(self) -> None:

@@ -213,7 +213,7 @@ class Returning:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What a newcomer must know of it: where it lies, how long it is, and `born`."""
+        """The facts for a newcomer: where it lies, how long it is, and `born`."""
         return {"place": self._place, "nbytes": self._queues.window.memory.nbytes, "born": list(self._born)}
 
     # -- the newcomer -----------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ _PASSED_S = 1.0
 
 
 class TolerantBarrier(Barrier):
-    """As `Barrier`. It marks ranks failed in `view`, the view of `transport`.
+    """Barriers that outlast failed ranks: it marks them failed in `view`, the view of `transport`.
 
     `find_failed()`: the ranks whose failure this rank can find by itself. `leave(why)`: ends this process; called where
     the others have marked it failed. `evict(rank)`: kills the process of a rank that holds up the others, and returns
@@ -92,7 +92,7 @@ class TolerantBarrier(Barrier):
 
     @property
     def returns(self) -> Returns:
-        """What ranks tell each other where failed ones may come back."""
+        """The notes between ranks where failed ones may come back."""
         assert self._returns is not None
         return self._returns
 
@@ -180,7 +180,7 @@ class TolerantBarrier(Barrier):
         self._publish()
 
     def _check_names(self, what: str, generation: int) -> bool:
-        """As `Barrier._check_names`. Refused: this rank has come back, and its program to another call than the others.
+        """Check that ranks in a barrier have made one call. Refused: this rank has come back, and made another call.
 
         Where ranks have come back, `verdict` says which of those in different calls leave.
         """
@@ -202,7 +202,7 @@ class TolerantBarrier(Barrier):
         return False
 
     def _elsewhere(self, generation: int) -> list[int]:
-        """As `Barrier._elsewhere`, without those that were admitted after that barrier."""
+        """Return the ranks that are in another barrier, without those that were admitted after that one."""
         membership = self._membership
         return [rank for rank in super()._elsewhere(generation) if not membership.came_after(rank, generation)]
 
@@ -230,8 +230,8 @@ class TolerantBarrier(Barrier):
         return self._membership.words[rank].entered > self._membership.own.entered
 
     def check_past(self, what: str, awaited: Collection[int], past: Stopwatch | None) -> Stopwatch | None:
-        """How long this rank, which has come back, has waited for ranks that wait for it in a barrier; None: it does
-        not. Local.
+        """Return the time for which this rank, which has come back, has waited for ranks that are in a barrier without
+        it; None: it does not wait. Local.
 
         To be called again and again in a wait, at first with None, then with the last result. Refused: it has done so
         for too long: its program makes other calls than theirs.
@@ -276,7 +276,7 @@ class TolerantBarrier(Barrier):
                 self._follow(rank, one)
 
     def _may_admit(self) -> bool:
-        """Whether all live ranks have marked the ranks below this one failed, so that none of those has admitted any.
+        """Return whether all live ranks have marked those below this one failed, so that none of them has admitted any.
 
         The same holds for decisions at barriers.
         """

@@ -1,4 +1,4 @@
-"""What ranks tell each other while a failed rank comes back: which vectors it has opened, and what it gets for them.
+"""Notes between ranks while a failed one comes back: which vectors it has opened, and what it gets for them.
 
 A rank that comes back, the newcomer, opens vectors one by one, each by its place: the offset of its memory in the
 arena. It asks one rank, the server, for the values. Every live rank that has the vector open takes it up, at a step of
@@ -27,7 +27,7 @@ _ADMISSION, _REFUSAL, _OPENS = "admission", "refusal", "opens"
 
 
 class Answer(NamedTuple):
-    """What a rank answers to a newcomer that has opened a vector."""
+    """The answer of a rank to a newcomer that has opened a vector."""
 
     step: int
     """The step from which on it sends to the newcomer."""
@@ -40,7 +40,7 @@ class Answer(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """What a newcomer has said of a vector that it has opened."""
+    """The note of a newcomer on a vector that it has opened."""
 
     server: int
     """The rank that it asks for the values; -1: it has them, or there are none."""
@@ -49,7 +49,7 @@ class Opening(NamedTuple):
 
 
 class Returns:
-    """What one rank has told others, and they have told it. All methods are One-sided. Any thread may call them.
+    """The notes of one rank to others, and of them to it. All methods are One-sided. Any thread may call them.
 
     `arena`: has the memory in which values wait for a newcomer.
     """
@@ -98,7 +98,7 @@ class Returns:
         return note[_PROCESS] if note.get(_K) == incarnation else None
 
     def opening(self, rank: int, place: int) -> Opening | None:
-        """What `rank`, which has come back, has said of the vector at `place`; None: it has not opened it."""
+        """Return the note of `rank`, which has come back, on the vector at `place`; None: it has not opened it."""
         note, present = self._seen.get(rank, {}), self._view.incarnation(rank)
         found = note[_OPEN].get(str(place)) if note.get(_K) == present else None
         return None if found is None else Opening(*found)
@@ -158,7 +158,7 @@ class Returns:
         return next((why for number, why in found if number == incarnation), "")
 
     def admission(self, stamp: int, others: Sequence[int]) -> Note | None:
-        """What came with the admission by `stamp`."""
+        """Return the note that came with the admission by `stamp`."""
         notes = [self._board.read(rank) for rank in others]
         return next((note["session"] for note in notes if note.get(_ADMISSION) == stamp), None)
 
