@@ -32,6 +32,11 @@ def payload(rank, step):
     return np.full(CAPACITY, (rank * 50 + step) % 251, np.uint8)
 
 
+def check(messages):
+    for message in messages:
+        assert set(message.payload.tolist()) == {(message.sender * 50 + message.step) % 251}
+
+
 def test_a_scatter_that_waits_ends_at_its_deadline_and_names_the_missing():
     def live(rank, queues, transport):
         if rank == 2:
