@@ -79,7 +79,7 @@ def leave_job() -> None:
 
 
 def end_job() -> None:
-    """As `leave_job`, on any rank of a host, as this one has failed: torchrun may end the other before. Local."""
+    """Remove that folder on a rank that has failed, whoever has made it: torchrun may have ended that one. Local."""
     if reporting.is_rank():
         job_folder.remove(os.environ.get(JOB_DIR, ""))
 
