@@ -105,7 +105,7 @@ def test_the_others_go_on(capfd):
 @pytest.mark.parametrize("arguments, error, message", [
     ((called.scaled, 0), ValueError, "n must be an integer of at least 1"),
     ((called.scaled, 1, 3), TypeError, "args must be a tuple or list"),
-    ((called.scaled, 1, (object(),)), TypeError, r"args\[0\] is of type object, which cannot be sent: create it in the function"),
+    ((called.scaled, 1, (object(),)), TypeError, r"args\[0\] is of type object, which cannot be sent: create it in"),
     ((called.scaled, 1, (1, {"x": {2}})), TypeError, r"args\[1\]\['x'\] is of type set, which cannot be sent: list"),
     ((called.finds_neighbours, 1, (1, 2)), TypeError, "finds_neighbours returns model, a KNeighborsClassifier, which"),
 ])  # fmt: skip
