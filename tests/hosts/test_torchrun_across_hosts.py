@@ -9,6 +9,7 @@ import time
 
 import pytest
 from host_network import ROOT
+from processes import wait_for
 
 from bench.pages import lines
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reaso
 
 KEY = "0f" * 32
 LIMIT_S = 200
-OF_TORCH = "/tmp/torchelastic_"
+OF_TORCH, OF_JOB = "/tmp/torchelastic_", "/tmp/malt-torchrun-"
 
 
 def started(hosts, program, *arguments, keys=(KEY, KEY), options=()):
@@ -46,10 +47,18 @@ def torchrun(hosts):
     return run
 
 
-def until_clean(hosts):
-    """Wait until nothing is left of jobs, but for empty folders of sockets, and what torch leaves."""
+def until_clean(hosts, killed=False):
+    """Wait until nothing is left of jobs, but for empty folders of sockets, and what torch leaves.
+
+    `killed`: torchrun may have ended the ranks of a host before one removed the folder of the job, which is small.
+    """
     for host in hosts.names:
         hosts.shell(host, f"rm -rf {OF_TORCH}* /tmp/torchinductor*; ! test -e /tmp/malt-0 || rmdir /tmp/malt-0")
+        if killed:
+            wait_for(lambda host=host: all(one.startswith(OF_JOB) for one in hosts.left(host)))
+            sizes = hosts.shell(host, f"find {OF_JOB}* -type f -printf '%s\\n' 2>/dev/null || :").split()
+            assert sum(map(int, sizes)) < 100_000
+            hosts.shell(host, f"rm -rf {OF_JOB}*")
     hosts.until_clean()
 
 
@@ -150,7 +159,7 @@ def test_a_rank_that_fails_ends_the_job_on_both_hosts(how, rank, torchrun, hosts
     assert [(status, output) for status, output, _ in done.values()] == [(1, ""), (1, "")], done
     other = done["a" if rank == "3" else "b"][2]
     assert re.search(rf"malt: rank {rank} is lost: .*; the job ends", other), other
-    until_clean(hosts)
+    until_clean(hosts, killed=True)
 
 
 RESUMES = """
@@ -182,7 +191,7 @@ def test_a_restart_goes_on_from_the_checkpoint(torchrun, hosts):
     said = "".join(output for _, output, _ in done.values()).splitlines()
     assert said == ["begins at 0", "begins at 6", "ends with [225. 225. 225. 225.]"], done
     hosts.shell("a", "rm /tmp/state.ckpt")
-    until_clean(hosts)
+    until_clean(hosts, killed=True)
 
 
 @pytest.mark.thorough
