@@ -13,6 +13,7 @@ class Training:
     waited_s: float = 0.0
 
     def begin_training(self, now: float) -> None:
+        """Note that this rank begins to train, unless it has: with its first step or exchange. Local."""
         if self.trains_since is not None:
             return
         self.trains_since, self.waited_s = now, 0.0

@@ -167,9 +167,11 @@ class FaultTolerantView(View):
         return True
 
     def incarnation(self, rank: int) -> int:
+        """The incarnation of the member of `rank` that is alive, or was last."""
         return self.incarnations[rank]
 
     def to_living(self, edges: Iterable[Edge]) -> list[Edge]:
+        """The edges of `edges` whose peers are alive, as the incarnations that they mean."""
         left = super().to_living(edges)
         return list(filter(self.means, left)) if any(self.incarnations) else left
 
@@ -203,6 +205,7 @@ class FaultTolerantView(View):
         self.version += 1
 
     def subscribe(self, callback: Callable[[Change], object]) -> None:
+        """Have callback(change) called for each reported change, in order; at once for those reported before."""
         self._subscribers.append(callback)
         for change in self.reported:
             callback(change)

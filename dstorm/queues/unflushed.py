@@ -201,5 +201,6 @@ class Unflushed:
 
     @interruption.whole
     def drain(self, what: str, timeout_s: float | None = None) -> None:
+        """Put the acknowledgements that are owed, and complete all Puts. One-sided."""
         self.put_owed()
         self.complete()

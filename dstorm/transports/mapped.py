@@ -63,12 +63,14 @@ class MappedMemory:
         self.prepared(source, peer, offset)()
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        """Return a function that does `put` with these arguments. Local."""
         target = self.parts[peer][offset : offset + source.nbytes]
         if source.nbytes > _MOST_HELD_NBYTES:
             return partial(np.copyto, target, source.reshape(-1))
         return partial(setitem, target.data, _ALL, source.reshape(-1).data)
 
     def flush(self, peers: Sequence[int]) -> None:
+        """Return when all earlier Puts to `peers` are complete in their memory. One-sided."""
         self.sync()
 
     def flush_local(self, peers: Sequence[int]) -> None:
@@ -78,15 +80,18 @@ class MappedMemory:
         """Do nothing: a Put is complete."""
 
     def prepared_flush(self, peers: Sequence[int]) -> Put:
+        """Return a function that does `flush` with these peers; with no peers it does nothing. Local."""
         return self.sync
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
+        """Read from `peer`'s memory, which may be this rank's own, into `destination`; complete on return."""
         self.sync()
         read(self.parts[peer], offset, destination, places)
         self.sync()
         return destination.nbytes
 
     def copy(self, offset: int, destination: Bytes) -> None:
+        """Copy `destination.nbytes` bytes of this rank's own memory, from `offset` on, into `destination`. Local."""
         np.copyto(destination, self.memory[offset : offset + destination.nbytes])
 
     def drop(self) -> None:
@@ -100,21 +105,27 @@ class Far(Protocol):
     keeps_order: bool
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
+        """Start to write all of `source` (C-contiguous) at byte `offset` of `peer`'s memory. One-sided."""
         ...
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        """Return a function that does `put` with these arguments. Local."""
         ...
 
     def flush(self, peers: Sequence[int]) -> None:
+        """Return when all earlier Puts to `peers` are complete in their memory. One-sided."""
         ...
 
     def flush_local(self, peers: Sequence[int]) -> None:
+        """Let all earlier Puts to `peers` leave; return when their sources may change (MPI_Win_flush_local)."""
         ...
 
     def linger(self, peers: Sequence[int]) -> None:
+        """Return once what was put to `peers`, ranks of other hosts, has most likely arrived; or at once. One-sided."""
         ...
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
+        """Read from `peer`'s memory, which may be this rank's own, into `destination`; complete on return."""
         ...
 
 
@@ -138,12 +149,15 @@ class SpanningWindow:
         return self._near if peer in self._near.parts else self._far
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
+        """Start to write all of `source` (C-contiguous) at byte `offset` of `peer`'s memory. One-sided."""
         self._way(peer).put(source, peer, offset)
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        """Return a function that does `put` with these arguments. Local."""
         return self._way(peer).prepared(source, peer, offset)
 
     def flush(self, peers: Sequence[int]) -> None:
+        """Return when all earlier Puts to `peers` are complete in their memory. One-sided."""
         far = [peer for peer in peers if peer not in self._near.parts]
         if len(far) < len(peers):
             self.sync()  # it orders copies, and with Open MPI it takes some us
@@ -151,16 +165,20 @@ class SpanningWindow:
             self._far.flush(far)
 
     def flush_local(self, peers: Sequence[int]) -> None:
+        """Let all earlier Puts to `peers` leave; return when their sources may change (MPI_Win_flush_local)."""
         self._far.flush_local([peer for peer in peers if peer not in self._near.parts])
 
     def linger(self, peers: Sequence[int]) -> None:
+        """Return once what was put to `peers`, ranks of other hosts, has most likely arrived; or at once. One-sided."""
         self._far.linger(peers)
 
     def prepared_flush(self, peers: Sequence[int]) -> Put:
+        """Return a function that does `flush` with these peers; with no peers it does nothing. Local."""
         is_near = all(peer in self._near.parts for peer in peers)
         return self.sync if is_near else partial(self.flush, peers)
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
+        """Read from `peer`'s memory, which may be this rank's own, into `destination`; complete on return."""
         return self._way(peer).get(destination, peer, offset, places)
 
     def drop(self) -> None:

@@ -44,6 +44,7 @@ class SoloWindow:
         np.copyto(self.memory[offset : offset + source.nbytes], source.reshape(-1))
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        """Return a function that does `put` with these arguments. Local."""
         return partial(self.put, source, peer, offset)
 
     def flush(self, peers: Sequence[int]) -> None:
@@ -56,9 +57,11 @@ class SoloWindow:
         """Do nothing: a Put is complete."""
 
     def prepared_flush(self, peers: Sequence[int]) -> Put:
+        """Return a function that does `flush` with these peers; with no peers it does nothing. Local."""
         return _nothing
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
+        """Read from `peer`'s memory, which may be this rank's own, into `destination`; complete on return."""
         read(self.memory, offset, destination, places)
         return destination.nbytes
 
@@ -66,9 +69,11 @@ class SoloWindow:
         """Do nothing: no other rank writes."""
 
     def copy(self, offset: int, destination: Bytes) -> None:
+        """Copy `destination.nbytes` bytes of this rank's own memory, from `offset` on, into `destination`. Local."""
         np.copyto(destination, self.memory[offset : offset + destination.nbytes])
 
     def free(self) -> None:
+        """Free the memory. Collective. A second call does nothing."""
         self.memory = np.empty(0, np.uint8)
 
 
@@ -98,6 +103,7 @@ class SoloTransport(Training):
         return [bytes(data) if rank == self.rank else b"" for rank in range(self.size)]
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
+        """Return what each live rank has sent to this one, by rank, ascending. Collective."""
         return {0: parts.get(0, np.empty(0, np.uint8)).copy()}
 
     def allreduce(
@@ -122,9 +128,11 @@ class SoloTransport(Training):
         return nullcontext()
 
     def heard_at(self, rank: int) -> float:
+        """Return the time at which `rank` last gave a heartbeat, by this rank's clock, as far as this rank knows."""
         return self.clock()
 
     def poll_wait(self, wait: Wait) -> bool:
+        """Return whether the deadline of `wait` has passed. One-sided. To be called whenever the wait is due."""
         return False
 
     def end_wait(self, in_vain: bool = False) -> None:
@@ -134,9 +142,11 @@ class SoloTransport(Training):
         """Find no failure: there is no other rank."""
 
     def has_closed(self, rank: int) -> bool:
+        """Return whether `rank` has closed all its vectors, as far as this rank knows. Local."""
         return True
 
     def was_evicted(self, rank: int) -> bool:
+        """Return whether `rank` was killed because it gave no heartbeat while others waited for it. Local."""
         return False
 
     attend = connect = set_deadline = _nothing
@@ -144,10 +154,12 @@ class SoloTransport(Training):
     clock = staticmethod(time.perf_counter)
 
     def count_step(self) -> None:
+        """Publish one more step of this rank. A step is a heartbeat, too. One-sided."""
         if self.trains_since is None:
             self.begin_training(self.clock())
 
     def pause(self, polls: int, until: float = math.inf) -> None:
+        """Yield the core between two polls of a wait, for longer after more `polls`. Local."""
         yield_core(polls)
 
 

@@ -112,6 +112,7 @@ class LinkedTransport(SurvivingTransport):
         return self._arbiter.was_cut_off(rank)
 
     def set_deadline(self, deadline_s: float) -> None:
+        """Set how long a barrier waits for a rank that gives no heartbeat. Local."""
         super().set_deadline(deadline_s)
         self._transfer.waiting.deadline_s = deadline_s
 

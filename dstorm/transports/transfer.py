@@ -62,6 +62,7 @@ class Rounds:
         """Whether a round is under way, and calls MPI."""
 
     def add(self, load: Load) -> None:
+        """Carry `load` from now on, until `remove`. Local."""
         with self._changing:
             self._loads = (*self._loads, load)
 
@@ -71,6 +72,7 @@ class Rounds:
             self._loads = tuple(one for one in self._loads if one is not load)
 
     def later(self, errand: Callable[[], object], peers: Iterable[int]) -> None:
+        """Call `errand()` soon: it makes one-sided calls to `peers` that this rank does not wait for. Local."""
         now = self._clock()
         self._errands.append(_Errand(errand, [Awaited(peer, heard_at=now) for peer in sorted(peers)]))
         self.wake()
@@ -79,6 +81,7 @@ class Rounds:
         """Do nothing: without a thread the caller makes the rounds. Local."""
 
     def check(self) -> None:
+        """TransferFailed: an error has ended it, and it carries nothing any more. Local."""
         if self._error is not None:
             raise TransferFailed(self._rank, self._error) from self._error
 
@@ -118,6 +121,7 @@ class Rounds:
         return has_any
 
     def drain(self, what: str, timeout_s: float | None = None) -> None:
+        """Return when all that was handed over before this call has arrived; what comes meanwhile has time."""
         errands, start = tuple(self._errands), self._clock()
 
         def left_s() -> float | None:
@@ -149,6 +153,7 @@ class TransferThread(Rounds):
         self._thread.start()
 
     def wake(self) -> None:
+        """Take up what the loads have got meanwhile. Local."""
         self._awake.set()
 
     def _run(self) -> None:

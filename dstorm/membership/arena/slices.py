@@ -24,15 +24,19 @@ class Slice:
         self.keeps_order = arena.keeps_order
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
+        """Start to write all of `source` (C-contiguous) at byte `offset` of `peer`'s memory. One-sided."""
         self._arena.put(source, peer, self._start + offset)
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        """Return a function that does `put` with these arguments. Local."""
         return self._arena.prepared(source, peer, self._start + offset)
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
+        """Read from `peer`'s memory, which may be this rank's own, into `destination`; complete on return."""
         return self._arena.get(destination, peer, self._start + offset, places)
 
     def copy(self, offset: int, destination: Bytes) -> None:
+        """Copy `destination.nbytes` bytes of this rank's own memory, from `offset` on, into `destination`. Local."""
         self._arena.copy(self._start + offset, destination)
 
     def free(self) -> None:

@@ -31,10 +31,12 @@ class BarrierTransport(Training):
     _is_entering = 0
 
     def attend(self) -> None:
+        """Call the functions of `duties`. One-sided. Each `pause` and each `poll_failures` does so."""
         if self.duties:
             call_all(self.duties)
 
     def calling(self, what: str) -> AbstractContextManager[None]:
+        """The lock held during its one-sided calls: a thread that holds it keeps the carrier from them."""
         return self._barrier.calling(what)
 
     @property
@@ -44,6 +46,7 @@ class BarrierTransport(Training):
 
     @property
     def meetings(self) -> int:
+        """The number of barriers this rank has entered, those of other collective calls too. Local."""
         return self._barrier.next_number - 1 + self._is_entering
 
     @contextmanager
@@ -59,9 +62,11 @@ class BarrierTransport(Training):
             self._is_entering = before
 
     def heartbeat(self) -> None:
+        """Publish that this rank is alive. One-sided. Any thread may call it."""
         self._barrier.heartbeat()
 
     def heard_at(self, rank: int) -> float:
+        """Return the time at which `rank` last gave a heartbeat, by this rank's clock, as far as this rank knows."""
         return self._barrier.heard_at(rank)
 
     def progress(self) -> None:
@@ -69,22 +74,29 @@ class BarrierTransport(Training):
 
     @property
     def waiting(self) -> Wait | None:
+        """The wait that `poll_wait` was last called for, if it has not ended. Local; any thread may read it."""
         return self._barrier.waiting
 
     def poll_wait(self, wait: Wait) -> bool:
+        """Return whether the deadline of `wait` has passed. One-sided. To be called whenever the wait is due."""
         return self._barrier.poll_wait(wait)
 
     def end_wait(self, in_vain: bool = False) -> None:
+        """Publish that this rank waits no longer. One-sided."""
         self._barrier.end_wait(in_vain)
 
     def opened(self) -> None:
+        """Count one more vector that this rank has open. Local. Others learn of it at the next collective call."""
         self._barrier.opened()
 
     def closed(self) -> None:
+        """Count one open vector less, and publish it. One-sided."""
         self._barrier.closed()
 
     def has_closed(self, rank: int) -> bool:
+        """Return whether `rank` has closed all its vectors, as far as this rank knows. Local."""
         return self._barrier.has_closed(rank)
 
     def was_evicted(self, rank: int) -> bool:
+        """Return whether `rank` was killed because it gave no heartbeat while others waited for it. Local."""
         return self._barrier.was_evicted(rank)

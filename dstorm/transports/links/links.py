@@ -103,10 +103,12 @@ class Links:
         threading.Thread(target=self._give_heartbeats, name="malt heartbeat", daemon=True).start()
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
+        """Start to write all of `source` (C-contiguous) at byte `offset` of `peer`'s memory. One-sided."""
         if peer in self._out:
             self._out[peer].put(source, offset)
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        """Return a function that does `put` with these arguments. Local."""
         return partial(self.put, source, peer, offset)
 
     def flush(self, peers: Iterable[int]) -> None:
@@ -123,6 +125,7 @@ class Links:
                         self._hear(way.peer)
 
     def flush_local(self, peers: Iterable[int]) -> None:
+        """Let all earlier Puts to `peers` leave; return when their sources may change (MPI_Win_flush_local)."""
         self._ask(peers)
 
     def _ask(self, peers: Iterable[int]) -> list[Outgoing]:
@@ -144,6 +147,7 @@ class Links:
         """Do nothing: a flush sleeps."""
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
+        """Read from `peer`'s memory, which may be this rank's own, into `destination`; complete on return."""
         wanted = np.zeros(1, np.int64) if places is None else places
         if not destination.size:
             return 0

@@ -43,6 +43,7 @@ class MpiCollectives:
         self._rank, self._size = comm.rank, comm.size
 
     def allgather(self, data: bytes) -> list[bytes]:
+        """The `data` of every rank, by rank; b"" for failed ranks. Collective. Lengths may differ."""
         call, lengths = "MPI_Allgatherv", np.empty(self._size, np.int64)
         if self.gather is None:
             with self._after_barrier(call):
@@ -61,6 +62,7 @@ class MpiCollectives:
         return _parts(everything, lengths)
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
+        """Return what each live rank has sent to this one, by rank, ascending. Collective."""
         none = np.empty(0, np.uint8)
         sent = [parts.get(rank, none) if rank != self._rank else none for rank in range(self._size)]
         lengths, lengths_here = np.array([part.nbytes for part in sent], np.int64), np.empty(self._size, np.int64)
@@ -76,6 +78,7 @@ class MpiCollectives:
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
+        """Replace `array` by the mean, sum, max or min over the live ranks: the same bits on all ranks. Collective."""
         # MPI_Allreduce may combine in any order, and round differently on each rank.
         flat = array.reshape(-1)
         ranks = reduction.counting(weights, range(self._size))
@@ -117,6 +120,7 @@ class MpiCollectives:
         array[...] = given.reshape(array.shape)
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
+        """Replace `array` by that of `root`, by default the lowest live rank. Collective."""
         for piece in self._in_pieces("MPI_Bcast", array.reshape(-1).view(np.uint8), _BROADCAST_NBYTES):
             self._comm.Bcast(piece, root or 0)
 

@@ -122,6 +122,7 @@ class MpiTransport(BarrierTransport):
         self._connected.update(fresh)
 
     def connect(self, peers: Sequence[int]) -> None:
+        """Connect this rank to `peers`, which connect to it. Collective, also for a rank that has no peers."""
         if self.size <= connections.MOST_PAIRED or not progress.spans_hosts(self.hosts):
             return  # all ranks are connected, or need no connections
         with contextlib.ExitStack() as pauses:
@@ -149,6 +150,7 @@ class MpiTransport(BarrierTransport):
         return MpiWindow(self._comm, self._host, self.hosts, nbytes, watchdog, self._lock)
 
     def allgather(self, data: bytes) -> list[bytes]:
+        """The `data` of every rank, by rank; b"" for failed ranks. Collective. Lengths may differ."""
         return self._collectives.allgather(data)
 
     def _gather(self, call: str, data: bytes) -> tuple[list[Letter], bytes]:
@@ -157,24 +159,29 @@ class MpiTransport(BarrierTransport):
             return self._gathering.gather(call, data)
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
+        """Return what each live rank has sent to this one, by rank, ascending. Collective."""
         return self._collectives.alltoall(parts)
 
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
+        """Replace `array` by the mean, sum, max or min over the live ranks: the same bits on all ranks. Collective."""
         self._collectives.allreduce(array, op, weights)
 
     def allreduce_by_mpi(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
+        """Combine arrays like `allreduce`, but by MPI_Reduce and MPI_Bcast, which may combine in any order."""
         self._by_mpi.reduce_and_broadcast(array, op, weights)
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
+        """Replace `array` by that of `root`, by default the lowest live rank. Collective."""
         self._collectives.broadcast(array, root)
 
     def barrier(
         self, what: str = "barrier", patience_s: float | None = None, final: bool = False, mark: bool = False
     ) -> bool:  # fmt: skip
+        """Return when all live ranks have entered the barrier: whether any of them gave `mark`. Collective."""
         if not self._has_barrier:
             self._comm.Barrier()
             return True
@@ -188,6 +195,7 @@ class MpiTransport(BarrierTransport):
             self.attend()
 
     def depart(self) -> None:
+        """Publish that this rank leaves in order while the others go on. One-sided. A second call does nothing."""
         try:
             if self.carrier is not None:
                 self.carrier.drain("the departure of this rank")
@@ -195,6 +203,7 @@ class MpiTransport(BarrierTransport):
             self._barrier.depart()
 
     def set_deadline(self, deadline_s: float) -> None:
+        """Set how long a barrier waits for a rank that gives no heartbeat. Local."""
         self._watchdog.deadline_s = deadline_s
         self._barrier.deadline_s = deadline_s
         if self._transfer is not None:
@@ -217,11 +226,13 @@ class MpiTransport(BarrierTransport):
     longest_poll_s = LONGEST_POLL_S
 
     def pause(self, polls: int, until: float = math.inf) -> None:
+        """Yield the core between two polls of a wait, for longer after more `polls`. Local."""
         self._call_mpi()
         self.attend()
         yield_core(polls)
 
     def progress(self) -> None:
+        """Let Puts of other hosts come in, where that takes calls of this rank, and yield the core once. Local."""
         self._call_mpi()
         yield_core(0)
 

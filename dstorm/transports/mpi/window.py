@@ -175,6 +175,7 @@ class MpiWindow(SpanningWindow):
             win.Sync()
 
     def free(self) -> None:
+        """Free the memory. Collective. A second call does nothing."""
         wins, self._wins = self._wins, []
         self.drop()
         for win in reversed(wins):

@@ -267,10 +267,12 @@ class TimedGroup(Group):
         return TimedRounds(transport, deadline_s, self) if has_any else None
 
     def at(self, time: float, event: Callable[[], object]) -> None:
+        """Call `event` at `time`. Local."""
         self._timeline.at(time, event)
 
     @contextmanager
     def carrying(self, rank: int) -> Iterator[set[int]]:
+        """Let the Puts in the block be those of the transfer thread of `rank`. Local."""
         peers: set[int] = set()
         self._carrying = self._carried[rank], peers
         try:
@@ -279,6 +281,7 @@ class TimedGroup(Group):
             self._carrying = None
 
     def when_there(self, rank: int, peers: Collection[int], event: Callable[[], object]) -> None:
+        """Call `event` once the Puts of the transfer thread of `rank` to `peers` are known to be there. Local."""
         puts = self._carried[rank]
 
         def known(left_s: float) -> None:
@@ -291,6 +294,7 @@ class TimedGroup(Group):
 
     @contextmanager
     def undisturbed(self, rank: int) -> Iterator[None]:
+        """Let messages that come for `rank` wake none of its waits in the block, only `moved`. Local."""
         self._is_undisturbed[rank] = True
         try:
             yield
@@ -298,6 +302,7 @@ class TimedGroup(Group):
             self._is_undisturbed[rank] = False
 
     def moved(self, rank: int) -> None:
+        """Wake a wait of `rank`: some of what its transfer thread carries has arrived. Local."""
         if self._is_polling[rank]:
             self._timeline.add(rank)
 

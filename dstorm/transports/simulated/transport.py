@@ -127,6 +127,7 @@ class SimulatedTransport(Training):
         """Nothing: the ranks of one process need no connections. Local."""
 
     def window(self, nbytes: int) -> SimulatedWindow:
+        """Make a window with `nbytes` of zeroed memory on this rank. Collective. Sizes may differ between ranks."""
         return SimulatedWindow(self._group, self.rank, nbytes)
 
     def find_failed(self) -> Sequence[int]:
@@ -134,15 +135,18 @@ class SimulatedTransport(Training):
         return sorted(self._group.failed)
 
     def allgather(self, data: bytes) -> list[bytes]:
+        """The `data` of every rank, by rank; b"" for failed ranks. Collective. Lengths may differ."""
         return list(self._gather("allgather", data, "allgather").things)
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
+        """Return what each live rank has sent to this one, by rank, ascending. Collective."""
         given = self._gather("alltoall", {peer: part.copy() for peer, part in parts.items()}, "alltoall").things
         return {rank: theirs.get(self.rank, np.empty(0, np.uint8)) for rank, theirs in enumerate(given)}
 
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
+        """Replace `array` by the mean, sum, max or min over the live ranks: the same bits on all ranks. Collective."""
         collective = self._gather("allreduce", array.astype(reduction.accumulator(array.dtype)), "allreduce")
         if collective.result is None:
             parts = {rank: collective.things[rank] for rank in reduction.counting(weights, range(self.size))}
@@ -158,6 +162,7 @@ class SimulatedTransport(Training):
         raise WithoutMpi("MPI_Reduce")
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
+        """Replace `array` by that of `root`, by default the lowest live rank. Collective."""
         root = root or 0
         mine = array.copy() if self.rank == root else None
         array[...] = self._gather("broadcast", mine, "broadcast").things[root]
@@ -165,6 +170,7 @@ class SimulatedTransport(Training):
     def barrier(
         self, what: str = "barrier", patience_s: float | None = None, final: bool = False, mark: bool = False
     ) -> bool:  # fmt: skip
+        """Return when all live ranks have entered the barrier: whether any of them gave `mark`. Collective."""
         return any(self._gather(what, mark, patience_s=patience_s).things)
 
     def _gather(self, what: str, thing: Any, kind: str = "", patience_s: float | None = None) -> Collective:
@@ -177,13 +183,16 @@ class SimulatedTransport(Training):
         return gathered
 
     def calling(self, what: str) -> AbstractContextManager[None]:
+        """The lock held during its one-sided calls: a thread that holds it keeps the carrier from them."""
         return self._calls.calling(what, self.trace)
 
     def set_deadline(self, deadline_s: float) -> None:
+        """Set how long a barrier waits for a rank that gives no heartbeat. Local."""
         if self._rounds is not None:
             self._rounds.waiting.deadline_s = deadline_s
 
     def attend(self) -> None:
+        """Call the functions of `duties`. One-sided. Each `pause` and each `poll_failures` does so."""
         if self.duties:
             call_all(self.duties)
 
@@ -192,20 +201,25 @@ class SimulatedTransport(Training):
         self.attend()
 
     def count_step(self) -> None:
+        """Publish one more step of this rank. A step is a heartbeat, too. One-sided."""
         self.begin_training(self.clock())
         self.heartbeat()
 
     def heartbeat(self) -> None:
+        """Publish that this rank is alive. One-sided. Any thread may call it."""
         self._group.heard_at[self.rank] = self.clock()
 
     def heard_at(self, rank: int) -> float:
+        """Return the time at which `rank` last gave a heartbeat, by this rank's clock, as far as this rank knows."""
         return self._group.heard_at[rank]
 
     def poll_wait(self, wait: Wait) -> bool:
+        """Return whether the deadline of `wait` has passed. One-sided. To be called whenever the wait is due."""
         self.waiting = wait
         return wait.judge(self.clock(), self.heard_at, lambda rank: ()).is_over
 
     def end_wait(self, in_vain: bool = False) -> None:
+        """Publish that this rank waits no longer. One-sided."""
         self.waiting = None
 
     def opened(self) -> None:
@@ -215,6 +229,7 @@ class SimulatedTransport(Training):
         """Nothing, as `opened`. Local."""
 
     def has_closed(self, rank: int) -> bool:
+        """Return whether `rank` has closed all its vectors, as far as this rank knows. Local."""
         return True
 
     def was_evicted(self, rank: int) -> bool:
