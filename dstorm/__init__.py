@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
+from dstorm.later import at_first_use
 from dstorm.queues.consistency import Consistency, parse
 from dstorm.queues.layout import Layout
 from dstorm.queues.queues import Queues
@@ -54,12 +54,4 @@ _LATER = {
 }
 """Names that are imported at their first use, and the modules that define them: only simulations need them."""
 
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return globals().setdefault(name, getattr(import_module(_LATER[name]), name))
-    raise AttributeError(f"module 'dstorm' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = at_first_use(__name__, _LATER)

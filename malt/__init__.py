@@ -10,6 +10,7 @@ import malt.runner.packages  # noqa: F401
 
 # isort: split
 from dstorm import ClosedError, DeadlinePassed, Network, PeerLost, Statistics
+from dstorm.later import at_first_use
 from malt.data.shards import shard
 from malt.replica.exchanges import Exchanges
 from malt.replica.replica import Replica
@@ -125,12 +126,13 @@ _PACKAGES = ("data", "files", "jax", "kernels", "models", "optim", "sklearn", "t
 """The public subpackages, which are imported at their first use. Those of an extra are not in `__all__`."""
 
 
+_named, _ = at_first_use(__name__, _LATER)
+
+
 def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return import_module(f"malt.{name}")
-    if name in _LATER:
-        return globals().setdefault(name, getattr(import_module(_LATER[name]), name))
-    raise AttributeError(f"module 'malt' has no attribute {name!r}")
+    return _named(name)
 
 
 def __dir__() -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dstorm.later import at_first_use
 from vol.dense import DenseVector
 from vol.graphs.builtin import as_graph, graph
 from vol.graphs.graph import Graph
@@ -62,12 +62,4 @@ _LATER = {
 }
 """Names that are imported at their first use, and the modules that define them: most programs have dense vectors."""
 
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return globals().setdefault(name, getattr(import_module(_LATER[name]), name))
-    raise AttributeError(f"module 'vol' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = at_first_use(__name__, _LATER)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dstorm.later import at_first_use
 from malt.data.shards import rows_of
 
 if TYPE_CHECKING:
@@ -34,12 +34,4 @@ _LATER = {
 }
 """Names that are imported at their first use, and their modules: scipy.sparse takes longer to import than malt."""
 
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
-    raise AttributeError(f"module 'malt.data' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+__getattr__, __dir__ = at_first_use(__name__, _LATER)

@@ -10,8 +10,9 @@ All calls are local. One rank writes a file: `if malt.lowest(): ...`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dstorm.later import at_first_use
 from malt.files.atomic import write
 
 if TYPE_CHECKING:
@@ -19,11 +20,4 @@ if TYPE_CHECKING:
 
 __all__ = ["load_npz", "save_npz", "write"]
 
-
-def __getattr__(name: str) -> Any:
-    """Import what reads and writes arrays at its first use."""
-    if name in __all__:
-        from malt.files import npz
-
-        return getattr(npz, name)
-    raise AttributeError(f"module 'malt.files' has no attribute {name!r}")
+__getattr__, __dir__ = at_first_use(__name__, dict.fromkeys(("load_npz", "save_npz"), "malt.files.npz"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dstorm.later import at_first_use
 
 if find_spec("sklearn") is None:
     raise ImportError("malt.sklearn needs scikit-learn: pip install '.[sklearn]' in the checkout")
@@ -42,12 +43,4 @@ _LATER = {
 }
 """Names that are imported at their first use, and their modules."""
 
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
-    raise AttributeError(f"module 'malt.sklearn' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+__getattr__, __dir__ = at_first_use(__name__, _LATER)

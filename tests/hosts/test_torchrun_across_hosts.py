@@ -10,6 +10,7 @@ import time
 import pytest
 from host_network import ROOT
 from processes import wait_for
+from restarted import RESUMES
 
 from bench.pages import lines
 
@@ -160,29 +161,6 @@ def test_a_rank_that_fails_ends_the_job_on_both_hosts(how, rank, torchrun, hosts
     other = done["a" if rank == "3" else "b"][2]
     assert re.search(rf"malt: rank {rank} is lost: .*; the job ends", other), other
     until_clean(hosts, killed=True)
-
-
-RESUMES = """
-import os, signal, sys
-import numpy as np
-import malt
-checkpoint = malt.Checkpoint(sys.argv[1])
-state = checkpoint.load() or {"w": np.zeros(4), "epoch": 0}
-w, first = state["w"], int(state["epoch"])
-if malt.lowest():
-    print("begins at", first, flush=True)
-replica = malt.Replica(w, every=1, sync="bsp", graph="all")
-for epoch in range(first, 10):
-    checkpoint.save({"w": w, "epoch": epoch}, force=True)
-    malt.barrier()
-    if epoch == 6 and first == 0 and malt.rank() == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    w += 2.0 * epoch * (malt.rank() + 1)
-    replica.step()
-replica.finish()
-if malt.lowest():
-    print("ends with", w, flush=True)
-"""
 
 
 def test_a_restart_goes_on_from_the_checkpoint(torchrun, hosts):

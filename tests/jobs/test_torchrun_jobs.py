@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from programs import ROOT
+from restarted import RESUMES
 
 from bench.pages import lines
 
@@ -111,29 +112,6 @@ def test_a_rank_that_fails_ends_the_job(how, sync, rank, torchrun, job_environme
     if how != "left":
         cause = done.stderr.partition("Root Cause")[2]
         assert re.search(r"rank +: (\d)", cause)[1] == rank, "torchrun names the one that has failed"
-
-
-RESUMES = """
-import os, signal, sys
-import numpy as np
-import malt
-checkpoint = malt.Checkpoint(sys.argv[1])
-state = checkpoint.load() or {"w": np.zeros(4), "epoch": 0}
-w, first = state["w"], int(state["epoch"])
-if malt.lowest():
-    print("begins at", first, flush=True)
-replica = malt.Replica(w, every=1, sync="bsp")
-for epoch in range(first, 10):
-    checkpoint.save({"w": w, "epoch": epoch}, force=True)
-    malt.barrier()
-    if epoch == 6 and malt.rank() == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-        os.kill(os.getpid(), signal.SIGKILL)
-    w += 2.0 * epoch * (malt.rank() + 1)
-    replica.step()
-replica.finish()
-if malt.lowest():
-    print("ends with", w)
-"""
 
 
 def test_a_restart_goes_on_from_the_checkpoint(torchrun, tmp_path, job_environment):
