@@ -24,7 +24,7 @@ from malt.session.session import alive, finalize, heartbeat, hosts, init, on_dea
 from malt.session.sharded import reduce_scatter, sharded
 from malt.session.simulation import clock, compute, simulate
 from malt.session.vectors import vector
-from malt.world.world import World
+from malt.session.world.world import World
 from vol import AVG, MEAN, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, Gathered, Graph, Update
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from malt import jax as jax  # not in __all__, as torch
     from malt import torch as torch  # not in __all__: from malt import * works without it
     from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
+    from malt.data.mapreduce import map_reduce
     from malt.launch.machine.memory import free_memory
-    from malt.mapreduce import map_reduce
     from malt.session.checkpoints.checkpoint import Checkpoint
     from malt.session.running import run
     from malt.watch.reports import on_report, progress, report
@@ -113,7 +113,7 @@ __all__ = [
 _LATER = {
     "Checkpoint": "malt.session.checkpoints.checkpoint",
     "free_memory": "malt.launch.machine.memory",
-    "map_reduce": "malt.mapreduce",
+    "map_reduce": "malt.data.mapreduce",
     "run": "malt.session.running",
     **dict.fromkeys(("on_report", "progress", "report"), "malt.watch.reports"),
     **dict.fromkeys(

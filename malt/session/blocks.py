@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from malt.session.creation import create
 from malt.session.vectors import checked_array
-from malt.world.world import World
+from malt.session.world.world import World
 from vol import arguments
 from vol.update import Array
 

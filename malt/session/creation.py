@@ -10,7 +10,7 @@ from dstorm import PeerLost
 from dstorm.errors import Refused
 from dstorm.transports.solo import SoloWindow
 from malt.session import session
-from malt.world.world import OpenVector, World
+from malt.session.world.world import OpenVector, World
 from vol import Vector
 
 Checked = TypeVar("Checked")

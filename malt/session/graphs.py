@@ -9,7 +9,7 @@ from typing import Any
 
 from dstorm import ClosedError
 from malt.session import session
-from malt.world.world import World
+from malt.session.world.world import World
 from vol import Graph, as_graph
 from vol.graphs import builtin
 

@@ -14,7 +14,7 @@ from dstorm.queues.consistency import ASP, Consistency
 from dstorm.reduction import OPERATIONS
 from dstorm.transports import shm_space
 from malt.session.creation import create
-from malt.world.world import World
+from malt.session.world.world import World
 from vol import arguments
 from vol.update import Array
 

@@ -13,7 +13,7 @@ from dstorm import Consistency, parse
 from dstorm.transports import shm_space
 from malt.session.creation import create
 from malt.session.graphs import session_graph
-from malt.world.world import World
+from malt.session.world.world import World
 from vol import DenseVector, Graph, Vector, arguments
 from vol.update import Array
 

@@ -20,8 +20,8 @@ from malt.replica.totals import ReplicaStatistics
 from malt.session import session
 from malt.session.creation import agree_on_replica
 from malt.session.graphs import session_graph
+from malt.session.world.agreement import agree, exchange, succeed
 from malt.sklearn.states import Counts, State, state_of
-from malt.world.agreement import agree, exchange, succeed
 from vol import arguments
 from vol.update import Array
 

@@ -103,7 +103,7 @@ MEMBERSHIP = (
     "dstorm/transports/simulated/group.py",
 )  # fmt: skip
 """These say who is meant: the view and the agreements behind it, and the connections between processes."""
-PROCESSES = ("malt/resilience/", "malt/world/crew.py", "malt/world/tracing.py")
+PROCESSES = ("malt/session/resilience/", "malt/session/world/crew.py", "malt/session/world/tracing.py")
 """These begin the session of a process, which the launcher has given its incarnation, or name a file by it."""
 
 

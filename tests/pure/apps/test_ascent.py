@@ -24,7 +24,7 @@ from dstorm.membership.resilient import SurvivingTransport
 from malt.models import linear
 from malt.models.linear import LOSSES, Ascent, Problem, compiled
 from malt.session import session
-from malt.world.world import World
+from malt.session.world.world import World
 
 pytestmark = [pytest.mark.serial, pytest.mark.single]
 

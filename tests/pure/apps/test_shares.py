@@ -9,7 +9,7 @@ import pytest
 import malt
 from apps.harness import Shares, shares
 from malt.data.shards import living_rows
-from malt.world.crew import dealt
+from malt.session.world.crew import dealt
 
 pytestmark = pytest.mark.serial
 

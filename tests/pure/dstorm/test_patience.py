@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dstorm.queues.patience import Patience
+from dstorm.queues.waits.patience import Patience
 
 pytestmark = pytest.mark.serial
 

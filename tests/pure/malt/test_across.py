@@ -10,10 +10,10 @@ import malt
 from apps.harness.marks import Mark, mark
 from apps.harness.report import TRAFFIC, Report
 from malt.models import Sums, moved
+from malt.session.world import counters, tracing
 from malt.watch.trace import summary
 from malt.watch.trace.page import page
 from malt.watch.trace.reading import read
-from malt.world import counters, tracing
 
 pytestmark = pytest.mark.serial
 HOSTS = ("a", "a", "b", "b", "b")

@@ -8,7 +8,7 @@ import pytest
 from ranks import run_alone, run_ranks, same_error
 
 from dstorm import MismatchedCalls
-from malt.world.agreement import agree, exchange, succeed
+from malt.session.world.agreement import agree, exchange, succeed
 
 pytestmark = pytest.mark.serial
 

@@ -9,8 +9,8 @@ import pytest
 from malt.launch.reports import control
 from malt.runner import leaving, reporting, roster
 from malt.runner.roster import Roster
-from malt.world import asking
-from malt.world.asking import Asking
+from malt.session.world import asking
+from malt.session.world.asking import Asking
 
 pytestmark = pytest.mark.serial
 BOTH = [(0, 0), (1, 0)]

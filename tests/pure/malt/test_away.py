@@ -16,7 +16,7 @@ import pytest
 from processes import wait_for
 from reported import add
 
-from dstorm import stopwatch
+from dstorm.waits import stopwatch
 from malt.launch import job
 from malt.launch.hosts import connection
 from malt.launch.hosts.plain import away as module

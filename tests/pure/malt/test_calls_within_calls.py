@@ -15,7 +15,7 @@ import malt
 from dstorm import ClosedError
 from dstorm.membership.processes import ProcessMonitor
 from dstorm.membership.resilient import SurvivingTransport
-from malt.resilience import start
+from malt.session.resilience import start
 
 pytestmark = pytest.mark.serial
 

@@ -14,7 +14,7 @@ from dstorm.view import FaultTolerantView
 from malt.runner import roster
 from malt.runner.roster import Roster
 from malt.session.graphs import session_graph
-from malt.world.crew import Crew, Dealt
+from malt.session.world.crew import Crew, Dealt
 
 pytestmark = pytest.mark.serial
 

@@ -10,7 +10,7 @@ import malt
 from malt.runner import roster
 from malt.runner.roster import Roster
 from malt.session import session
-from malt.world.crew import Crew
+from malt.session.world.crew import Crew
 
 pytestmark = pytest.mark.serial
 

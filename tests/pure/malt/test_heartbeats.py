@@ -19,8 +19,8 @@ from malt.data import ratings, store
 from malt.data.text import textfile
 from malt.files import checkpoint, heartbeats, npz, values
 from malt.session import session
-from malt.world.endings import TolerantEnding
-from malt.world.world import World
+from malt.session.world.endings import TolerantEnding
+from malt.session.world.world import World
 
 pytestmark = pytest.mark.serial
 

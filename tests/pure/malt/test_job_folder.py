@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from dstorm import DeadlinePassed
-from malt.resilience import job_folder
+from malt.session.resilience import job_folder
 from malt.watch import jobs
 
 pytestmark = pytest.mark.serial
@@ -132,7 +132,7 @@ def test_a_folder_that_is_not_of_this_user_alone_is_refused(how, temporary, monk
 
 LEAVES = """
 import sys, tempfile
-from malt.resilience import job_folder
+from malt.session.resilience import job_folder
 tempfile.tempdir = sys.argv[1]
 print(job_folder.agreed("name", 0, [0], ["train.py"], 5), flush=True)
 sys.stdin.read()

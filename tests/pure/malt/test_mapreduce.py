@@ -14,10 +14,10 @@ import scipy.sparse
 from ranks import run_failing
 
 import malt
+from malt.data.mapreduce import results
+from malt.data.mapreduce.assignment import assign, travels
+from malt.data.mapreduce.tree import covered, insert
 from malt.files.values import joined, pack, parted
-from malt.mapreduce import results
-from malt.mapreduce.assignment import assign, travels
-from malt.mapreduce.tree import covered, insert
 
 pytestmark = pytest.mark.serial
 

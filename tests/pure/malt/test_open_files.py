@@ -12,7 +12,7 @@ from malt.launch import job
 from malt.launch.command import Line
 from malt.launch.machine import open_files
 from malt.launch.mpi_library import LaunchError
-from malt.resilience import hosts
+from malt.session.resilience import hosts
 
 pytestmark = pytest.mark.serial
 

@@ -16,11 +16,11 @@ from malt.launch.command import STARTER
 from malt.launch.reports import control
 from malt.launch.reports.control import ControlServer
 from malt.launch.reports.follower import Follower
-from malt.resilience import start as start_of_session
-from malt.resilience.party import Party
 from malt.runner import reporting
 from malt.runner.events import Stream
 from malt.runner.program import FAILURE_DIR, JOB_DIR
+from malt.session.resilience import start as start_of_session
+from malt.session.resilience.party import Party
 
 pytestmark = pytest.mark.serial
 KEY = "3c" * 32

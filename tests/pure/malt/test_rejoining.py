@@ -11,7 +11,7 @@ import pytest
 from returning import Job
 
 import malt
-from dstorm.queues.waiting import Awaited, Waiting
+from dstorm.queues.waits.waiting import Awaited, Waiting
 from malt.session import session
 
 pytestmark = pytest.mark.serial

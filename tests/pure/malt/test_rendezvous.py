@@ -11,10 +11,10 @@ import pytest
 
 from dstorm import DeadlinePassed
 from dstorm.errors import Refused
-from malt.resilience import rendezvous
-from malt.resilience.rendezvous import Members, Rendezvous
 from malt.runner import reporting
 from malt.runner.events import Kind, append, event
+from malt.session.resilience import rendezvous
+from malt.session.resilience.rendezvous import Members, Rendezvous
 
 pytestmark = pytest.mark.serial
 

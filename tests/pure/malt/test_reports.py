@@ -13,11 +13,11 @@ import pytest
 import malt
 from dstorm.membership import children
 from malt.session import session
+from malt.session.world.counters import counters
 from malt.watch import metrics, reports
 from malt.watch.progress import Loop, Loops, Pace
 from malt.watch.record import Counters, Record, parsed
 from malt.watch.trace import files
-from malt.world.counters import counters
 
 pytestmark = pytest.mark.serial
 COUNTERS = Counters(sent={1: 20}, merged=3, waits_for=(2, 3), call="w.gather", wait_s=1.5)

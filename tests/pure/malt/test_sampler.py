@@ -263,7 +263,7 @@ def failing(turns, live, size=3):
     from dstorm import Group, SimulatedTransport
     from dstorm.membership.resilient import SurvivingTransport
     from malt.session import session
-    from malt.world.world import World
+    from malt.session.world.world import World
 
     group = Group(size, 0, {size - 1: turns})
 

@@ -11,8 +11,8 @@ from dstorm.membership.resilient import SurvivingTransport
 from malt.files import checkpoint
 from malt.session import session
 from malt.session.checkpoints import sharded_state
-from malt.world.endings import TolerantEnding
-from malt.world.world import World
+from malt.session.world.endings import TolerantEnding
+from malt.session.world.world import World
 
 pytestmark = pytest.mark.serial
 

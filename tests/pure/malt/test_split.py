@@ -12,15 +12,15 @@ from traces import traced
 import malt
 from apps.harness.marks import Clock, Mark, over_ranks
 from dstorm.membership.processes import process, stat_fields
-from dstorm.wait import Wait
+from dstorm.waits.wait import Wait
 from malt.runner import reporting
 from malt.session import session
+from malt.session.world.counters import counters
 from malt.watch import jobs
 from malt.watch.split import Split, split
 from malt.watch.trace import summary
 from malt.watch.trace.page import page
 from malt.watch.trace.reading import read
-from malt.world.counters import counters
 
 pytestmark = pytest.mark.serial
 

@@ -21,10 +21,10 @@ from dstorm.queues.consistency import parse
 from malt.data import load_ratings, load_svmlight, open_ratings, open_svmlight
 from malt.files import checkpoint
 from malt.files.checkpoint import Content
-from malt.resilience import start as survival
 from malt.session import session
-from malt.world.endings import PlainEnding, TolerantEnding
-from malt.world.world import World
+from malt.session.resilience import start as survival
+from malt.session.world.endings import PlainEnding, TolerantEnding
+from malt.session.world.world import World
 from vol import DenseVector, SparseVector, as_graph
 
 pytestmark = pytest.mark.serial
@@ -401,7 +401,7 @@ class Reported(Exception):
 
 def with_callbacks(transport, monkeypatch):
     """A session on `transport` with two callbacks that raise, and the ranks that they are called with."""
-    monkeypatch.setattr("malt.resilience.start._reason", lambda world, rank: "it was to die")
+    monkeypatch.setattr("malt.session.resilience.start._reason", lambda world, rank: "it was to die")
     world, reports = World(transport, 5.0, ending=TolerantEnding()), []
     session.enter_simulation(world)
     transport.view.subscribe(lambda one: survival.report(world, transport, one, ProcessMonitor({}, transport.clock)))

@@ -8,9 +8,9 @@ import pytest
 
 import malt
 from dstorm.membership.children import RANK_PROCESS
-from malt.resilience import start, torchrun
 from malt.runner.program import JOB_DIR
 from malt.session import opening
+from malt.session.resilience import start, torchrun
 
 pytestmark = pytest.mark.serial
 

@@ -11,8 +11,8 @@ import pytest
 
 from dstorm import DeadlinePassed
 from malt.launch.reports.control import ControlServer
-from malt.resilience import joining, torchrun
-from malt.resilience.torchrun import Started
+from malt.session.resilience import joining, torchrun
+from malt.session.resilience.torchrun import Started
 
 pytestmark = pytest.mark.serial
 

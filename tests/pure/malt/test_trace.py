@@ -21,13 +21,13 @@ from traces import report, traced
 
 import malt
 from malt.commands import command_line
+from malt.session.world import tracing
 from malt.watch.trace import files, layout, perfetto, summary
 from malt.watch.trace.clocks import Exchange, Offset, offset
 from malt.watch.trace.layout import DTYPE, Kind
 from malt.watch.trace.log import Log
 from malt.watch.trace.page import page
 from malt.watch.trace.reading import TraceError, read
-from malt.world import tracing
 
 pytestmark = pytest.mark.serial
 RANKS = 3

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import malt
-from dstorm import ClosedError, PeerLost, interruption
+from dstorm import ClosedError, PeerLost
+from dstorm.waits import interruption
 from vol.sharded import ShardedVector, Temporary, dots, push
 from vol.sharded.layout import ShardLayout
 from vol.sharded.part import Parts

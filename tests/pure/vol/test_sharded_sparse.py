@@ -12,7 +12,7 @@ from mutation import plant
 
 import malt
 from dstorm import ClosedError
-from malt.world.world import World
+from malt.session.world.world import World
 from vol.sharded.sparse import HashedLayout, SparseShardedVector, resting
 from vol.sharded.sparse.table import Table, first_rows
 

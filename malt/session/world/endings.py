@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from dstorm import DeadlinePassed, MismatchedCalls
 from malt.runner import exits
-from malt.world.agreement import exchange, succeed
+from malt.session.world.agreement import exchange, succeed
 
 if TYPE_CHECKING:
-    from malt.world.world import World
+    from malt.session.world.world import World
 
 _OUTLIVED_S = 1.0
 """How long a rank that has ended waits for the others before it checks again whether they still train."""

@@ -24,7 +24,6 @@ from typing import Any, NoReturn
 
 from dstorm.errors import DeadlinePassed, PeerLost, Refused
 from dstorm.membership.processes import Process, ProcessMonitor, has_ended, this_process
-from dstorm.stopwatch import Stopwatch
 from dstorm.transports import shm_space
 from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.endpoints import Endpoint, Exchange
@@ -33,11 +32,12 @@ from dstorm.transports.mapped import fence
 from dstorm.transports.shm import SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts, host_name
 from dstorm.view import Member
+from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.machine import open_files
-from malt.resilience import joining, sessions
-from malt.resilience.party import NO_MPI, Party
 from malt.runner import leaving, reporting
 from malt.runner.program import JOB_DIR
+from malt.session.resilience import joining, sessions
+from malt.session.resilience.party import NO_MPI, Party
 
 PUBLISHED = "{}-published-{}"
 """The report of a rank: session and rank. That of one that was started again ends in a point and its incarnation."""

@@ -19,7 +19,7 @@ is stopped, but not for how long it was. So each loop that waits finds out for i
   slower than the clock. Each poll counts, so no wait is without end.
 - CLOCK_MONOTONIC, which Python's time.monotonic and time.perf_counter read, stands still while the whole machine is
   suspended (a laptop's lid): nothing is to be left out then. What others have promised for some time needs
-  CLOCK_BOOTTIME, which goes on (`uptime_s`, dstorm/stopwatch.py).
+  CLOCK_BOOTTIME, which goes on (`uptime_s`, dstorm/waits/stopwatch.py).
 - Time in which others are suspended, and this one is not, counts: the hosts of a job may be suspended some seconds
   apart.
 

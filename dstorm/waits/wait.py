@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from dstorm.running_time import RunningTime
+from dstorm.waits.running_time import RunningTime
 
 REPORT_S = 10.0
 """After how long a wait is reported first. Each further report follows after twice the time of the one before."""

@@ -11,7 +11,7 @@ from dstorm.membership.resilient import SurvivingTransport
 from dstorm.view import Member
 from malt.runner import leaving, reporting, roster
 from malt.runner.roster import Position, Roster
-from malt.world.asking import Asking
+from malt.session.world.asking import Asking
 
 _LOOK_S = 0.1
 """The interval of the looks at the roster."""

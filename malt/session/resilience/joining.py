@@ -1,8 +1,8 @@
 """Turns processes that torchrun has started into ranks of a job of plain processes.
 
-Those of one host agree on a folder (malt/resilience/job_folder.py). On several hosts rank 0 is the control server of
-the others, as the launcher is under `malt run --survive=best-effort`: they report to it, and learn from it at which
-endpoints the ranks listen. It listens at one of the ports that follow MASTER_PORT; the others try all of these.
+Those of one host agree on a folder (malt/session/resilience/job_folder.py). On several hosts rank 0 is the control
+server of the others, as the launcher is under `malt run --survive=best-effort`: they report to it, and learn from it at
+which endpoints the ranks listen. It listens at one of the ports that follow MASTER_PORT; the others try all of these.
 
 Connections and their handshake are also those of that option: a process that does not know the key is disconnected. The
 key is made of the secret that the user has given all processes (MALT_KEY) and of what is the same for all of them, so
@@ -20,17 +20,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dstorm import interruption
 from dstorm.errors import DeadlinePassed
 from dstorm.membership import children
-from dstorm.stopwatch import Stopwatch
 from dstorm.transports.links.endpoints import interfaces
 from dstorm.transports.links.server import NotAdmitted, call
-from malt.resilience import job_folder, torchrun
-from malt.resilience.torchrun import KEY, Started
+from dstorm.waits import interruption
+from dstorm.waits.stopwatch import Stopwatch
 from malt.runner import leaving, program, reporting
 from malt.runner.events import Kind, append, event
 from malt.runner.program import JOB_DIR
+from malt.session.resilience import job_folder, torchrun
+from malt.session.resilience.torchrun import KEY, Started
 
 if TYPE_CHECKING:
     from malt.launch.reports.control import ControlServer

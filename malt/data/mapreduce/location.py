@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dstorm import PeerLost, Transport
-from malt.mapreduce.cache import Cache
-from malt.mapreduce.chunkerrors import chunk_error, raise_first
-from malt.mapreduce.chunks import Own, hash_of
-from malt.world.agreement import exchange
+from malt.data.mapreduce.cache import Cache
+from malt.data.mapreduce.chunkerrors import chunk_error, raise_first
+from malt.data.mapreduce.chunks import Own, hash_of
+from malt.session.world.agreement import exchange
 
 
 class Location(NamedTuple):

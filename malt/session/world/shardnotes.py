@@ -10,8 +10,8 @@ from typing import Any
 
 from dstorm import Transport
 from malt.files.checksum import Checksum
-from malt.world import agreement
-from malt.world.agreement import Checked, Description
+from malt.session.world import agreement
+from malt.session.world.agreement import Checked, Description
 
 MOST = 16
 """The first so many calls of a session with rows are noted, and the first so many barriers compare notes. A barrier
@@ -62,7 +62,7 @@ class ShardNotes:
     def agree(
         self, transport: Transport, what: str, check: Callable[[], tuple[Checked, Description]]
     ) -> tuple[Checked, dict[int, dict[str, Any]]]:
-        """Do as malt.world.agreement.agree, and as `compare`. Collective."""
+        """Do as malt.session.world.agreement.agree, and as `compare`. Collective."""
         checked, reports, _ = self.agree_and_send(transport, what, check, lambda _: b"")
         return checked, reports
 
@@ -70,7 +70,7 @@ class ShardNotes:
         self, transport: Transport, what: str, check: Callable[[], tuple[Checked, Description]],
         data: Callable[[Checked], bytes],
     ) -> tuple[Checked, dict[int, dict[str, Any]], dict[int, bytes]]:  # fmt: skip
-        """Do as malt.world.agreement.agree_and_send, and as `compare`. Collective."""
+        """Do as malt.session.world.agreement.agree_and_send, and as `compare`. Collective."""
 
         def noted() -> tuple[Checked, Description]:
             checked, description = check()

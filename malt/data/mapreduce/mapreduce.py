@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from malt.data.mapreduce.cache import Cache
+from malt.data.mapreduce.call import Call
+from malt.data.mapreduce.chunks import Own
+from malt.data.mapreduce.location import claim, located
 from malt.files.checksum import checksum
 from malt.files.values import pack
-from malt.mapreduce.cache import Cache
-from malt.mapreduce.call import Call
-from malt.mapreduce.chunks import Own
-from malt.mapreduce.location import claim, located
 from malt.session import session
-from malt.world.world import World
+from malt.session.world.world import World
 
 _CALL: Final = "malt.map_reduce"
 _SHOWN: Final = 8

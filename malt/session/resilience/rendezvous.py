@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dstorm.errors import DeadlinePassed, Refused
-from dstorm.stopwatch import Stopwatch
+from dstorm.waits.stopwatch import Stopwatch
 from malt.runner import reporting
 from malt.runner.events import Kind, Stream, append, event
 

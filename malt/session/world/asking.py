@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dstorm.stopwatch import Stopwatch
+from dstorm.waits.stopwatch import Stopwatch
 from malt.runner import leaving, reporting, roster
 from malt.runner.roster import Roster
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from dstorm.transport import Transport
 from malt.runner import reporting
+from malt.session.world.world import World
 from malt.watch.trace.clocks import Exchange, Offset, offset
 from malt.watch.trace.files import TRACE, log_of
 from malt.watch.trace.layout import HOST, LAUNCHED
-from malt.world.world import World
 
 if TYPE_CHECKING:
     from malt.watch.trace.log import Log

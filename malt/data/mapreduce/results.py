@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from dstorm.algorithms import Traffic
+from malt.data.mapreduce.chunkerrors import ChunkError
+from malt.data.mapreduce.tree import Node, insert
 from malt.data.shards import bounds
 from malt.files.values import NUMBERS, Array, Bytes, Packed, joined, layout, pack, parted, unpack
-from malt.mapreduce.chunkerrors import ChunkError
-from malt.mapreduce.tree import Node, insert
 
 Reduce = Callable[[Any, Any], Any]
 Values = dict[Node, Any]

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 
-from dstorm import interruption
 from dstorm.errors import DeadlinePassed
-from dstorm.stopwatch import Stopwatch
 from dstorm.transport import Transport
 from dstorm.view import Member
-from dstorm.wait import Wait
+from dstorm.waits import interruption
+from dstorm.waits.stopwatch import Stopwatch
+from dstorm.waits.wait import Wait
 
 _YIELD_POLLS = 2_000
 """Number of polls of a wait that only yield the core. Later polls sleep."""

@@ -11,7 +11,7 @@ from dstorm.membership.resilient import SurvivingTransport
 from vol import Vector
 
 if TYPE_CHECKING:
-    from malt.world.world import OpenVector, World
+    from malt.session.world.world import OpenVector, World
 
 
 class Creations:

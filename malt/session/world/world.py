@@ -13,16 +13,16 @@ from dstorm.algorithms import Traffic
 from dstorm.queues.statistics import added, located, total
 from dstorm.trace import EdgeTotals
 from dstorm.transports.solo import LoneTransport
+from malt.session.world.agreement import exchange
+from malt.session.world.creations import Creations, Newcomer
+from malt.session.world.crew import Crew, Dealt, dealt
+from malt.session.world.endings import Ending
+from malt.session.world.failures import Failures, Moment
+from malt.session.world.meter import Meter
+from malt.session.world.pace import Pace
+from malt.session.world.shardnotes import ShardNotes
 from malt.watch.jobs import launched_s
 from malt.watch.split import Split, split
-from malt.world.agreement import exchange
-from malt.world.creations import Creations, Newcomer
-from malt.world.crew import Crew, Dealt, dealt
-from malt.world.endings import Ending
-from malt.world.failures import Failures, Moment
-from malt.world.meter import Meter
-from malt.world.pace import Pace
-from malt.world.shardnotes import ShardNotes
 from vol.shared import Shared
 
 if TYPE_CHECKING:

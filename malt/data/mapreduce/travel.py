@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from dstorm.algorithms import Traffic
+from malt.data.mapreduce.assignment import Travel
+from malt.data.mapreduce.chunkerrors import chunk_error
 from malt.files.values import Bytes, joined, pack, parted
-from malt.mapreduce.assignment import Travel
-from malt.mapreduce.chunkerrors import chunk_error
 
 _LIKE = np.empty(0, np.uint8)
 

@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Generic
 
-from dstorm import interruption
-from dstorm.queues.patience import Patience
-from dstorm.queues.waiting import Waiting
+from dstorm.queues.waits.patience import Patience
+from dstorm.queues.waits.waiting import Waiting
 from dstorm.transport import Transport
 from dstorm.view import Edge
+from dstorm.waits import interruption
 
 STEPS = 1
 """Steps that a rank may be ahead of a local peer before it yields its core."""

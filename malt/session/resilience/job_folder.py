@@ -2,8 +2,8 @@
 
 The first of them makes it, and tells the others its name over a Unix socket. The socket lies in a folder that this user
 alone can enter: so nobody else can be asked, or ask. Its name is that of the start of the ranks
-(malt/resilience/torchrun.py). It is removed once all ranks have come. One that a killed rank has left answers to
-nobody, and the next one replaces it.
+(malt/session/resilience/torchrun.py). It is removed once all ranks have come. One that a killed rank has left answers
+to nobody, and the next one replaces it.
 
 The launcher removes nothing. So the first rank does at its end, or the lowest that sees another one fail. What is left
 of ranks that were killed is removed by the next job of this user.
@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Final
 
 from dstorm.errors import DeadlinePassed
-from dstorm.stopwatch import Stopwatch
 from dstorm.transports import shm_space
+from dstorm.waits.stopwatch import Stopwatch
 from malt.watch import jobs
 
 _PREFIX: Final = "malt-torchrun-"

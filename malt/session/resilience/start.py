@@ -16,25 +16,25 @@ from pathlib import Path
 from dstorm.errors import Refused
 from dstorm.membership.processes import ProcessMonitor, this_process
 from dstorm.membership.resilient import SurvivingTransport
-from dstorm.stopwatch import Stopwatch
 from dstorm.transports import shm_space
 from dstorm.transports.mapped import fence
 from dstorm.transports.shm import OneHost, SharedMemory
 from dstorm.view import Change, View
+from dstorm.waits.stopwatch import Stopwatch
 from malt.files import atomic
-from malt.resilience import job_folder, joining, sessions
-from malt.resilience.party import NO_MPI, SESSION, Party, party
-from malt.resilience.rendezvous import Rendezvous
 from malt.runner import exits, leaving, reporting, roster
 from malt.runner.events import History, Kind, Stream
 from malt.runner.leaving import is_leaving
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import is_connected
+from malt.session.resilience import job_folder, joining, sessions
+from malt.session.resilience.party import NO_MPI, SESSION, Party, party
+from malt.session.resilience.rendezvous import Rendezvous
+from malt.session.world.creations import Newcomer, offer
+from malt.session.world.crew import Crew
+from malt.session.world.endings import PlainEnding, TolerantEnding
+from malt.session.world.world import World
 from malt.watch.processes import processes
-from malt.world.creations import Newcomer, offer
-from malt.world.crew import Crew
-from malt.world.endings import PlainEnding, TolerantEnding
-from malt.world.world import World
 
 _sessions = 0
 """The number of sessions begun so far."""
@@ -151,7 +151,7 @@ def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Surviv
         return _of_one_host(folder, session, ranks, deadline_s, suspect_after_s)
     if any(view.reported for view in _views):
         raise RuntimeError("ranks have failed in the session before: no new one can begin, start a new job")
-    from malt.resilience import hosts  # it loads all that connects ranks of several hosts
+    from malt.session.resilience import hosts  # it loads all that connects ranks of several hosts
 
     return hosts.transport(session, ranks, deadline_s, suspect_after_s, may_go_on())
 

@@ -7,15 +7,15 @@ from typing import Any
 
 from dstorm import PeerLost
 from dstorm.algorithms import RanksChanged
-from malt.mapreduce import results, travel
-from malt.mapreduce.assignment import assign, travels
-from malt.mapreduce.cache import Cache
-from malt.mapreduce.chunkerrors import ChunkError, chunk_error, raise_first
-from malt.mapreduce.chunks import Own
-from malt.mapreduce.location import Location
-from malt.mapreduce.results import Reduce, Report, Values
-from malt.mapreduce.tree import covered, insert
-from malt.world.world import World
+from malt.data.mapreduce import results, travel
+from malt.data.mapreduce.assignment import assign, travels
+from malt.data.mapreduce.cache import Cache
+from malt.data.mapreduce.chunkerrors import ChunkError, chunk_error, raise_first
+from malt.data.mapreduce.chunks import Own
+from malt.data.mapreduce.location import Location
+from malt.data.mapreduce.results import Reduce, Report, Values
+from malt.data.mapreduce.tree import covered, insert
+from malt.session.world.world import World
 
 
 class Call:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from malt.files import values
-from malt.world.agreement import described, rebuilt
+from malt.session.world.agreement import described, rebuilt
 
 ChunkError = list[Any]
 """The number of a chunk, and the error as JSON can express it, with its traceback."""

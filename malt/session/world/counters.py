@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from malt.world.world import World
+from malt.session.world.world import World
 
 if TYPE_CHECKING:
     from malt.watch.record import Counters

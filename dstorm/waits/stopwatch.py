@@ -1,4 +1,4 @@
-"""The time that has passed since a moment while this process ran: see dstorm/running_time.py.
+"""The time that has passed since a moment while this process ran: see dstorm/waits/running_time.py.
 
 The agents on other hosts are sent this module (malt/launch/hosts/connection.py).
 """
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from dstorm.running_time import RunningTime
+from dstorm.waits.running_time import RunningTime
 
 _NEVER_STOPS: Final = time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
 LONGEST_STEP_S = 1.0

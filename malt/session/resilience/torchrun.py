@@ -1,7 +1,7 @@
 """Reads the variables by which torchrun, and launchers like it, describe the job to each process. Pure.
 
 `accelerate launch` calls torchrun; Ray Train sets the same variables but those of torchrun's restarts. MPI knows
-nothing of these processes. Here they are ranks of a job of plain processes (malt/resilience/joining.py).
+nothing of these processes. Here they are ranks of a job of plain processes (malt/session/resilience/joining.py).
 """
 
 from __future__ import annotations
