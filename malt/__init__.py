@@ -9,34 +9,34 @@ from typing import TYPE_CHECKING, Any
 import malt.runner.packages  # noqa: F401
 
 # isort: split
-from dstorm import ClosedError, DeadlinePassed, Network, PeerLost, Statistics
 from dstorm.later import at_first_use
-from malt.data.shards import shard
-from malt.replica.exchanges import Exchanges
-from malt.replica.replica import Replica
-from malt.session.blocks import blocks
-from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, mean, reduce_rows, together
-from malt.session.epochs import epochs, scale
-from malt.session.graphs import graph
-from malt.session.losses import LostRank, lost_ranks
-from malt.session.seeds import seed
-from malt.session.session import alive, finalize, heartbeat, hosts, init, on_death, on_join, rank, rejoined, size
-from malt.session.sharded import reduce_scatter, sharded
-from malt.session.simulation import clock, compute, simulate
-from malt.session.vectors import vector
-from malt.session.world.world import World
-from vol import AVG, MEAN, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, Gathered, Graph, Update
 
 if TYPE_CHECKING:
+    from dstorm import ClosedError, DeadlinePassed, Network, PeerLost, Statistics
     from malt import files, kernels, models, optim
     from malt import jax as jax  # not in __all__, as torch
     from malt import torch as torch  # not in __all__: from malt import * works without it
     from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
     from malt.data.mapreduce import map_reduce
+    from malt.data.shards import shard
     from malt.launch.machine.memory import free_memory
+    from malt.replica.exchanges import Exchanges
+    from malt.replica.replica import Replica
+    from malt.session.blocks import blocks
     from malt.session.checkpoints.checkpoint import Checkpoint
+    from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, mean, reduce_rows, together
+    from malt.session.epochs import epochs, scale
+    from malt.session.graphs import graph
+    from malt.session.losses import LostRank, lost_ranks
     from malt.session.running import run
+    from malt.session.seeds import seed
+    from malt.session.session import alive, finalize, heartbeat, hosts, init, on_death, on_join, rank, rejoined, size
+    from malt.session.sharded import reduce_scatter, sharded
+    from malt.session.simulation import clock, compute, simulate
+    from malt.session.vectors import vector
+    from malt.session.world.world import World
     from malt.watch.reports import on_report, progress, report
+    from vol import AVG, MEAN, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, Gathered, Graph, Update
 
 __version__ = "0.1.0"
 
@@ -112,15 +112,39 @@ __all__ = [
 
 _LATER = {
     "Checkpoint": "malt.session.checkpoints.checkpoint",
+    "Exchanges": "malt.replica.exchanges",
+    "Replica": "malt.replica.replica",
+    "World": "malt.session.world.world",
+    "blocks": "malt.session.blocks",
     "free_memory": "malt.launch.machine.memory",
+    "graph": "malt.session.graphs",
     "map_reduce": "malt.data.mapreduce",
     "run": "malt.session.running",
-    **dict.fromkeys(("on_report", "progress", "report"), "malt.watch.reports"),
+    "seed": "malt.session.seeds",
+    "shard": "malt.data.shards",
+    "vector": "malt.session.vectors",
+    **dict.fromkeys(("ClosedError", "DeadlinePassed", "Network", "PeerLost", "Statistics"), "dstorm"),
     **dict.fromkeys(
         ("Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight"), "malt.data"
     ),
+    **dict.fromkeys(("LostRank", "lost_ranks"), "malt.session.losses"),
+    **dict.fromkeys(
+        ("alive", "finalize", "heartbeat", "hosts", "init", "on_death", "on_join", "rank", "rejoined", "size"),
+        "malt.session.session",
+    ),
+    **dict.fromkeys(
+        ("allgather", "allreduce", "barrier", "broadcast", "lowest", "mean", "reduce_rows", "together"),
+        "malt.session.collectives",
+    ),
+    **dict.fromkeys(("clock", "compute", "simulate"), "malt.session.simulation"),
+    **dict.fromkeys(("epochs", "scale"), "malt.session.epochs"),
+    **dict.fromkeys(("on_report", "progress", "report"), "malt.watch.reports"),
+    **dict.fromkeys(("reduce_scatter", "sharded"), "malt.session.sharded"),
+    **dict.fromkeys(
+        ("AVG", "MEAN", "PUSH_SUM", "REPLACE", "SUM", "TRAINED", "WEIGHTED", "Gathered", "Graph", "Update"), "vol"
+    ),
 }
-"""Names that are imported at their first use, and the modules that define them."""
+"""Names that are imported at their first use, and the modules that define them. The launcher uses none."""
 
 _PACKAGES = ("data", "files", "jax", "kernels", "models", "optim", "sklearn", "torch")
 """The public subpackages, which are imported at their first use. Those of an extra are not in `__all__`."""

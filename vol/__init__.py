@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dstorm.later import at_first_use
-from vol.dense import DenseVector
-from vol.graphs.builtin import as_graph, graph
-from vol.graphs.graph import Graph
-from vol.merging.merge import AVG, MEAN, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, GatherFunction
-from vol.update import Gathered, Update
-from vol.vector import Vector
 
 if TYPE_CHECKING:
     from vol.blocks import Blocks
+    from vol.dense import DenseVector
+    from vol.graphs.builtin import as_graph, graph
+    from vol.graphs.graph import Graph
+    from vol.merging.merge import AVG, MEAN, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, GatherFunction
     from vol.sharded import (
         HashedLayout,
         OwnedVector,
@@ -24,6 +22,8 @@ if TYPE_CHECKING:
         resting,
     )
     from vol.sparse.vector import SparseVector
+    from vol.update import Gathered, Update
+    from vol.vector import Vector
 
 __all__ = [
     "AVG",
@@ -54,12 +54,20 @@ __all__ = [
 
 _LATER = {
     "Blocks": "vol.blocks",
-    "SparseVector": "vol.sparse.vector",
+    "DenseVector": "vol.dense",
+    **dict.fromkeys(("as_graph", "graph"), "vol.graphs.builtin"),
+    "Graph": "vol.graphs.graph",
     **dict.fromkeys(
-        ("HashedLayout", "OwnedVector", "ShardLayout", "ShardedVector", "SparseShardedVector", "Temporary", "resting"),
+        ("AVG", "MEAN", "PUSH_SUM", "REPLACE", "SUM", "TRAINED", "WEIGHTED", "GatherFunction"), "vol.merging.merge"
+    ),
+    **dict.fromkeys(
+        ("HashedLayout", "OwnedVector", "ShardedVector", "ShardLayout", "SparseShardedVector", "Temporary", "resting"),
         "vol.sharded",
     ),
+    "SparseVector": "vol.sparse.vector",
+    **dict.fromkeys(("Gathered", "Update"), "vol.update"),
+    "Vector": "vol.vector",
 }
-"""Names that are imported at their first use, and the modules that define them: most programs have dense vectors."""
+"""Names that are imported at their first use, and the modules that define them."""
 
 __getattr__, __dir__ = at_first_use(__name__, _LATER)

@@ -14,13 +14,9 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 
-from malt.commands import completion, graph, hints, options, report, scale, watching
-from malt.commands.compare import command as compare
-from malt.commands.doctor import command
+from malt.commands import hints, options
 from malt.commands.placement import is_of_this_machine, placement
-from malt.commands.plan import command as plan
-from malt.launch import restarts, traced
-from malt.launch.bootstrap import start
+from malt.launch import restarts
 from malt.launch.command import Job, Line, compose, is_here, this_machine
 from malt.launch.environment import outside
 from malt.launch.hosts import allocation
@@ -43,31 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     _open_what_is_closed()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = options.parser()
+    parser = options.parser(next(iter(words), ""))
     hints.check_command(words, parser)
     own, program = options.split(words, parser)
     chosen, unknown = parser.parse_known_args(own)
     try:
         hints.check_options(chosen.command, unknown, parser)
         _check_temporary_files()
-        if chosen.command == "doctor":
-            return command.main(chosen.n, chosen.json, chosen.hosts)
-        if chosen.command == "graph":
-            return graph.main(chosen.name, chosen.n, chosen.degree, chosen.seed, chosen.hosts, chosen.json, chosen.plot)
-        if chosen.command == "plan":
-            return plan.main(
-                named(program, chosen.module), chosen.ranks, chosen.slots, chosen.loss, chosen.json, chosen.latency,
-                chosen.bandwidth,
-            )  # fmt: skip
-        if chosen.command == "completion":
-            print(completion.script(parser, chosen.shell), end="")
-            return 0
-        if chosen.command == "report":
-            return report.main(chosen.folders, chosen.output)
-        if chosen.command == "scale":
-            return scale.main(chosen.job, chosen.n)
-        if chosen.command in watching.COMMANDS:
-            return watching.COMMANDS[chosen.command](chosen.job)
+        if chosen.command != "run":
+            return _other(chosen, program, parser)
         return _run_named(chosen, own, named(program, chosen.module), words[len(own) : len(own) + 1] == ["--"])
     except LaunchError as error:
         print(f"malt {chosen.command}: {error}", file=sys.stderr)
@@ -75,6 +55,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # before a job began, or of another command: during a job Signals handles it
         print(f"malt {chosen.command}: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
+
+
+def _other(chosen: argparse.Namespace, program: Sequence[str], parser: options.Parser) -> int:
+    """Run a command that starts no job of its own. Each loads what it needs."""
+    if chosen.command == "doctor":
+        from malt.commands.doctor import command as doctor
+
+        return doctor.main(chosen.n, chosen.json, chosen.hosts)
+    if chosen.command == "graph":
+        from malt.commands import graph
+
+        return graph.main(chosen.name, chosen.n, chosen.degree, chosen.seed, chosen.hosts, chosen.json, chosen.plot)
+    if chosen.command == "plan":
+        from malt.commands.plan import command as plan
+
+        return plan.main(
+            named(program, chosen.module), chosen.ranks, chosen.slots, chosen.loss, chosen.json, chosen.latency,
+            chosen.bandwidth,
+        )  # fmt: skip
+    if chosen.command == "report":
+        from malt.commands import report
+
+        return report.main(chosen.folders, chosen.output)
+    if chosen.command == "scale":
+        from malt.commands import scale
+
+        return scale.main(chosen.job, chosen.n)
+    if chosen.command == "completion":
+        from malt.commands import completion
+
+        print(completion.script(parser, chosen.shell), end="")
+        return 0
+    from malt.commands import watching
+
+    return watching.COMMANDS[chosen.command](chosen.job)
 
 
 def _open_what_is_closed() -> None:
@@ -110,6 +125,8 @@ def _run_named(chosen: argparse.Namespace, own: list[str], words: tuple[str, ...
     environ = outside(os.environ)
     ranks, where = placement(chosen, environ)
     if chosen.bootstrap and not all(is_here(host.name) for host in where):
+        from malt.launch.bootstrap import start
+
         left = [word for word in own if word not in ("--bootstrap", "-m")]
         number = [] if chosen.n or chosen.nproc_per_node else ["-n", str(ranks)]
         start.run([*left, *number], words, where, _library(chosen.mpi), environ)
@@ -117,6 +134,8 @@ def _run_named(chosen: argparse.Namespace, own: list[str], words: tuple[str, ...
 
 
 def _compare(chosen: argparse.Namespace, words: tuple[str, ...]) -> int:
+    from malt.commands.compare import command as compare
+
     environ = outside(os.environ)
     chosen.survive = _survive(chosen, environ)
     compare.check(chosen)
@@ -144,6 +163,8 @@ def _run(
 ) -> int:  # fmt: skip
     survive = _survive(chosen, environ) or ("1" if chosen.elastic else None)
     if chosen.elastic:
+        from malt.commands import scale
+
         scale.check(chosen.elastic, ranks)
     if chosen.rejoin and survive is None:
         raise LaunchError("--rejoin needs --survive, or --survive=best-effort: otherwise a failed rank ends the job")
@@ -183,6 +204,8 @@ def _run(
         start = partial(restarts.run, line, environ, chosen.restarts, chosen.grace, remote)
         if trace is None:
             return start()
+        from malt.launch import traced
+
         return traced.run(start, chosen.trace, traced.facts(wanted, library, machine, environ))
 
 

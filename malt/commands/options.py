@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from malt import __version__
-from malt.commands.compare.command import ROUNDS
-from malt.commands.completion import SHELLS
-from malt.commands.plan.prediction import RANKS
-from malt.launch import job
 from malt.launch.hosts.allocation import hosts
 from malt.launch.mpi_library import NAMES
 from malt.runner.reporting import BEST_EFFORT
-from vol.graphs.builtin import NAMES as NAMES_OF_GRAPHS
+
+ROUNDS = 3
+"""How often malt run --compare runs each number of ranks, by default."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -33,30 +31,19 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
-def parser() -> Parser:
-    """The parser of the command line of malt."""
+def parser(command: str = "") -> Parser:
+    """The parser of the command line of malt: with the options of `command`, or of all where that is none of them.
+
+    So the start of a job loads nothing of the other commands.
+    """
     malt = Parser(prog="malt", description="Data-parallel training for existing programs.", allow_abbrev=False)
     malt.add_argument("--version", action="version", version=f"malt {__version__}")
     commands = malt.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    _add_run(commands.add_parser("run", help="run a program on several ranks", allow_abbrev=False))
-    _add_doctor(commands.add_parser("doctor", help="report what works on this machine", allow_abbrev=False))
-    _add_graph(commands.add_parser("graph",
-        help="show the cost of a communication graph, or draw it", allow_abbrev=False))  # fmt: skip
-    _add_report(commands.add_parser("report", help="make a page from a traced run", allow_abbrev=False))
-    _add_plan(commands.add_parser("plan", help="predict the time of a program on a cluster", allow_abbrev=False))
-    status = commands.add_parser("status", help="show the progress of a running job", allow_abbrev=False)
-    _add_watching(status, "Show one line per rank of a running job: progress, exchanges, and whom it waits for.")
-    stacks = commands.add_parser("stacks", help="print the Python stacks of a running job", allow_abbrev=False)
-    _add_watching(stacks, "Print the Python stacks of all threads of all ranks of a job, even if they hang.")
-    scale = commands.add_parser("scale", help="change the number of ranks of a running job", allow_abbrev=False)
-    scale.usage = "malt scale [JOB] N"
-    scale.description = "Change the number of ranks of a job of malt run --elastic to N: it starts more, or some leave."
-    scale.add_argument("job", type=_number_of("the process of malt run", 1), nargs="?", metavar="JOB",
-                       help="the number of the process of malt run; not needed if only one job runs")  # fmt: skip
-    scale.add_argument("n", type=_number_of("ranks", 1), metavar="N", help="number of ranks that the job should have")
-    completion = commands.add_parser("completion", help="print a script for shell completion", allow_abbrev=False)
-    completion.description = 'Print a completion script. In ~/.bashrc, for example: eval "$(malt completion bash)".'
-    completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=" or ".join(SHELLS))
+    is_alone = command in _COMMANDS and command != "completion"
+    for name, (text, add) in _COMMANDS.items():
+        made = commands.add_parser(name, help=text, allow_abbrev=False)
+        if name == command or not is_alone:
+            add(made)
     return malt
 
 
@@ -80,6 +67,8 @@ _EXAMPLES = """examples:
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
+    from malt.launch.job import GRACE_S
+
     run.usage = "malt run [-n N] [OPTIONS] [-m] PROGRAM ARGS...   (or -c CODE ARGS...)"
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
     run.formatter_class, run.epilog = argparse.RawDescriptionHelpFormatter, _EXAMPLES
@@ -94,7 +83,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
                      help=f"with --compare: runs of each number of ranks (default: {ROUNDS})")  # fmt: skip
     run.add_argument("--restarts", type=_number_of("restarts", 0), default=0, metavar="K",
                      help="run a failed job again, up to K times, with MALT_RESTART set (default: 0)")  # fmt: skip
-    run.add_argument("--grace", type=_seconds, default=job.GRACE_S, metavar="SECONDS",
+    run.add_argument("--grace", type=_seconds, default=GRACE_S, metavar="SECONDS",
                      help="how long ranks may take to exit after Ctrl-C or SIGTERM (default: 10)")  # fmt: skip
     run.add_argument("--mpi", choices=("auto", *NAMES), default="auto", help="refuse to run with another MPI")
     run.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS", help="hosts on which to start ranks")
@@ -135,11 +124,13 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_graph(parser: argparse.ArgumentParser) -> None:
+    from vol.graphs.builtin import NAMES
+
     parser.description = (
         "Print the degree of a graph, the messages of one exchange, the rounds after which an update has reached all "
         "ranks, and the spectral gap: the larger, the faster ranks agree."
     )
-    parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(NAMES_OF_GRAPHS)}")
+    parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(NAMES)}")
     parser.add_argument("-n", type=_number_of("ranks", 1), required=True, metavar="N", help="number of ranks")
     parser.add_argument("--degree", type=_number_of("peers", 1), metavar="K", help="maximum number of peers per rank")
     parser.add_argument("--seed", type=_number_of("seeds", 0), default=0, metavar="S",
@@ -162,6 +153,8 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
+    from malt.commands.plan.prediction import RANKS
+
     parser.usage = "malt plan [OPTIONS] [-m] PROGRAM ARGS..."
     parser.description = (
         "Run a program that has a malt.Replica on one rank, and predict the seconds and bytes of an epoch on more "
@@ -188,10 +181,49 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as with python -m")
 
 
-def _add_watching(parser: argparse.ArgumentParser, description: str) -> None:
-    parser.description = description
+def _add_status(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Show one line per rank of a running job: progress, exchanges, and whom it waits for."
+    _add_job(parser)
+
+
+def _add_stacks(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Print the Python stacks of all threads of all ranks of a job, even if they hang."
+    _add_job(parser)
+
+
+def _add_scale(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "malt scale [JOB] N"
+    parser.description = (
+        "Change the number of ranks of a job of malt run --elastic to N: it starts more, or some leave."
+    )
+    _add_job(parser)
+    parser.add_argument("n", type=_number_of("ranks", 1), metavar="N", help="number of ranks that the job should have")
+
+
+def _add_completion(parser: argparse.ArgumentParser) -> None:
+    from malt.commands.completion import SHELLS
+
+    parser.description = 'Print a completion script. In ~/.bashrc, for example: eval "$(malt completion bash)".'
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=" or ".join(SHELLS))
+
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", type=_number_of("the process of malt run", 1), nargs="?", metavar="JOB",
                         help="process number of malt run; not needed if only one job runs")  # fmt: skip
+
+
+_COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "run": ("run a program on several ranks", _add_run),
+    "doctor": ("report what works on this machine", _add_doctor),
+    "graph": ("show the cost of a communication graph, or draw it", _add_graph),
+    "report": ("make a page from a traced run", _add_report),
+    "plan": ("predict the time of a program on a cluster", _add_plan),
+    "status": ("show the progress of a running job", _add_status),
+    "stacks": ("print the Python stacks of a running job", _add_stacks),
+    "scale": ("change the number of ranks of a running job", _add_scale),
+    "completion": ("print a script for shell completion", _add_completion),
+}
+"""The commands of malt: a line on each, and what adds its options to its parser."""
 
 
 def _number_of(things: str, least: int) -> Callable[[str], int]:
@@ -230,6 +262,8 @@ def _between(what: str, unit: str, least: float, most: float) -> Callable[[str],
 
 def _ranks(word: str) -> tuple[int, ...]:
     """A type for argparse: numbers of ranks, between commas."""
+    from malt.commands.plan.prediction import RANKS
+
     counts = word.split(",")
     if not all(count.isdecimal() and 2 <= int(count) <= max(RANKS) for count in counts):
         numbers = f"numbers of ranks are from 2 to {max(RANKS)}"

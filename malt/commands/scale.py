@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from malt.commands.doctor.findings import count
 from malt.launch.mpi_library import LaunchError
+from malt.launch.streams.display import count
 from malt.runner import roster
 from malt.watch.jobs import chosen
 

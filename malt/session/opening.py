@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dstorm import ClosedError, SoloTransport
@@ -13,7 +13,7 @@ from dstorm.waits import interruption
 from malt.launch.machine import network
 from malt.runner import exits, reporting
 from malt.runner.events import Kind
-from malt.session.resilience import joining, start, torchrun
+from malt.session.resilience import torchrun
 from malt.session.world.world import World
 
 ALONE = "MALT_ALONE"
@@ -29,7 +29,10 @@ def opened(
     """
     if refusal := children.refusal():
         raise ClosedError(f"{refusal}; a job of its own starts with malt run")
+    survive = is_asked_for(os.environ, survive)
     if (one := started()) is not None:
+        from malt.session.resilience import joining
+
         torchrun.check(one, survive, os.environ.get(torchrun.KEY, ""))
         joining.join(one, deadline_s)
     if reporting.is_plain():
@@ -61,10 +64,25 @@ def opened(
         before_finalize(close)
     if comm.size == 1:
         return World(SoloTransport(library()), deadline_s, comm)
-    start.check_support(survive)
+    if survive:
+        raise RuntimeError(
+            "survive=True: an mpiexec ends the job when a rank dies, and MPI's one-sided calls do not survive that "
+            "either: start with malt run --survive"
+        )
     made = World(MpiTransport(comm, deadline_s, "malt.init"), deadline_s, comm)
     reporting.report(Kind.READY)
     return made
+
+
+def is_asked_for(environ: Mapping[str, str], survive: bool = False) -> bool:
+    """Return whether the program, by `survive`, or the environment asks for a session whose ranks may fail. Pure.
+
+    RuntimeError: the variable of the environment has another value.
+    """
+    try:
+        return survive or reporting.survive_of(environ) is not None
+    except ValueError as error:
+        raise RuntimeError(str(error)) from None
 
 
 def _check_alone(expected: int, library: str) -> None:
@@ -112,7 +130,17 @@ def _of_plain_processes(comm: Any, deadline_s: float, suspect_after_s: float | N
     exits.end_job_on_failure(exits.leave)
     if os.environ[reporting.SIZE] == "1":
         return World(SoloTransport(), deadline_s)
+    from malt.session.resilience import start
+
     return start.begin(deadline_s, suspect_after_s)
+
+
+def leave_job() -> None:
+    """Remove the folder of a job that no launcher of malt removes, on the rank that has made it. Local."""
+    if reporting.is_plain():
+        from malt.session.resilience import joining
+
+        joining.leave_job()
 
 
 def checked(comm: Any) -> Any:

@@ -19,8 +19,7 @@ from malt.files import heartbeats
 from malt.runner import exits
 from malt.runner.leaving import is_leaving
 from malt.runner.program import status_of
-from malt.session.opening import checked, claim, opened
-from malt.session.resilience import joining, start
+from malt.session.opening import checked, claim, leave_job, opened
 from malt.session.world import counters
 from malt.session.world.world import DEADLINE_S, World
 from malt.watch import answers
@@ -73,9 +72,7 @@ def init(
     if current is None:
         with _opening:
             if _world is None:  # else another thread was first
-                _world = opened(
-                    comm, deadline_s, start.is_asked_for(os.environ, survive), suspect_after_s, _close_or_end_job
-                )
+                _world = opened(comm, deadline_s, survive, suspect_after_s, _close_or_end_job)
                 answers.start(counters.reader(_world))
                 if TRACE in os.environ:
                     from malt.session.world import tracing
@@ -83,7 +80,10 @@ def init(
                     tracing.begin(_world)
                 return _world
             current = _world
-    start.check_asked(survive, current)
+    if survive and current.transport.size > 1 and not current.survive:
+        raise RuntimeError(
+            "malt.init was called before, without survive=True: call it first, before any other malt call"
+        )
     if comm is not None and checked(comm) != current.comm:
         raise ValueError("malt.init was called before, with another comm: call malt.finalize first")
     if deadline_given:
@@ -298,7 +298,7 @@ def _finalize_at_exit() -> None:
     if getattr(sys, "last_type", None) is None and not is_leaving():  # else an exception is the reason
         _warn_of_unfinished()
     _close_or_end_job()
-    joining.leave_job()
+    leave_job()
     if _world is not None and _world.departed and _world.transport.size > 1:
         _world.ending.after_departure()
 

@@ -12,7 +12,7 @@ import pytest
 from processes import wait_for
 
 import malt
-from malt.session.resilience import start
+from malt.session import opening
 
 ROOT = Path(__file__).parents[2]
 
@@ -151,9 +151,9 @@ def test_ranks_of_an_mpiexec_cannot_survive():
 
 
 def test_the_variable_that_asks_for_survival_is_checked():
-    assert [start.is_asked_for({"MALT_SURVIVE": value}) for value in ("", "0", "1", "best-effort")] == [0, 0, 1, 1]
+    assert [opening.is_asked_for({"MALT_SURVIVE": value}) for value in ("", "0", "1", "best-effort")] == [0, 0, 1, 1]
     with pytest.raises(RuntimeError, match="MALT_SURVIVE must be 1, 0 or best-effort, got 'yes'"):
-        start.is_asked_for({"MALT_SURVIVE": "yes"})
+        opening.is_asked_for({"MALT_SURVIVE": "yes"})
 
 
 def test_any_intracommunicator():

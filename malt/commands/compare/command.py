@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from malt.commands.compare.comparison import Line, Run, measured, table
+from malt.commands.options import ROUNDS
 from malt.launch import job
 from malt.launch.command import Job
 from malt.launch.command import Line as CommandLine
@@ -25,8 +26,6 @@ from malt.launch.streams.display import Display, make_files, say
 from malt.watch import jobs
 from malt.watch.metrics import COUNTS
 
-ROUNDS = 3
-"""How often each number of ranks is run, by default."""
 _HERE = "it measures on this machine only"
 _WHOLE = "a run in which ranks fail is not a measurement"
 _QUIET = "the output of the ranks is not shown; --output DIR saves it"

@@ -26,7 +26,7 @@ import numpy as np
 from malt import __version__
 from malt.commands.doctor import extras, hosts
 from malt.commands.doctor.facts import Facts, Outcome
-from malt.commands.doctor.findings import can_run, count, judge, record, text
+from malt.commands.doctor.findings import can_run, judge, record, text
 from malt.commands.doctor.probe import LOADED, MARK, PROGRAM, Examination, deadline_s, read
 from malt.launch.command import Job, compose, this_machine
 from malt.launch.environment import outside
@@ -34,7 +34,7 @@ from malt.launch.hosts.allocation import Host
 from malt.launch.job import GRACE_S
 from malt.launch.machine.cores import usable_cores
 from malt.launch.mpi_library import LaunchError, Library, bound_library, find_mpiexec
-from malt.launch.streams.display import say
+from malt.launch.streams.display import count, say
 
 _BEGUN = "malt examination starts"
 """The line that each rank prints before it loads MALT, which takes a second of its core."""

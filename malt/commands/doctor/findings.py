@@ -10,6 +10,7 @@ from malt.commands.doctor.extras import shortfall
 from malt.commands.doctor.facts import Facts, Outcome
 from malt.commands.doctor.probe import COMPUTE_S, Examination, deadline_s
 from malt.launch.mpi_library import INSTALL
+from malt.launch.streams.display import count
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
@@ -315,11 +316,6 @@ def _failure_of_a_rank(facts: Facts, found: Examination) -> Finding:
     if not facts.shm_is_writable:
         return Finding(WARN, "a rank dies", "the whole job ends: survivors share memory in /dev/shm", _WRITABLE)
     return Finding(OK, "a rank dies", "the others go on under malt run --survive")
-
-
-def count(number: int, noun: str) -> str:
-    """Return the number and the noun, in the plural unless there is one."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 _ON_MACHINE = (_versions, _kernels, _library, _mpiexec, _shared_memory, _cores, _ranks, _job, _messages)

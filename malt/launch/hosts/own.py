@@ -9,10 +9,14 @@ import sys
 import threading
 from pathlib import Path
 
-from malt.launch.hosts import sent
-from malt.launch.hosts.connection import program
 from malt.launch.mpi_library import LaunchError
 
+_START = (
+    f"import sys; sys.path[:1] = [{str(Path(__file__).parents[3])!r}]; "
+    "from malt.launch.hosts.agent import agent; agent.main()"
+)
+"""Runs it from the files of this malt. What stands first in the path is the working directory, whose files are the
+user's."""
 _CLEAN_S = 15.0
 """How long it may take to end what is left of the job."""
 
@@ -26,17 +30,17 @@ class OwnAgent:
     def __init__(self) -> None:
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-c", sent.START], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                [sys.executable, "-c", _START], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             raise LaunchError(f"cannot start {sys.executable}: {error.strerror}") from None
 
     def keep(self, folder: Path) -> None:
-        """Tell it the folder of the job. Call it after the start of mpiexec: its text is longer than a pipe takes."""
+        """Tell it the folder of the job."""
         assert self._process.stdin
         with contextlib.suppress(OSError):  # it has been killed
-            self._process.stdin.write(program() + b"\0" + json.dumps(["keep", str(folder)]).encode() + b"\n")
+            self._process.stdin.write(json.dumps(["keep", str(folder)]).encode() + b"\n")
             self._process.stdin.flush()
 
     @property

@@ -177,7 +177,9 @@ class Output:
         if display.folder is not None:
             self._kept = {str(rank): Lines(keep) for rank, keep in enumerate(keepers(display.folder, ranks))}
         self._selector = selectors.DefaultSelector()
-        self._ended = threading.Event()
+        self._end, self._ended = os.pipe()
+        """A pipe whose end ends the reading at once."""
+        self._selector.register(self._end, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, name="malt output", daemon=True)
         for rank in range(ranks):
             for number, name in PIPES.items():
@@ -238,7 +240,7 @@ class Output:
 
         `picture`: what is left on the screen below it.
         """
-        self._ended.set()
+        os.close(self._ended)
         self._thread.join()
         screen = self.screen() if picture else None
         for writer in dict.fromkeys(self._writers.values()):  # stderr last: that of stdout may have to say something
@@ -254,14 +256,14 @@ class Output:
 
     def _run(self) -> None:
         is_full = False
-        while not self._ended.is_set():
-            ready = self._selector.select(_POLL_S)
+        while self._end not in (ready := [key.fd for key, _ in self._selector.select(_POLL_S)]):
             if ready and not is_full:
                 time.sleep(_GATHER_S)
             is_full = self._read() >= _PIECE_NBYTES
             self._tick()
             while sum(writer.pending for writer in {*self._writers.values()}) > _MOST_NBYTES:
                 time.sleep(_GATHER_S)
+        os.close(self._selector.unregister(self._end).fd)
         end = time.monotonic() + _DRAIN_S
         while self._read() and time.monotonic() < end:
             pass

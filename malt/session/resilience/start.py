@@ -47,26 +47,6 @@ _LAUNCHER_S = 5.0
 """How long a rank leaves it to its launcher to end it where another has failed: the launcher then names that one."""
 
 
-def is_asked_for(environ: Mapping[str, str], survive: bool = False) -> bool:
-    """Return whether the program, by `survive`, or the environment asks for a session whose ranks may fail. Pure.
-
-    RuntimeError: the variable of the environment has another value.
-    """
-    try:
-        return survive or reporting.survive_of(environ) is not None
-    except ValueError as error:
-        raise RuntimeError(str(error)) from None
-
-
-def check_support(survive: bool) -> None:
-    """Check that no ranks of MPI are to `survive`. Local. RuntimeError, with the remedy: they are."""
-    if survive:
-        raise RuntimeError(
-            "survive=True: an mpiexec ends the job when a rank dies, and MPI's one-sided calls do not survive that "
-            "either: start with malt run --survive"
-        )
-
-
 def may_go_on() -> bool:
     """Return whether the others go on where a rank of this job of plain processes fails. Local."""
     return not job_folder.is_made(os.environ[JOB_DIR])
@@ -154,13 +134,6 @@ def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Surviv
     from malt.session.resilience import hosts  # it loads all that connects ranks of several hosts
 
     return hosts.transport(session, ranks, deadline_s, suspect_after_s, may_go_on())
-
-
-def check_asked(survive: bool, world: World) -> None:
-    """Check that `world` is fault tolerant if `survive`. Local. RuntimeError: it began without survive=True."""
-    if survive and world.transport.size > 1 and not world.survive:
-        remedy = "call it first, before any other malt call"
-        raise RuntimeError(f"malt.init was called before, without survive=True: {remedy}")
 
 
 def _is_on_one_host() -> bool:

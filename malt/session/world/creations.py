@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dstorm import Statistics
 from dstorm.errors import Refused
-from dstorm.membership.resilient import SurvivingTransport
-from vol import Vector
 
 if TYPE_CHECKING:
+    from dstorm import Statistics
+    from dstorm.membership.resilient import SurvivingTransport
     from malt.session.world.world import OpenVector, World
 
 
@@ -27,6 +26,9 @@ class Creations:
 
 def offer(world: World) -> dict[str, Any] | str:
     """Return what all ranks have in common between two collective calls, or why no rank can come back. Local."""
+    from dstorm.membership.resilient import SurvivingTransport
+    from vol import Vector
+
     if any(not isinstance(one, (Vector, Awaited)) for one in world.vectors):
         return "the others have blocks or sharded vectors, of which each rank holds a part"
     newest = {entry.get("place"): number for number, entry in enumerate(world.creations.vectors)}
@@ -65,6 +67,8 @@ class Awaited:
 
     def statistics(self) -> Statistics:
         """Zeros. Local."""
+        from dstorm import Statistics
+
         return Statistics()
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from dstorm.membership.resilient import SurvivingTransport
-from dstorm.view import Member
 from malt.runner import leaving, reporting, roster
 from malt.runner.roster import Position, Roster
 from malt.session.world.asking import Asking
+
+if TYPE_CHECKING:
+    from dstorm.membership.resilient import SurvivingTransport
+    from dstorm.view import Member
 
 _LOOK_S = 0.1
 """The interval of the looks at the roster."""

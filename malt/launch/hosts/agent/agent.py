@@ -190,8 +190,13 @@ class Agent:
             self.send(["failed", str(error)])
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run an agent in this process, to the end of the job."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     agent = Agent()
     signal.signal(signal.SIGTERM, agent.depart)
     agent.run()
+
+
+if __name__ == "__main__":
+    main()
