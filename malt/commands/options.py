@@ -11,6 +11,7 @@ from typing import NoReturn
 from malt import __version__
 from malt.launch.hosts.allocation import hosts
 from malt.launch.mpi_library import NAMES
+from malt.runner.leaving import GRACE_S
 from malt.runner.reporting import BEST_EFFORT
 
 ROUNDS = 3
@@ -67,8 +68,6 @@ _EXAMPLES = """examples:
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
-    from malt.launch.job import GRACE_S
-
     run.usage = "malt run [-n N] [OPTIONS] [-m] PROGRAM ARGS...   (or -c CODE ARGS...)"
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
     run.formatter_class, run.epilog = argparse.RawDescriptionHelpFormatter, _EXAMPLES

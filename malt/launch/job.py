@@ -31,6 +31,7 @@ from malt.launch.streams.display import say
 from malt.launch.streams.output import Output
 from malt.runner import roster
 from malt.runner.events import History, Kind, Stream
+from malt.runner.leaving import GRACE_S
 from malt.runner.program import FAILURE_DIR, JOB_DIR, SESSION_BASE
 from malt.runner.reporting import CONTROL_SERVER, KEY
 from malt.runner.roster import Roster
@@ -40,9 +41,6 @@ REMOTE_SESSION_BASE = "PRTE_MCA_prte_remote_tmpdir_base"
 """The same as SESSION_BASE, for the other hosts, on which the folder of the job has the same name."""
 _LAST = "_"
 """A variable that no other host gets. MPICH's mpiexec, told which variables to pass on, leaves out the last one."""
-GRACE_S = 10.0
-"""How long ranks may take to leave after a signal to the launcher."""
-
 _FOLDER_KB, _REMEDY = 64, "free space there, or set TMPDIR to another folder"
 """What the folder of a job takes for each rank, as all are small files, and for itself; and what to do without it."""
 _FILES_AWAY, _FILES_OF_HOST = 3, 3

@@ -10,11 +10,12 @@ from malt.launch.command import RESTART, Line
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.reports.job_state import BAD_INPUT
 from malt.launch.streams.display import say
+from malt.runner.leaving import GRACE_S
 
 
 def run(
     compose: Callable[[Mapping[str, str]], Line], environ: Mapping[str, str], restarts: int,
-    grace_s: float = job.GRACE_S, remote: RemoteHosts | None = None,
+    grace_s: float = GRACE_S, remote: RemoteHosts | None = None,
 ) -> int:  # fmt: skip
     """Run the line that compose(environ) returns, and again after a failure, at most `restarts` times.
 

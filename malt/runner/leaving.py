@@ -23,6 +23,8 @@ from malt.runner.events import Kind, Stream
 from malt.runner.reporting import folder as folder_of_job
 from malt.runner.reporting import is_rank, rank, report
 
+GRACE_S = 10.0
+"""How long ranks may take to leave after a signal to the launcher, by default."""
 NOTIFIED = "notified"
 """The file in the folder of the job that exists once all ranks have been sent the launcher's signal."""
 

@@ -31,10 +31,10 @@ from malt.commands.doctor.probe import LOADED, MARK, PROGRAM, Examination, deadl
 from malt.launch.command import Job, compose, this_machine
 from malt.launch.environment import outside
 from malt.launch.hosts.allocation import Host
-from malt.launch.job import GRACE_S
 from malt.launch.machine.cores import usable_cores
 from malt.launch.mpi_library import LaunchError, Library, bound_library, find_mpiexec
 from malt.launch.streams.display import count, say
+from malt.runner.leaving import GRACE_S
 
 _BEGUN = "malt examination starts"
 """The line that each rank prints before it loads MALT, which takes a second of its core."""
