@@ -20,7 +20,7 @@ from failing_jobs import under_one_mpi
 from processes import wait_for
 from screen import Screen
 
-from malt.commands import command_line
+from malt.commands import run as run_command
 from malt.launch.streams.writer import Writer
 
 pytestmark = pytest.mark.serial
@@ -143,9 +143,9 @@ def test_the_launchers_own_lines_stay_after_ctrl_c(launch):
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_without_rich_or_a_terminal_lines_are_plain(is_there, monkeypatch, capsys):
-    monkeypatch.setattr(command_line, "is_screen", lambda number: is_there)
-    monkeypatch.setattr(command_line, "find_spec", lambda name: None)
-    assert not command_line._can_draw()
+    monkeypatch.setattr(run_command, "is_screen", lambda number: is_there)
+    monkeypatch.setattr(run_command, "find_spec", lambda name: None)
+    assert not run_command._can_draw()
     assert capsys.readouterr().err == (
         "malt run: --view needs rich, and draws nothing: pip install '.[view]' in the checkout\n" if is_there else ""
     )

@@ -15,6 +15,7 @@ from dstorm import reduction
 from dstorm.membership import letters
 from dstorm.membership.letters import Letter
 from dstorm.transport import Bytes
+from dstorm.transports.mpi.library import wait_for
 
 _BROADCAST_NBYTES = 1 << 24
 """Bytes that are broadcast at once. They must get through within the deadline."""
@@ -46,19 +47,18 @@ class MpiCollectives:
         """The `data` of every rank, by rank; b"" for failed ranks. Collective. Lengths may differ."""
         call, lengths = "MPI_Allgatherv", np.empty(self._size, np.int64)
         if self.gather is None:
-            with self._after_barrier(call):
-                self._comm.Allgather(np.array([len(data)], np.int64), lengths)
-                return self._allgatherv(data, lengths)
+            with self._calling(call):
+                wait_for(self._comm.Iallgather(np.array([len(data)], np.int64), lengths))
+                everything = np.empty(int(lengths.sum()), np.uint8)
+                wait_for(self._comm.Iallgatherv(np.frombuffer(data, np.uint8), (everything, lengths)))
+                return _parts(everything, lengths)
         found, data = self.gather(call, data)
         lengths[:] = [one.length for one in found]
         if lengths.max() <= letters.MOST:
             return [one.data for one in found]
-        with self._calling(call):
-            return self._allgatherv(data, lengths)
-
-    def _allgatherv(self, data: bytes, lengths: NDArray[np.int64]) -> list[bytes]:
         everything = np.empty(int(lengths.sum()), np.uint8)
-        self._comm.Allgatherv(np.frombuffer(data, np.uint8), (everything, lengths))
+        with self._calling(call):
+            self._comm.Allgatherv(np.frombuffer(data, np.uint8), (everything, lengths))
         return _parts(everything, lengths)
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from mpi4py import MPI
 
+from dstorm.queues.waits.waiting import yield_core
+
 _is_finalize_noticed = False
 
 
@@ -56,3 +58,14 @@ def members(comm: MPI.Intracomm) -> tuple[int, ...]:
     group.Free()
     world.Free()
     return tuple(found)
+
+
+def wait_for(*requests: MPI.Request) -> None:
+    """Return once all of these have completed. Local.
+
+    Meanwhile other ranks of this host get the core, which waits of the library itself may keep from them.
+    """
+    polls = 0
+    while not MPI.Request.Testall(requests):
+        yield_core(polls)
+        polls += 1

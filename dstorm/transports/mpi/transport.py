@@ -26,13 +26,15 @@ from dstorm.queues.waits.waiting import LONGEST_POLL_S, yield_core
 from dstorm.transport import Bytes
 from dstorm.transports import connections, progress, shm_space
 from dstorm.transports.mpi.collectives import MpiCollectives
-from dstorm.transports.mpi.library import library, sends_at_once
+from dstorm.transports.mpi.library import library, sends_at_once, wait_for
 from dstorm.transports.mpi.window import MpiWindow
 from dstorm.transports.transfer import TransferThread
 from dstorm.transports.watchdog import Watchdog
 from dstorm.view import View
 from dstorm.waits.stopwatch import Stopwatch
 
+_LINE_NBYTES = 64
+"""The size of a cache line."""
 _MOST_NBYTES = 2**62
 """The largest size of a window that ranks exchange. It fits int64, and no window is as large."""
 
@@ -45,7 +47,8 @@ class MpiTransport(BarrierTransport):
     """
 
     def __init__(self, comm: MPI.Intracomm, deadline_s: float = 300.0, call: str = "MPI_Comm_dup") -> None:
-        self._comm = comm.Dup()
+        self._comm, duplicated = comm.Idup()
+        wait_for(duplicated)
         self.rank = comm.rank
         self.size = comm.size
         self.library = library()
@@ -54,9 +57,7 @@ class MpiTransport(BarrierTransport):
         self._helper: progress.Helper | None = None
         self._transfer: TransferThread | None = None
         self._watchdog = Watchdog(self.rank, deadline_s, lambda: MPI.COMM_WORLD.Abort(1))
-        self._has_barrier = False
         self._gathering: GatheringBarrier | None = None
-        self._cells: MpiWindow | None = None
         self._by_mpi = MpiCollectives(self._comm, self._last_barrier, self._calling)
         self._collectives: MpiCollectives | MappedCollectives = self._by_mpi
         self._host = cast("MPI.Intracomm", self._comm.Split_type(MPI.COMM_TYPE_SHARED))
@@ -76,18 +77,18 @@ class MpiTransport(BarrierTransport):
         if progress.spans_hosts(self.hosts):
             window = self.window(gathering.nbytes(self.size))
             self._barrier = self._gathering = GatheringBarrier(self, window, deadline_s)
-            self._has_barrier, self._by_mpi.gather = True, self._gather
+            self._by_mpi.gather = self._gather
             self.barrier(call)  # here each rank writes to all others, while none of their threads runs yet
             self._help_progress()
             self._gathering.leaves_puts = self._helper is not None and sends_at_once()
             if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
                 self.carrier = self._transfer = TransferThread(self, deadline_s)
         else:
-            self._cells = self.window(mapped_collectives.NBYTES)
-            self._barrier = Barrier(self, self.window(barrier.nbytes(self.size)), deadline_s)
-            self._has_barrier = True
-            cells, fence = self._cells.parts, self._cells.sync
-            self._collectives = MappedCollectives(self.rank, cells, fence, self._barrier, self.barrier)
+            start = -(-barrier.nbytes(self.size) // _LINE_NBYTES) * _LINE_NBYTES
+            window = self.window(start + mapped_collectives.NBYTES)
+            self._barrier = Barrier(self, window, deadline_s)
+            cells = {rank: part[start : start + mapped_collectives.NBYTES] for rank, part in window.parts.items()}
+            self._collectives = MappedCollectives(self.rank, cells, window.sync, self._barrier, self.barrier)
 
     def _find_hosts(self) -> tuple[str, ...]:
         """The names of the hosts by rank. Ranks that can share memory are on one host, whatever its name is.
@@ -95,7 +96,7 @@ class MpiTransport(BarrierTransport):
         Containers of different hosts may have the same name.
         """
         leader = np.array([self.rank])
-        self._host.Bcast(leader)
+        wait_for(self._host.Ibcast(leader))
         return tuple(name.decode() for name in self.allgather(f"{MPI.Get_processor_name()}/{leader[0]}".encode()))
 
     def _take_turns(self) -> None:
@@ -182,9 +183,6 @@ class MpiTransport(BarrierTransport):
         self, what: str = "barrier", patience_s: float | None = None, final: bool = False, mark: bool = False
     ) -> bool:  # fmt: skip
         """Return when all live ranks have entered the barrier: whether any of them gave `mark`. Collective."""
-        if not self._has_barrier:
-            self._comm.Barrier()
-            return True
         with self._entering(what, patience_s) as patience_s:
             self._barrier.enter(what, patience_s, final, mark)
         return self._barrier.is_marked
@@ -248,8 +246,6 @@ class MpiTransport(BarrierTransport):
         """Free the communicator. Collective, after all windows are freed."""
         with self._watchdog.watching("MPI_Win_free"):
             self._barrier.close()
-            if self._cells is not None:
-                self._cells.free()
         for thread in (self._transfer, self._helper):
             if thread is not None:
                 thread.stop()

@@ -18,11 +18,10 @@ from typing import Any, cast
 import numpy as np
 from mpi4py import MPI
 
-from dstorm.queues.waits.waiting import yield_core
 from dstorm.transport import Bytes, Places, Put
 from dstorm.transports import progress
 from dstorm.transports.mapped import MappedMemory, SpanningWindow
-from dstorm.transports.mpi.library import library
+from dstorm.transports.mpi.library import library, wait_for
 from dstorm.transports.mpi.rows import MOST_NBYTES, pieces, ranges
 from dstorm.transports.watchdog import Watchdog
 
@@ -125,13 +124,11 @@ class _FarMemory:
                 self._win.Get(*get)
             return self.flush([peer])
         with self._watching("MPI_Rget", [peer]):
-            requests, polls = [], 0
+            requests = []
             try:
                 for get in gets:
                     requests.append(self._win.Rget(*get))
-                while not MPI.Request.Testall(requests):
-                    yield_core(polls)
-                    polls += 1
+                wait_for(*requests)
             finally:  # a signal may have ended the loop: the memory is MPI's until they have come back
                 MPI.Request.Waitall(requests)
 
@@ -163,7 +160,7 @@ class MpiWindow(SpanningWindow):
         near = MappedMemory(comm.rank, parts, self._wins[0].Sync if len(self._wins) == 1 else self._sync_all)
         super().__init__(near, _FarMemory(self._wins[-1], watchdog))
         self.sync()
-        comm.Barrier()
+        wait_for(comm.Ibarrier())
 
     @property
     def model(self) -> str:

@@ -283,7 +283,8 @@ class Output:
     def _read(self) -> int:
         """Read at most one piece of each source. Returns the length of the longest, in bytes."""
         most = 0
-        for key, _ in sorted(self._selector.select(0), key=lambda ready: ready[0].data):
+        found = [key for key, _ in self._selector.select(0) if key.fd != self._end]
+        for key in sorted(found, key=lambda one: one.data):
             with contextlib.suppress(BlockingIOError):
                 data = os.read(key.fd, _PIECE_NBYTES)
                 if not data:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -14,6 +15,7 @@ import pytest
 import malt
 from dstorm.membership.children import RANK_PROCESS, RANKS
 from malt.commands import command_line, placement
+from malt.commands import run as run_command
 from malt.files import folders
 from malt.launch.command import RUNNER, Line
 from malt.launch.hosts.allocation import MPIJOB_FILES, Host
@@ -114,8 +116,9 @@ def openmpi(tmp_path, monkeypatch):
     granted = "SLURM_JOB_NODELIST", "SLURM_NODELIST", "PBS_NODEFILE", "LSB_MCPU_HOSTS", "LSB_DJOB_HOSTFILE"
     for name in (RANK_PROCESS, *RANKS, *granted, *MPIJOB_FILES):  # as if these tests were no rank, and had no hosts
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(command_line, "bound_library", lambda: Library("openmpi", (5, 0)))
-    monkeypatch.setattr(command_line, "find_mpiexec", lambda library, environ: "/opt/bin/mpiexec")
+    known = contextlib.nullcontext(lambda: Library("openmpi", (5, 0)))
+    monkeypatch.setattr(command_line, "looking_for_library", lambda begins: known)
+    monkeypatch.setattr(run_command, "find_mpiexec", lambda library, environ: "/opt/bin/mpiexec")
 
 
 def status(words):
@@ -349,7 +352,7 @@ def test_version(capsys):
 def test_survive_may_be_asked_for_by_the_environment(environment, option, asked, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        command_line.restarts.job, "run", lambda line, environ, *rest: seen.append((line, environ)) or End(0)
+        run_command.restarts.job, "run", lambda line, environ, *rest: seen.append((line, environ)) or End(0)
     )
     monkeypatch.setenv("MALT_SURVIVE", environment)
     assert status(["run", "-n", "2", *option, "x.py"]) == 0
@@ -360,18 +363,19 @@ def test_survive_may_be_asked_for_by_the_environment(environment, option, asked,
 
 def test_metrics_go_where_the_option_says(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MALT_METRICS", "elsewhere")
-    monkeypatch.setattr(command_line, "find_spec", lambda name: None)
+    monkeypatch.setattr(run_command, "find_spec", lambda name: None)
     assert status(["run", "-n", "2", "--dry-run", "--metrics", "a.jsonl", "x.py"]) == 0
     assert f"MALT_METRICS={tmp_path / 'a.jsonl'}" in shlex.split(capsys.readouterr().out)
     assert status(["run", "-n", "2", "--metrics", "events", "x.py"]) == 2
     assert "--metrics events: event files need tensorboard or tensorboardX" in capsys.readouterr().err
-    monkeypatch.setattr(command_line, "find_spec", lambda name: name == "tensorboardX" or None)
+    monkeypatch.setattr(run_command, "find_spec", lambda name: name == "tensorboardX" or None)
     assert status(["run", "-n", "2", "--dry-run", "--metrics", "events", "x.py"]) == 0
     assert f"MALT_METRICS={tmp_path / 'events'}" in shlex.split(capsys.readouterr().out)
 
 
 def test_ranks_that_may_fail_need_no_mpi(monkeypatch, capsys):
-    monkeypatch.setattr(command_line, "bound_library", lambda: pytest.fail("it is asked for"))
+    unknown = contextlib.nullcontext(lambda: pytest.fail("it is asked for"))
+    monkeypatch.setattr(command_line, "looking_for_library", lambda begins: pytest.fail("begun") if begins else unknown)
     assert status(["run", "--dry-run", "--survive", "-n", "2", "x.py"]) == 0
     assert capsys.readouterr().out.endswith("starter.py 0,1 2 x.py\n")
 
@@ -389,7 +393,7 @@ def test_ends_with_the_status_of_the_job(monkeypatch):
         seen.append((line, grace_s))
         return End(7)
 
-    monkeypatch.setattr(command_line.restarts.job, "run", run)
+    monkeypatch.setattr(run_command.restarts.job, "run", run)
     assert status(["run", "-n", "3", "--hosts", "localhost:1,127.0.0.1", "--grace", "0.5", "x.py", "--dry-run"]) == 7
     ((line, grace_s),) = seen
     assert grace_s == 0.5

@@ -17,6 +17,7 @@ from reported import add, made
 
 from dstorm.membership.processes import is_stopped, process, stat_fields, this_process
 from malt.commands import command_line
+from malt.commands import run as run_command
 from malt.commands.doctor.hosts import examine
 from malt.launch.bootstrap import copying
 from malt.launch.bootstrap.contents import Contents
@@ -349,7 +350,7 @@ def test_ctrl_c_before_the_job_is_a_line(monkeypatch, capsys):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command_line, "examined", interrupt)
+    monkeypatch.setattr(run_command, "examined", interrupt)
     assert command_line.main(["run", "-n", "1", "-c", ""]) == 130
     assert capsys.readouterr().err == "malt run: interrupted\n"
 
