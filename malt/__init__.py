@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from malt.launch.machine.memory import free_memory
     from malt.replica.exchanges import Exchanges
     from malt.replica.replica import Replica
-    from malt.session.blocks import blocks
     from malt.session.checkpoints.checkpoint import Checkpoint
     from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, mean, reduce_rows, together
     from malt.session.epochs import epochs, scale
-    from malt.session.graphs import graph
     from malt.session.losses import LostRank, lost_ranks
-    from malt.session.running import run
+    from malt.session.running.running import run
     from malt.session.seeds import seed
     from malt.session.session import alive, finalize, heartbeat, hosts, init, on_death, on_join, rank, rejoined, size
-    from malt.session.sharded import reduce_scatter, sharded
     from malt.session.simulation import clock, compute, simulate
-    from malt.session.vectors import vector
+    from malt.session.vectors.blocks import blocks
+    from malt.session.vectors.graphs import graph
+    from malt.session.vectors.sharded import reduce_scatter, sharded
+    from malt.session.vectors.vector import vector
     from malt.session.world.world import World
     from malt.watch.reports import on_report, progress, report
     from vol import AVG, MEAN, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, Gathered, Graph, Update
@@ -115,14 +115,14 @@ _LATER = {
     "Exchanges": "malt.replica.exchanges",
     "Replica": "malt.replica.replica",
     "World": "malt.session.world.world",
-    "blocks": "malt.session.blocks",
+    "blocks": "malt.session.vectors.blocks",
     "free_memory": "malt.launch.machine.memory",
-    "graph": "malt.session.graphs",
+    "graph": "malt.session.vectors.graphs",
     "map_reduce": "malt.data.mapreduce",
-    "run": "malt.session.running",
+    "run": "malt.session.running.running",
     "seed": "malt.session.seeds",
     "shard": "malt.data.shards",
-    "vector": "malt.session.vectors",
+    "vector": "malt.session.vectors.vector",
     **dict.fromkeys(("ClosedError", "DeadlinePassed", "Network", "PeerLost", "Statistics"), "dstorm"),
     **dict.fromkeys(
         ("Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight"), "malt.data"
@@ -139,7 +139,7 @@ _LATER = {
     **dict.fromkeys(("clock", "compute", "simulate"), "malt.session.simulation"),
     **dict.fromkeys(("epochs", "scale"), "malt.session.epochs"),
     **dict.fromkeys(("on_report", "progress", "report"), "malt.watch.reports"),
-    **dict.fromkeys(("reduce_scatter", "sharded"), "malt.session.sharded"),
+    **dict.fromkeys(("reduce_scatter", "sharded"), "malt.session.vectors.sharded"),
     **dict.fromkeys(
         ("AVG", "MEAN", "PUSH_SUM", "REPLACE", "SUM", "TRAINED", "WEIGHTED", "Gathered", "Graph", "Update"), "vol"
     ),

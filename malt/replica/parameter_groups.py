@@ -14,7 +14,7 @@ from malt.replica.modes.exchange_mode import ExchangeMode
 from malt.replica.modes.models import LoneModel, Models
 from malt.replica.options import Plan
 from malt.replica.parameters import Parameters
-from malt.session.vectors import vector
+from malt.session.vectors.vector import vector
 from malt.session.world.world import World
 from vol.returns.comeback import ARRAY
 from vol.returns.packing import Values

@@ -20,8 +20,8 @@ from malt.replica.resuming import Resumes
 from malt.replica.totals import ReplicaStatistics, replica_statistics
 from malt.replica.unchanged import Unchanged
 from malt.session import session
-from malt.session.creation import agree_on_replica, check_name
-from malt.session.graphs import session_graph
+from malt.session.vectors.creation import agree_on_replica, check_name
+from malt.session.vectors.graphs import session_graph
 from malt.session.world.agreement import exchange
 from malt.watch.metrics import note_counts
 from vol import Vector, arguments

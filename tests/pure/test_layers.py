@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
 import re
 import subprocess
 import sys
@@ -155,6 +156,19 @@ def test_sessions_begin_and_graphs_are_mended_without_scipy():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not {"scipy", "numba", "sklearn", "unittest", "asyncio", "email"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize(("program", "others"), [
+    ("import malt.commands.command_line, malt.commands.run", {"numpy", "mpi4py", "vol"}),
+    ("import malt; malt.init()", {"malt.session.resilience.start", "malt.replica", "vol.vector"}),
+    ("from malt.launch.hosts.agent import agent", {"numpy", "malt.launch.job"}),
+], ids=["launcher", "rank", "agent"])  # fmt: skip
+def test_a_job_starts_with_what_it_needs(program, others):
+    """Four ranks that share two cores load all of it at once."""
+    program = f"{program}\nimport sys; print(*sys.modules)"
+    environment = {**os.environ, "MALT_ALONE": "1"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert not others & set(done.stdout.split())
 
 
 def test_one_module_calls_mpi_windows():

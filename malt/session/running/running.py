@@ -25,9 +25,9 @@ from malt.files.refusals import refusal
 from malt.files.values import Packed, joined, pack, parted
 from malt.runner import function as runner
 from malt.session import session
-from malt.session.functions import Sent, sent
 from malt.session.opening import started
-from malt.session.returned import check_returned
+from malt.session.running.functions import Sent, sent
+from malt.session.running.returned import check_returned
 from vol import arguments
 
 _LAUNCHER: Final = """

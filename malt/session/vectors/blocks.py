@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from malt.session.creation import create
-from malt.session.vectors import checked_array
+from malt.session.vectors.creation import create
+from malt.session.vectors.vector import checked_array
 from malt.session.world.world import World
 from vol import arguments
 from vol.update import Array

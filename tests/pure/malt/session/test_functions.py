@@ -16,7 +16,7 @@ import pytest
 
 from malt.files.values import joined, pack, parted
 from malt.runner import function as runner
-from malt.session.functions import sent
+from malt.session.running.functions import sent
 
 pytestmark = pytest.mark.serial
 
@@ -158,7 +158,7 @@ def test_a_program_in_a_folder_is_run_as_a_whole(monkeypatch, tmp_path):
 
 def test_functions_of_modules_are_named():
     found = sent(sent)
-    assert (found.name, found.module) == ("sent", "malt.session.functions")
+    assert (found.name, found.module) == ("sent", "malt.session.running.functions")
     assert found.folder in sys.path
     assert sent(np.linalg.norm).module == "numpy.linalg"
 

@@ -13,7 +13,7 @@ from apps.harness.training import Training
 from dstorm.view import FaultTolerantView
 from malt.runner import roster
 from malt.runner.roster import Roster
-from malt.session.graphs import session_graph
+from malt.session.vectors.graphs import session_graph
 from malt.session.world.crew import Crew, Dealt
 
 pytestmark = pytest.mark.serial

@@ -10,7 +10,7 @@ from sklearn import neighbors
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsClassifier
 
-from malt.session.returned import check_returned
+from malt.session.running.returned import check_returned
 
 pytestmark = pytest.mark.serial
 

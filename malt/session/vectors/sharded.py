@@ -13,7 +13,7 @@ from dstorm.algorithms import RanksChanged
 from dstorm.queues.consistency import ASP, Consistency
 from dstorm.reduction import OPERATIONS
 from dstorm.transports import shm_space
-from malt.session.creation import create
+from malt.session.vectors.creation import create
 from malt.session.world.world import World
 from vol import arguments
 from vol.update import Array

@@ -26,7 +26,7 @@ def test_a_file_that_hides_a_package_is_named(file, program, tmp_path):
     path.parent.mkdir(exist_ok=True)
     path.write_text("print('this is run')\n" if "import vol" not in program else "")
     (tmp_path / "program.py").write_text(program)
-    environment = {"PYTHONPATH": str(Path(__file__).parents[3])}
+    environment = {"PYTHONPATH": str(Path(__file__).parents[4])}
     done = subprocess.run(
         [sys.executable, tmp_path / "program.py"], env=environment, capture_output=True, text=True, timeout=60
     )

@@ -22,7 +22,7 @@ from malt.models.linear import LOSSES, Problem
 
 pytestmark = pytest.mark.serial
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 DATA = ROOT.parent / "shared" / "data"
 L2 = 0.01
 EVERY_LOSS = pytest.mark.parametrize("loss", LOSSES)

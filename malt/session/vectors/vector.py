@@ -11,8 +11,8 @@ import numpy as np
 
 from dstorm import Consistency, parse
 from dstorm.transports import shm_space
-from malt.session.creation import create
-from malt.session.graphs import session_graph
+from malt.session.vectors.creation import create
+from malt.session.vectors.graphs import session_graph
 from malt.session.world.world import World
 from vol import DenseVector, Graph, Vector, arguments
 from vol.update import Array
