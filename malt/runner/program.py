@@ -218,10 +218,10 @@ def _run(code: CodeType, module: ModuleType) -> None:
 
 
 def write_stacks_when_asked(folder: str | None) -> None:
-    """Have the stacks of all threads written at each STACKS_SIGNAL, also while C code runs (malt/watch/stacks.py).
-    Local.
-    """
+    """Have the stacks of all threads written at each STACKS_SIGNAL, also while C code runs. Local."""
     if folder is not None:
+        with contextlib.suppress(ValueError):  # not the main thread
+            signal.signal(STACKS_SIGNAL, signal.SIG_IGN)  # faulthandler restores it: else a late one ended the rank
         with contextlib.suppress(OSError, ImportError):
             import faulthandler
 

@@ -113,9 +113,10 @@ def _check_strangers() -> None:
     """RuntimeError: this process is one of several, by the variables of a launcher that MPI knows nothing of."""
     if found := network.strangers(os.environ):
         name, count = found
+        some = f"{count} processes" if count else "processes"
         raise RuntimeError(
-            f"{name} started {count} processes that MPI knows nothing of, so each would train alone: start with "
-            f"malt run -n {count}, or set {ALONE}=1 if that is meant"
+            f"{name} started {some} that MPI knows nothing of, so each would train alone: start with "
+            f"malt run -n {count or 'N'}, or set {ALONE}=1 if that is meant"
         ) from None
 
 

@@ -14,11 +14,13 @@ from types import SimpleNamespace
 
 import pytest
 from processes import wait_for
+from programs import ROOT
 from reported import add
 
-from dstorm.membership.processes import this_process
+from dstorm.membership.processes import handles, this_process
 from malt.commands import command_line
 from malt.launch.reports import observer
+from malt.runner.program import STACKS_SIGNAL
 from malt.watch import jobs, ranks, stacks
 from malt.watch.record import Record
 
@@ -144,6 +146,32 @@ def test_a_process_that_would_die_of_the_signal_is_not_asked(folder):
             other.kill()
     assert "no longer runs a Python program" in found[0] and "not started" in found[1]
     assert [one.state for one in ranks.look(folder, 2)] == ["failed", "not started"]
+
+
+ENDS = """
+import ctypes, sys
+from malt.runner import program, reporting
+reporting.start(sys.argv[1], ())
+program.write_stacks_when_asked(sys.argv[1])
+libc = ctypes.CDLL(None)
+libc.__cxa_atexit(libc.pause, None, None)  # what is called once the interpreter has ended
+print("registered", flush=True)
+"""
+
+
+def test_a_rank_whose_interpreter_has_just_ended_outlives_the_signal(folder):
+    """The end comes between the look at its handlers and the signal."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MALT_RANK": "0"}
+    command = [sys.executable, "-c", ENDS, str(folder)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as rank:
+        try:
+            assert rank.stdout.readline() == b"registered\n"
+            wait_for(lambda: not handles(this_process()._replace(number=rank.pid), STACKS_SIGNAL))
+            os.kill(rank.pid, STACKS_SIGNAL)
+            with pytest.raises(subprocess.TimeoutExpired):
+                rank.wait(0.3)
+        finally:
+            rank.kill()
 
 
 @pytest.mark.parametrize(("ends", "why"), [

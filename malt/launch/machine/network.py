@@ -33,6 +33,8 @@ _STRANGERS = {
 }
 """Launchers that start processes without MPI, or with an MPI that may be another than this: the variables in which they
 say which process this is of how many."""
+_PMIX = "PMIX_RANK"
+"""The variable in which launchers of PMIx, such as prterun, say which process this is; they do not say of how many."""
 _OF_A_SHELL = "SLURM_PTY_PORT"
 """The variable that srun sets with --pty: it has started a shell in a terminal, whose programs are no tasks of it."""
 
@@ -58,8 +60,10 @@ def process_count(environ: Mapping[str, str]) -> int | None:
     return next((int(count) for count in counts if count.isdecimal()), None)
 
 
-def strangers(environ: Mapping[str, str]) -> tuple[str, int] | None:
+def strangers(environ: Mapping[str, str]) -> tuple[str, int | None] | None:
     """A launcher that MPI knows nothing of, and how many processes it has started, by its variables. Pure.
+
+    The number is None where the launcher does not say it.
 
     None: there is none, it has started one process, or a launcher that MPI knows has started this one.
     """
@@ -68,7 +72,8 @@ def strangers(environ: Mapping[str, str]) -> tuple[str, int] | None:
     for name, (rank, size) in _STRANGERS.items():
         if environ.get(rank, "").isdecimal() and environ.get(size, "").isdecimal() and int(environ[size]) > 1:
             return name, int(environ[size])
-    return None
+    is_of_pmix = environ.get(_PMIX, "").isdecimal() and _OF_A_SHELL not in environ
+    return ("prterun or the like", None) if is_of_pmix else None
 
 
 def is_alone(environ: Mapping[str, str]) -> bool:
