@@ -44,7 +44,7 @@ print("model", malt.rank(), np.ptp(w["a"]) == 0, float(w["a"][0]), flush=True)
 def check(doomed, found, ranks=3, why="its process has ended"):
     """Such a job has ended well: its status, and what it has printed. `why`: why the rank was lost."""
     status, output = found
-    on = f"of {ranks} ranks go on"
+    on = f"of {ranks} ranks continue"
     assert status == 0, output
     assert "folder" in output
     assert output.count(f"malt: rank {doomed} is lost: {why}; {ranks - 1} {on}") == 1, output

@@ -276,7 +276,7 @@ class Quorum:
         if choice != self._choice:
             self._choice, self._chosen_at = choice, now
         if now - self._begun_at > LONGEST_S:
-            self._leave(f"nobody knows after {LONGEST_S:g} s which ranks go on")
+            self._leave(f"nobody knows after {LONGEST_S:g} s which ranks continue")
         elif not self._may_go_on(choice) or not choice & ~self._suspected:
             if now - self._chosen_at > ALONE_S:  # nobody can tell this rank any more
                 self._leave(_too_few(self.members & self._suspected, self.members & ~self._suspected))

@@ -61,7 +61,7 @@ class End(NamedTuple):
     is_notified: bool = False
     """Whether the job was ended by a signal to the launcher."""
     goes_on: bool = False
-    """Whether ranks may go on on hosts that this one has lost."""
+    """Whether ranks may continue on hosts that this one has lost."""
     is_done: bool = False
     """Whether the ranks have ended well, and the status is not 0 as what they printed could not be written."""
 

@@ -171,5 +171,5 @@ def _told_alone(rank: int, reports: Mapping[int, Mapping[str, Any]]) -> str:
         return ""
     return (
         f"malt: {reports[rank]['name']}: rank {rank} called agree() and no other rank did: they wait in finish(). So "
-        "it goes on with its own model: call agree() on all ranks"
+        "it continues with its own model: call agree() on all ranks"
     )

@@ -12,6 +12,7 @@ class LostRank:
     """A rank that has failed."""
 
     rank: int
+    """Its number."""
     at: float
     """When that was found, or when the rank was first seen to be stopped: seconds since 1970."""
     reason: str

@@ -69,7 +69,7 @@ def train(job_environment, tmp_path):
 def test_a_rank_that_comes_back_goes_on_from_the_epoch_of_the_others(train, options):
     done, report = train(*options)
     assert done.returncode == 0, done.stderr
-    assert "malt: rank 3 is back; 4 of 4 ranks go on" in done.stderr.splitlines(), done.stderr
+    assert "malt: rank 3 is back; 4 of 4 ranks continue" in done.stderr.splitlines(), done.stderr
     [lost] = report["lost_ranks"]
     assert lost["rank"] == 3 and lost["at_s"] < lost["back_at_s"] and lost["rows"] == 1000
     assert [one["epoch"] for one in report["epochs"]] == [*range(1, EPOCHS + 1)]

@@ -150,7 +150,7 @@ def test_a_rank_that_departs_while_the_others_train_is_in_lost_ranks(start, tmp_
         assert (tmp_path / f"{rank}.csv").read_text() == "a,1\nb,2\n"
         assert gzip.decompress((tmp_path / f"{rank}.gz").read_bytes()) == b"a,1\n"
     assert job.output.count("has noticed") == 2
-    assert "rank 1 is lost: it has ended before the others; 2 of 3 ranks go on" in job.output
+    assert "rank 1 is lost: it has ended before the others; 2 of 3 ranks continue" in job.output
 
 
 LEAVES = """
@@ -169,7 +169,7 @@ def test_an_exit_with_status_0_is_no_failure(start):
     """That holds also while the others wait in a collective call, and if the exit passes a finalize."""
     job = start(LEAVES, ranks=3)
     assert job.end() == 0, job.output
-    assert job.output == "malt: rank 1 is lost: it has ended before the others; 2 of 3 ranks go on\n"
+    assert job.output == "malt: rank 1 is lost: it has ended before the others; 2 of 3 ranks continue\n"
 
 
 @pytest.mark.thorough

@@ -86,7 +86,7 @@ def test_where_the_launcher_is_cut_off_the_others_go_on(suspect_after_s, hosts):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 1 and time.monotonic() - began < 25, (time.monotonic() - began, errors)
     line = re.search(
-        r"ranks 1, 2 may go on on host b, and print to (\S+) there; to end them: ssh b (kill -HUP -- -\d+)$",
+        r"ranks 1, 2 may continue on host b, and print to (\S+) there; to end them: ssh b (kill -HUP -- -\d+)$",
         errors, re.M,
     )
     assert line, errors

@@ -44,7 +44,7 @@ def test_so_it_is_where_the_launcher_is_cut_off_and_all_ends_with_the_ranks(host
         assert process.stdout.readline().startswith("life")
     hosts.link("a", "down")
     _, errors = process.communicate(timeout=60)
-    place = re.search(r"ranks 1, 2 may go on on host b, and print to (\S+) there", errors)
+    place = re.search(r"ranks 1, 2 may continue on host b, and print to (\S+) there", errors)
     assert process.returncode == 1 and place, errors
     hosts.shell("b", "pkill -KILL -o -f 'runner/[p]rogram.py'")
     for life in (1, 0):

@@ -84,8 +84,8 @@ def test_a_job_grows_and_shrinks_and_trains_each_row_of_each_epoch_once(job_envi
         times = Counter(row for at, rows in trained if at == epoch for row in rows)
         assert times == Counter(range(100)), (epoch, lines)
     assert max(Counter(at for at, _ in trained).values()) == 3
-    assert lines.count("malt: rank 2 has come; 3 of 3 ranks go on") == 1, lines
-    assert lines.count("malt: rank 2 has left, as the job shrank; 2 of 2 ranks go on") == 1, lines
+    assert lines.count("malt: rank 2 has come; 3 of 3 ranks continue") == 1, lines
+    assert lines.count("malt: rank 2 has left, as the job shrank; 2 of 2 ranks continue") == 1, lines
     assert "leaves 2 2 (0, 1, 2) True [] [] []" in lines, lines
     assert {f"ends {rank} 2 (0, 1) False [2] [2] []" for rank in (0, 1)} <= set(lines), lines
 

@@ -215,7 +215,7 @@ class TestTrouble:
             monkeypatch.setattr(os, "fsync", full)
             assert [one.save({"n": 2}), one.save({"n": 3})] == [False, False]  # reported once
             assert capsys.readouterr().err == (
-                f"malt: checkpoint {path} was not written: No space left on device; training goes on, and the next "
+                f"malt: checkpoint {path} was not written: No space left on device; training continues, and the next "
                 "one that is due is tried\n"
             )
             assert int(one.load()["n"]) in (1, 4) and os.listdir(tmp_path) == ["train.ckpt"]

@@ -37,9 +37,13 @@ class Graph:
     """
 
     name: str = field(compare=False)
+    """The name that `malt.graph` was called with; "custom" for a graph of your own."""
     size: int
+    """The number of ranks, including the removed ones."""
     phases: Phases
+    """The out-peers of each rank, by phase and rank."""
     removed: frozenset[int] = frozenset()
+    """The ranks without edges."""
     whole: Graph | None = field(default=None, compare=False)  # the graph before ranks were removed
     shares: Shares | None = None  # of weighted averages; None: averages are plain means
     smaller: Callable[[int], Graph] | None = field(default=None, compare=False)  # the graph of only the first k ranks

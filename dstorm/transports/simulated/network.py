@@ -45,8 +45,6 @@ class Network:
     A collective call takes, after the last rank has arrived, the latency of its rounds, and the time for the most bytes
     on one link. A barrier of a vector has two rounds. Most others, such as malt.barrier, first compare arguments.
 
-    `totals`: the totals of the last simulation that has ended.
-
     ValueError: a number is negative, not finite, or no number; the bandwidth is 0; `hosts` is not a list of names.
     """
 
@@ -61,6 +59,7 @@ class Network:
             raise ValueError(f"hosts must be the names of the ranks' hosts, by rank, got {hosts!r}")
         self.hosts = None if hosts is None else tuple(hosts)
         self.totals = NetworkTotals()
+        """The totals of the last simulation that has ended."""
         self.payload_scale = 1.0
         """How many bytes each byte of a longer message than SMALL_NBYTES counts for: a small array stands for a large
         one."""

@@ -315,7 +315,7 @@ def _kernels(facts: Facts) -> Finding:
 def _failure_of_a_rank(facts: Facts, found: Examination) -> Finding:
     if not facts.shm_is_writable:
         return Finding(WARN, "a rank dies", "the whole job ends: survivors share memory in /dev/shm", _WRITABLE)
-    return Finding(OK, "a rank dies", "the others go on under malt run --survive")
+    return Finding(OK, "a rank dies", "the others continue under malt run --survive")
 
 
 _ON_MACHINE = (_versions, _kernels, _library, _mpiexec, _shared_memory, _cores, _ranks, _job, _messages)

@@ -293,7 +293,7 @@ class Checkpoint:
     def _warn(self, trouble: str) -> None:
         """Warn of `trouble` on stderr, unless the last save failed for the same reason."""
         if trouble != self._trouble:
-            print(f"malt: checkpoint {self.path} was not written: {trouble}; training goes on, and the next one that "
+            print(f"malt: checkpoint {self.path} was not written: {trouble}; training continues, and the next one that "
                   "is due is tried", file=sys.stderr, flush=True)  # fmt: skip
         self._trouble = trouble
 

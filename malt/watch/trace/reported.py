@@ -89,7 +89,7 @@ def _end(job: Mapping[str, Any]) -> str:
     status = job.get("status")
     if status is None:
         return "ran"
-    return "ended well" if status == 0 else f"ended with status {status:g}"
+    return "finished" if status == 0 else f"ended with status {status:g}"
 
 
 def _course(trace: Trace, name: str) -> str:

@@ -39,7 +39,11 @@ th { color: var(--dim); font-weight: 500; width: 120px; }
 .key:first-child { margin-left: 0; }
 """
 _CHARTS = """
-svg { display: block; width: 100%; height: auto; }
+svg { display: block; width: 100%; height: auto; max-width: var(--natural); }
+@media (max-width: 640px) {  /* a narrow chart is scrolled, as its words would be too small */
+  .chart { overflow-x: auto; }
+  svg { min-width: calc(0.85 * var(--natural)); }
+}
 svg text { font-size: 11px; fill: var(--front); }
 svg text.end { text-anchor: end; }
 svg text.middle { text-anchor: middle; }

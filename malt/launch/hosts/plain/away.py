@@ -223,7 +223,7 @@ class Away:
         self._left = [one for one in self._hosts if self._is_silent(one) and not one.is_done.is_set()]
         silent = ", ".join(one.host for one in self._hosts if self._is_silent(one))
         lost = [
-            f"{_named(one.ranks)} may go on on host {one.host}, and print to "
+            f"{_named(one.ranks)} may continue on host {one.host}, and print to "
             f"{one.place}/printed-* there; to end them: ssh {one.host} kill -HUP -- -{one.starter}"
             for one in self._left
         ] + [

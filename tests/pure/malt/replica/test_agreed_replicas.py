@@ -180,7 +180,7 @@ def test_a_rank_that_agrees_alone_is_told_once_unless_it_trains_for_longer(capfd
 
     malt.simulate(live, 3)
     line = "malt: one: rank 0 called agree() and no other rank did: they wait in finish(). "
-    told = line + "So it goes on with its own model: call agree() on all ranks\n"
+    told = line + "So it continues with its own model: call agree() on all ranks\n"
     assert capfd.readouterr().err == ("" if is_usual else told)
 
 

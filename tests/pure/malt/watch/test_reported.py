@@ -82,13 +82,13 @@ def test_the_interval_that_auto_chose(every, said, tmp_path):
 
 
 def test_a_first_sentence_says_how_it_went(folder, capsys):
-    assert outcome(read(folder), []) == "3 ranks ended well after 12.5 s. No number was reported (malt.report)."
+    assert outcome(read(folder), []) == "3 ranks finished after 12.5 s. No number was reported (malt.report)."
     for rank in (0, 1):
         at(folder, 1, rank, loss=1.0 + rank, examples=0)
         at(folder, 3, rank, loss=0.25, examples=2000)
     assert command_line.main(["report", str(folder)]) == 0
     first, *_ = capsys.readouterr().out.splitlines()
-    assert first == "3 ranks ended well after 12.5 s: loss from 1.5 to 0.25, 2,000 examples/s."
+    assert first == "3 ranks finished after 12.5 s: loss from 1.5 to 0.25, 2,000 examples/s."
     assert f"<p>{first}</p>" in (folder / files.REPORT).read_text()
     (folder / files.JOB).write_text(json.dumps({"version": 1, "status": 137, "seconds": 3}))
     said = outcome(read(folder), [(1, 2.0)])

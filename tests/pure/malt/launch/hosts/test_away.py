@@ -208,7 +208,7 @@ def test_a_host_that_was_given_up_stays_so(start, tmp_path, monkeypatch, capsys)
     state = Follower(Stream(tmp_path), 2, is_spread=True)
     wait_for(lambda: job._status_of_part(state, away) == 1)
     words = away.last_words
-    assert "rank 1 may go on on host b, and print to /var/tmp/malt-x/printed-* there" in words
+    assert "rank 1 may continue on host b, and print to /var/tmp/malt-x/printed-* there" in words
     assert words.endswith("ssh b kill -HUP -- -7\n")
     the(away).connection.silence.restart()
     add(tmp_path, "finished-1")
