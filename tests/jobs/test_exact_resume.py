@@ -122,7 +122,8 @@ def test_a_job_that_is_killed_ends_with_the_bits_of_one_that_is_not(tmp_path, jo
     whole.mkdir()
     killed.mkdir()
     file = killed / FILES.get(name, "app.ckpt")
-    for _ in range(KILLS):
+    kills = 0
+    while kills < KILLS:
         before = progress(file)
         job = start(killed, job_environment, ranks, name)
         wait_for(lambda: job.poll() is not None or progress(file) > before, 120)  # noqa: B023
@@ -131,5 +132,7 @@ def test_a_job_that_is_killed_ends_with_the_bits_of_one_that_is_not(tmp_path, jo
             assert job.returncode == 0 and before >= 0, (killed / "output").read_text()
             break
         kill_all(job)
+        kills += 1
+    print(f"killed {kills} times")  # shown by -rP
     assert bits(killed, job_environment, ranks, name) == bits(whole, job_environment, ranks, name, keeps=False)
     assert "begun anew" not in (killed / "output").read_text()

@@ -5,8 +5,9 @@ alone can enter: so nobody else can be asked, or ask. Its name is that of the st
 (malt/session/resilience/torchrun.py). It is removed once all ranks have come. One that a killed rank has left answers
 to nobody, and the next one replaces it.
 
-The launcher removes nothing. So the first rank does at its end, or the lowest that sees another one fail. What is left
-of ranks that were killed is removed by the next job of this user.
+The launcher removes nothing. So the first rank does at its end, or the lowest that sees another one fail. It cannot be
+removed earlier: `malt status` and `malt stacks` look into it, and a later session begins in it. What is left of ranks
+that were killed is removed by the next job of this user.
 """
 
 from __future__ import annotations
