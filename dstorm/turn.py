@@ -29,8 +29,8 @@ class Turn:
         with self._lending:
             if not self.lock.acquire(blocking=False):
                 raise OverlappingCalls(
-                    f"{what}: another thread of this rank is in such a call: they may come from any thread, but one "
-                    "after the other"
+                    f"{what}: another thread of this rank is in such a call: they may come from any thread, but only "
+                    "one at a time"
                 )
 
     @contextlib.contextmanager

@@ -283,7 +283,7 @@ class Vector(ComesBack, Shared):
         """
         topology = self._topology
         if self._returning is not None and steps % topology.graph.period:
-            raise ValueError(f"{self.name}: along {topology.graph.name!r} no job is resumed with --rejoin")
+            raise ValueError(f"{self.name}: along {topology.graph.name!r} a failed rank cannot rejoin")
         topology.begin_after(steps)
 
     def barrier(self) -> None:

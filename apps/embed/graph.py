@@ -121,4 +121,4 @@ def _refuse_titles(path: str, edges: NDArray[Any]) -> None:
     are_numbers = others.size and np.char.isdecimal(others).all() and not np.char.isdecimal(edges[0]).any()
     is_marked = first[0][0] in _COMMENTS and not any(np.char.startswith(others, mark).any() for mark in _COMMENTS)
     if are_numbers or is_marked:
-        raise ValueError(f"{path}: the first names, {first[0]} and {first[1]}, seem to be titles: remove their line")
+        raise ValueError(f"{path}: the first names, {first[0]} and {first[1]}, seem to be titles: remove that line")

@@ -48,7 +48,7 @@ def refuse() -> None:
     why = "ranks of this training meet in each epoch, or hold parts of the model"
     if world.is_elastic:
         raise BadInput(f"{why}: start it without --elastic")
-    raise StaysOut(f"{why}, so it goes on without those that failed")
+    raise StaysOut(f"{why}, so it continues without those that failed")
 
 
 def exchanged(vectors: Sequence[Any], state: Callable[[], State]) -> Given | None:

@@ -56,7 +56,7 @@ def add_options(parser: Parser) -> None:
 
 
 def settle(options: Namespace) -> None:
-    """Fill in the defaults that depend on other options. ValueError: two options do not go together."""
+    """Fill in the defaults that depend on other options. ValueError: two options do not match."""
     optimizer = options.optimizer
     is_batch, has_sgd = optimizer in BATCH, optimizer == "sgd" or options.warm_start > 0
     refused = {

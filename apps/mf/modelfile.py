@@ -42,14 +42,14 @@ def _checked(found: dict[str, Any]) -> Model:
     arrays = {name: array if array.ndim else array.item() for name, array in found.items()}
     model = Model(**{field.name: arrays.pop(field.name) for field in fields(Model)})
     if arrays or not 1 <= model.rank <= MAX_RANK or model.users.shape[1] != model.items.shape[1]:
-        raise ValueError("rows of users and of items do not go together")
+        raise ValueError("rows of users and of items do not match")
     for rows, ids in ((model.users, model.user_ids), (model.items, model.item_ids)):
         is_id = ids.ndim == 1 and (ids.dtype == np.int64 or ids.dtype.kind == "S")
         if not is_id or ids.dtype.itemsize > MAX_ID_NBYTES or len(ids) != len(rows) or (ids[1:] <= ids[:-1]).any():
-            raise ValueError("rows and ids do not go together")
+            raise ValueError("rows and ids do not match")
         if not np.isfinite(rows).all():
             raise ValueError("a factor is not finite")
     numbers = (model.mean, model.spread, model.low, model.high)
     if not np.isfinite(numbers).all() or model.spread <= 0 or model.low > model.high:
-        raise ValueError("mean, spread, low and high do not go together")
+        raise ValueError("mean, spread, low and high do not match")
     return model

@@ -32,9 +32,9 @@ def start(options: Namespace) -> Model | None:
         return None
     found = modelfile.load(options.model)
     if options.rank not in (None, found.rank):
-        raise ValueError(f"{options.model} has rank {found.rank}, so --rank {options.rank} does not go with it")
+        raise ValueError(f"{options.model} has rank {found.rank}, so --rank {options.rank} does not match")
     if options.train is None and options.test is None:
-        raise ValueError("--model without RATINGS to go on with needs --test, to measure it on")
+        raise ValueError("--model without RATINGS to train on needs --test, to measure it on")
     if options.train is None and options.checkpoint:
         raise ValueError("--checkpoint is for training: --model without RATINGS is measured")
     return found

@@ -49,11 +49,11 @@ def _read(file: BufferedIOBase, path: str, dimensions: int, most: int) -> NDArra
     nbytes = int(np.prod(shape, dtype=object))
     if nbytes > most:
         lengths = " x ".join(map(str, shape))
-        raise ValueError(f"{path}: its header tells of {lengths} bytes, more than can be in it")
+        raise ValueError(f"{path}: its header declares {lengths} bytes, more than can be in it")
     tensor = np.empty(shape, np.uint8)
     _fill(file, tensor, path)
     if file.read(1):
-        raise ValueError(f"{path}: longer than the {nbytes:,} bytes that its header tells of")
+        raise ValueError(f"{path}: longer than the {nbytes:,} bytes that its header declares")
     return tensor
 
 
@@ -69,5 +69,5 @@ def _fill(file: BufferedIOBase, tensor: NDArray[np.uint8], path: str) -> None:
     while done < tensor.size:
         count = file.readinto(into[done:])
         if not count:
-            raise ValueError(f"{path}: ends after {done:,} of the {tensor.size:,} bytes that its header tells of")
+            raise ValueError(f"{path}: ends after {done:,} of the {tensor.size:,} bytes that its header declares")
         done += count

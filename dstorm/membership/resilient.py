@@ -176,7 +176,8 @@ class SurvivingTransport(BarrierTransport):
     def _check_admitted(self, what: str) -> None:
         """Refused: this rank has come back, and is not admitted yet. One-sided: else it opens no more for now."""
         if self._barrier.is_outside:
-            raise Refused(self.rank, f"{self._barrier.calls.name(what)} comes before malt.vector and malt.Replica")
+            call = self._barrier.calls.name(what)
+            raise Refused(self.rank, f"{call} must be called before malt.vector and malt.Replica")
         if self.returns is not None:
             self.returns.opened_all()
 
@@ -187,8 +188,8 @@ class SurvivingTransport(BarrierTransport):
         if longest > self._allocator.longest:
             raise MemoryError(
                 f"this vector takes {longest / 1e6:,.1f} MB of each rank, and {self._allocator.longest / 1e6:,.1f} MB "
-                "are left in one piece of what was set aside for vectors at the start: make room in /dev/shm, or close "
-                "vectors that are not needed any more"
+                "are left in one piece of what was reserved for vectors at the start: free space in /dev/shm, or close "
+                "vectors that are no longer needed"
             )
         made = self._slice(longest)
         made.memory[:] = 0

@@ -59,7 +59,7 @@ def made(found: Parts) -> Any:
     name = found["class"]
     kind = _found(name) if name[0].startswith(_PACKAGES) else None  # to import a module is to run it
     if not isinstance(kind, type) or not is_sendable(kind):
-        raise TypeError(f"{'.'.join(name)} is no class whose objects are sent")
+        raise TypeError(f"{'.'.join(name)} is not a class whose objects can be sent")
     if "arguments" in found:
         one = kind(*found["arguments"])
         if found["state"] is not None:
@@ -139,7 +139,7 @@ def _function(found: Parts) -> Any:
     name = found["function"]
     function = _found(name) if f"{name[0]}.".startswith(_FUNCTIONS) else None
     if [getattr(function, "__module__", None), getattr(function, "__qualname__", None)] != name:  # one that it imports
-        raise TypeError(f"{'.'.join(name)} is no function that is sent")
+        raise TypeError(f"{'.'.join(name)} is not a function that can be sent")
     return function
 
 

@@ -150,8 +150,8 @@ def find_mpiexec(library: Library, environ: Mapping[str, str], prefix: str = sys
         others.append(f"{path} {what}")
     found = f" ({', '.join(others)})" if others else ""
     raise LaunchError(
-        f"mpi4py is bound to {library}, whose mpiexec is not on the PATH, or does not work{found}: add or mend it, or "
-        "make an environment of one MPI only: python3 -m venv ENV && "
+        f"mpi4py is bound to {library}, whose mpiexec is not on the PATH, or does not work{found}: add or repair it, "
+        "or create an environment of one MPI only: python3 -m venv ENV && "
         f"ENV/bin/pip install mpi4py {PACKAGES[library.family]}"
     )
 

@@ -77,7 +77,7 @@ def common_mean(arrays: Sequence[Array], counts: bool = True, else_all: bool = F
     left_out = sorted(set(counting) - set(among))
     if among and left_out and session.rank() == min(reports):
         who = ", ".join(map(str, left_out))
-        print(f"malt: the model of rank {who} is not finite, and left out of the mean", file=sys.stderr, flush=True)
+        print(f"malt: the model of rank {who} is not finite, and is left out of the mean", file=sys.stderr, flush=True)
     for array in arrays if counting else ():
         _mean(array, session.rank() in (among or counting))
 

@@ -145,7 +145,7 @@ def mean(
     left_out = sorted(set(counting) - set(among))
     if among and left_out and transport.rank == min(reports):
         who = ", ".join(map(str, left_out))
-        print(f"malt: the model of rank {who} is not finite, and left out of the mean", file=sys.stderr, flush=True)
+        print(f"malt: the model of rank {who} is not finite, and is left out of the mean", file=sys.stderr, flush=True)
     for array in arrays if counting else ():
         _mean(transport, array, among or counting)
 

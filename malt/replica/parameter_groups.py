@@ -158,11 +158,13 @@ class ParameterGroups:
             raise ValueError("the state is loaded before the first exchange")
         ours, theirs = self.parameters.arrays, given["arrays"]
         if [one.shape for one in ours] != [np.shape(one) for one in theirs] or len(given["groups"]) != len(self.modes):
-            raise ValueError("the state does not fit: it is of a Replica with other parameters or fragments")
+            raise ValueError("the state does not match: it belongs to a Replica with other parameters or fragments")
         for mode, group in zip(self.modes, given["groups"], strict=True):
             for name, array in mode.kept().items():  # nothing is under way, or left out, yet
                 if name not in group or np.shape(group[name]) != array.shape:
-                    raise ValueError(f"the state does not fit: {name!r} is of a Replica with another average or outer")
+                    raise ValueError(
+                        f"the state does not match: {name!r} belongs to a Replica with another average or outer"
+                    )
 
     @interruption.whole
     def resume(self, given: Mapping[str, Any]) -> None:

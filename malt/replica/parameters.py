@@ -190,8 +190,8 @@ def _check_alike(first: Mapping[str, str], now: Mapping[str, str]) -> None:
     for name in {**first, **now}:
         if first.get(name) != now.get(name):
             raise ValueError(
-                f"{name} was {first.get(name, 'not there')} when the Replica was made, and is now "
-                f"{now.get(name, 'not there')}: entries, shapes and dtypes must stay as they were"
+                f"{name} was {first.get(name, 'not there')} when the Replica was created, and is now "
+                f"{now.get(name, 'not there')}: entries, shapes and dtypes must not change"
             )
 
 
@@ -216,4 +216,4 @@ def _check_writable(name: str, array: Array) -> None:
     if not array.flags.c_contiguous:
         raise ValueError(f"{name} must be C-contiguous, to be updated in place: np.ascontiguousarray makes {remedy}")
     if not array.flags.writeable:
-        raise ValueError(f"{name} must be writable, to be updated in place: its method copy makes {remedy}")
+        raise ValueError(f"{name} must be writable, to be updated in place: its copy() makes {remedy}")

@@ -312,7 +312,7 @@ def _choose(name: str, value: Any, choices: Sequence[str]) -> None:
 
 def _check_mean(call: str, array: Array, op: str) -> None:
     if op == "mean" and array.dtype.kind in "biu":
-        raise TypeError(f"{call}: a mean of {array.dtype} would be cut off: use floats, or op='sum'")
+        raise TypeError(f"{call}: a mean of {array.dtype} would be truncated: use floats, or op='sum'")
 
 
 def _root(root: Any, size: int) -> int:

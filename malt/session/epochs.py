@@ -29,7 +29,7 @@ def epochs(stop: int, start: int = 0) -> Iterator[int]:
     if world.crew is None:
         return iter(range(first, end))
     if world.is_outside:
-        raise Refused(world.rank, "malt.epochs comes before malt.vector and malt.Replica")
+        raise Refused(world.rank, "malt.epochs must be called before malt.vector and malt.Replica")
     return _epochs(world.crew, first, end)
 
 

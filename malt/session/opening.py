@@ -115,7 +115,7 @@ def _check_strangers() -> None:
         name, count = found
         some = f"{count} processes" if count else "processes"
         raise RuntimeError(
-            f"{name} started {some} that MPI knows nothing of, so each would train alone: start with "
+            f"{name} started {some} that MPI does not know of, so each would train alone: start with "
             f"malt run -n {count or 'N'}, or set {ALONE}=1 if that is meant"
         ) from None
 
@@ -124,8 +124,8 @@ def _of_plain_processes(comm: Any, deadline_s: float, suspect_after_s: float | N
     """A new world of all ranks of a job of plain processes. Collective."""
     if comm is not None:
         raise ValueError(
-            "malt.init takes no comm under malt run --survive, and under torchrun: ranks are no processes of one MPI "
-            "job: malt.rank() and malt.size() are the job's"
+            "malt.init takes no comm under malt run --survive or torchrun, whose ranks are not processes of one MPI "
+            "job: use malt.rank() and malt.size()"
         )
     children.claim(os.environ, int(reporting.rank()))
     exits.end_job_on_failure(exits.leave)

@@ -68,7 +68,7 @@ class Averaged:
     def fit(self, *args: Any, **kwargs: Any) -> NoReturn:
         """RuntimeError: it would begin anew, on this rank's rows alone."""
         raise RuntimeError(
-            "malt.sklearn.average: fit would begin anew on this rank's rows alone: call partial_fit, or fit the "
+            "malt.sklearn.average: fit would start over on this rank's rows alone: call partial_fit, or fit the "
             "estimator before average()"
         )
 

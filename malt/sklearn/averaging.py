@@ -88,7 +88,7 @@ class Averaging:
         ClosedError: the call follows `finish`. What partial_fit raises; in the first call on all ranks.
         """
         if self._finished:
-            raise ClosedError(f"{_CALL}: finish was called before: average(estimator) again to go on")
+            raise ClosedError(f"{_CALL}: finish was called before: call average(estimator) again to continue")
         call = self._signature.bind(*args, **kwargs)
         if self._begun:
             self._narrow(call)
@@ -114,7 +114,7 @@ class Averaging:
     def agree(self) -> None:
         """Replace the model by the mean over all ranks, and continue. Collective. ClosedError: it follows `finish`."""
         if self._finished:
-            raise ClosedError(f"{_CALL}: finish was called before: average(estimator) again to go on")
+            raise ClosedError(f"{_CALL}: finish was called before: call average(estimator) again to continue")
         if not self._begun:
             self._begin(None)
         self._take_mean(ends=False)

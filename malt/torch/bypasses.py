@@ -45,7 +45,7 @@ class Bypasses:
         def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             if not self._is_stepping:
                 raise RuntimeError(
-                    f"step of {type(optimizer).__name__} was called itself, after which nothing would be exchanged: "
+                    f"step of {type(optimizer).__name__} was called directly, so nothing would be exchanged: "
                     "call step of malt.torch.Optimizer"
                 )
 

@@ -88,8 +88,8 @@ class Contents:
         for name, one in self.trained.items():
             if now[name] is not one:
                 raise ValueError(
-                    f"{name} is another parameter now, as load_state_dict(assign=True) makes it, and the optimizer "
-                    "trains the old one: create both optimizers again after such a change"
+                    f"{name} has been replaced by another parameter, as by load_state_dict(assign=True), and the "
+                    "optimizer trains the old one: create both optimizers again after such a change"
                 )
         for name, first in self._tied.items():
             if now[name] is not now[first]:

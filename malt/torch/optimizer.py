@@ -249,7 +249,7 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         return f"malt.torch.{self.optimizer!r}"
 
     def __getstate__(self) -> Any:
-        raise TypeError("a malt.torch.Optimizer is not copied or pickled: state_dict() is what a checkpoint holds")
+        raise TypeError("a malt.torch.Optimizer cannot be copied or pickled: save its state_dict() in a checkpoint")
 
     def zero_grad(self, *words: Any, **options: Any) -> None:
         """Set the gradients to zero, as the PyTorch optimizer does. Local."""
@@ -276,7 +276,7 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         self.restart()
         state = self._outer_state()
         if saved and [one.numel() for one in saved] != [array.size for array in state]:
-            raise ValueError("the state of outer= does not fit: it is of another outer step, or of another model")
+            raise ValueError("the state of outer= does not match: it is of another outer step, or of another model")
         for array, one in zip(state, saved, strict=False):
             array[:] = one.numpy()
 

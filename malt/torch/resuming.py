@@ -85,7 +85,7 @@ class _Exchange:
         every = {**contents.trained, **contents.buffers, **contents.left}
         kept, needed = state["left"], self._left().keys() - self._apart().keys()
         if len(state["replicas"]) != len(optimizer._replicas) or not needed <= kept.keys() <= every.keys():
-            raise ValueError("the state of the exchange does not fit: it is of another model or another average")
+            raise ValueError("the state of the exchange does not match: it is of another model or another average")
         for (replica, tensors), one in zip(optimizer._replicas, state["replicas"], strict=True):
             replica.load_state_dict(one)
             tensors.write()

@@ -127,7 +127,7 @@ def check(name: str, tensor: Tensor) -> None:
     if torch.nn.parameter.is_lazy(tensor):
         raise ValueError(f"{name} has no shape yet: show the model an example first")
     if tensor.device.type != "cpu" and not is_far(tensor):
-        raise TypeError(f"{name} is on the device {tensor.device}: malt.torch exchanges tensors of the CPU and of CUDA")
+        raise TypeError(f"{name} is on the device {tensor.device}: malt.torch exchanges tensors on CPU and CUDA")
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise TypeError(f"{name} is of {tensor.dtype}, {tensor.layout}: malt.torch exchanges dense and sparse tensors")
     if any(size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):

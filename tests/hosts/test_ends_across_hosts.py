@@ -82,7 +82,7 @@ def test_a_rank_that_is_killed_on_another_host_ends_the_job(hosts):
 @pytest.mark.parametrize(("last_lines", "limit_s", "ended", "line"), [
     ("time.sleep(100)", SOON_S, 1, f"nothing was heard of host b for {CUT_OFF_S:.0f} s, by a link that is down, say"),
     ("if malt.rank() == 0:\n    until_asked()\n    sys.exit(5)\ntime.sleep(100)", SOON_S, 5,
-     f"host b does not answer: within {SILENCE_S:.0f} s it ends by itself"),
+     "host b does not answer: what is left of the job there ends by itself"),
 ], ids=["no-failure", "a-failure"])  # fmt: skip
 def test_the_job_ends_while_a_link_is_down(last_lines, limit_s, ended, line, hosts):
     run = Run(hosts, last_lines)

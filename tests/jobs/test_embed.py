@@ -128,7 +128,7 @@ def test_edges_and_labels_of_files(simulated, tmp_path):
 WRONG = {
     "three": (["a b\n", "a b c\n"], "", [], "edges:2: expected two names a line, found 3"),
     "cut": (["C# F#\n", "C# G # more\n"], "", [], "edges:2: expected two names a line, found 4"),
-    "comment": (["#from to\n", "a b\n"], "", [], "the first names, #from and to, seem to be titles: remove their line"),
+    "comment": (["#from to\n", "a b\n"], "", [], "the first names, #from and to, seem to be titles: remove that line"),
     "titles": (["source target\n", "1 2\n"], "", [], "the first names, source and target, seem to be titles"),
     "labels": (["a b\n"], "a 1\nb 2\na 2\n", [], "node a has two labels, 1 and 2"),
     "bytes": (["a b\n", "a \udce9\n"], "", [], "edges:2: not UTF-8"),

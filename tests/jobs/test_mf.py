@@ -324,7 +324,7 @@ class TestSavedModel:
         final(alone(other, "--test", other, "--model", saved))
 
     def test_of_another_rank(self, saved, tiny):
-        with pytest.raises(BadInput, match="has rank 4, so --rank 8 does not go with it"):
+        with pytest.raises(BadInput, match="has rank 4, so --rank 8 does not match"):
             run([str(tiny), "--model", str(saved), "--rank", "8"])
 
     def test_without_anything_to_do(self, saved):

@@ -262,7 +262,7 @@ def test_bad_input_is_one_line_and_status_2(mlp, tmp_path):
     done = mlp(tmp_path, ranks=3)
     assert done.returncode == 2
     reports = [line for line in done.stderr.splitlines() if line.startswith("apps.mlp: error: ")]
-    assert reports == [f"apps.mlp: error: {labels}: ends after 19 of the 20 bytes that its header tells of"]
+    assert reports == [f"apps.mlp: error: {labels}: ends after 19 of the 20 bytes that its header declares"]
     assert "Traceback" not in done.stderr
 
 

@@ -221,7 +221,7 @@ def test_the_result_is_an_estimator(everywhere):
         assert model.set_params(alpha=0.01) is model and plain.alpha == 0.01
         for made in (clone(model), copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             assert type(made) is type(plain) and made.alpha == 0.01
-        with pytest.raises(RuntimeError, match="fit would begin anew on this rank's rows alone: call partial_fit"):
+        with pytest.raises(RuntimeError, match="fit would start over on this rank's rows alone: call partial_fit"):
             model.fit(*rows(0))
         assert model.partial_fit(*rows(rank), classes=[0, 1, 2]) is model
         model.finish()

@@ -35,7 +35,7 @@ def test_a_model_that_is_not_finite_is_left_out(dtype, bad, capfd):
     others = [1 + rank for rank in range(malt.size()) if rank != 1]
     assert ended(model) == pytest.approx(np.mean(others), rel=1e-3)
     malt.barrier()
-    warning = "malt: the model of rank 1 is not finite, and left out of the mean\n"
+    warning = "malt: the model of rank 1 is not finite, and is left out of the mean\n"
     assert capfd.readouterr().err == (warning if malt.rank() == 0 else "")
 
 

@@ -225,11 +225,11 @@ class Temporary(Arithmetic):
 
     def pull(self, *_: Any, **__: Any) -> Any:
         """Refuse it: TypeError. Local."""
-        raise TypeError(f"{self.name} has local memory alone: copy it into a sharded vector, s.copy(x), and pull that")
+        raise TypeError(f"{self.name} has only local memory: copy it into a sharded vector, s.copy(x), and pull that")
 
     def push(self, *_: Any, **__: Any) -> Any:
         """Refuse it: TypeError. Local."""
-        raise TypeError(f"{self.name} has local memory alone: copy it into a sharded vector, s.copy(x), and push to it")
+        raise TypeError(f"{self.name} has only local memory: copy it into a sharded vector, s.copy(x), and push to it")
 
     def __repr__(self) -> str:
         return f"<{self.name}: {self.dtype} of {self._layout}>"

@@ -28,8 +28,8 @@ def call(function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -
     if found is NotImplemented:
         name = f"{function.__module__}.{function.__name__}"
         raise TypeError(
-            f"{name} takes no sharded vector, or not with these arguments: its method pull gathers one, and local is "
-            "this rank's part"
+            f"{name} does not accept a sharded vector, or not with these arguments: its method pull gathers one, and "
+            "local is this rank's part"
         )
     return found
 

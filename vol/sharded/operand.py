@@ -95,7 +95,7 @@ class Operand(ABC):
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         """Refuse it: TypeError. Local. NumPy would take the vector for one object, and np.dot multiply by element."""
-        raise TypeError(f"{self.name} is no array: its method pull gathers one, and local is this rank's part")
+        raise TypeError(f"{self.name} is not an array: its method pull gathers one, and local is this rank's part")
 
     # -- private -------------------------------------------------------------------------------------------------
 

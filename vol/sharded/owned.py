@@ -238,7 +238,7 @@ class OwnedVector(Operand, Shared):
     def _plain(self, call: str, name: str, given: Any) -> Array:
         """`given` as an array. TypeError: entries of it are masked out, which no rank would know of."""
         if isinstance(given, np.ma.MaskedArray):
-            raise TypeError(f"{self.name}.{call}: {name} must be no masked array: fill it, or take what is not masked")
+            raise TypeError(f"{self.name}.{call}: {name} must not be a masked array: use filled() or compressed()")
         return np.asarray(given)
 
     def _checked_values(self, values: Any, shape: tuple[int, ...]) -> Array:

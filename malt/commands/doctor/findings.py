@@ -107,7 +107,8 @@ def _library(facts: Facts) -> Finding:
     value = str(facts.library) if facts.examination is None else facts.examination.mpi
     if facts.library.family == "openmpi" and facts.library.version[0] < 5:
         return Finding(
-            WARN, "MPI library", value, "use Open MPI 5: older ones open no windows across hosts where threads call MPI"
+            WARN, "MPI library", value,
+            "use Open MPI 5: older versions cannot open windows across hosts if threads call MPI",
         )
     return Finding(OK, "MPI library", value)
 

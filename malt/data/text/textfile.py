@@ -149,7 +149,7 @@ def _whole_lines(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
             pending = []
         pending.append(block[cut:])
         if sum(map(len, pending)) > MAX_LINE_NBYTES:
-            raise ValueError(f"{path}: a line is longer than {MAX_LINE_NBYTES >> 20} MiB: this is no text in lines")
+            raise ValueError(f"{path}: a line is longer than {MAX_LINE_NBYTES >> 20} MiB: this is not text in lines")
     rest = b"".join(pending)
     if rest:
         yield _checked(rest + b"\n", path)

@@ -46,11 +46,11 @@ def examined(
             if time.monotonic() > end:
                 if job.survive or not any(name in environ for name in allocation.BATCH_JOBS):
                     raise
-                say(f"malt run: {error} (the batch system may start ranks there all the same, unwatched)\n")
+                say(f"malt run: {error} (the batch system may still start ranks there, but nothing watches them)\n")
                 return RemoteHosts()
             if str(error) != said:
                 said = str(error)
-                say(f"malt run: {said}; waiting for up to {_COME_S:.0f} s until it comes\n")
+                say(f"malt run: {said}; waiting up to {_COME_S:.0f} s for it\n")
         except BaseException:
             remote.close()
             raise

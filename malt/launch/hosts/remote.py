@@ -185,8 +185,8 @@ class RemoteHosts:
         self._is_watching = False
         self._unheard = self._clean()
         for host in self._unheard:
-            say(f"malt run: host {host} does not answer: within {SILENCE_S:.0f} s it ends by itself what is "
-                "left of the job there\n")  # fmt: skip
+            say(f"malt run: host {host} does not answer: what is left of the job there ends by itself within "
+                f"{SILENCE_S:.0f} s\n")  # fmt: skip
 
     def processes(self) -> list[int]:
         """The processes of the connections, on this host."""

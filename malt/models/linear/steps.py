@@ -64,8 +64,8 @@ def first_step(
             if _trial(problem, sample, n_features, ranks, eta0) < zero:
                 return eta0
     if best == math.inf:
-        raise ValueError(f"the rows, of mean length {math.sqrt(square):.3g}, are out of scale: no step size is found "
-                         "with which weights of float32 learn from them: scale the features")  # fmt: skip
+        raise ValueError(f"the rows, of mean length {math.sqrt(square):.3g}, are badly scaled: no step size lets "
+                         "weights of float32 learn from them: scale the features")  # fmt: skip
     return next(eta0 for eta0, cost in zip(steps, costs, strict=True) if cost <= AS_GOOD * best)
 
 

@@ -94,7 +94,7 @@ def _array(place: str, value: Any, as_array: AsArray) -> NDArray[Any]:
     try:
         array = as_array(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{place} is no array that a file can hold: {str(error).partition(chr(10))[0]}") from error
+        raise TypeError(f"{place} is not an array that a file can hold: {str(error).partition(chr(10))[0]}") from error
     if array.dtype.kind not in _KINDS or isinstance(value, np.ma.MaskedArray):
         kind = f"an array of {array.dtype}" if type(value) is np.ndarray else type(value).__name__
         ways = [f": give its {way}" for attribute, way in _STATES.items() if hasattr(value, attribute)]
@@ -103,5 +103,5 @@ def _array(place: str, value: Any, as_array: AsArray) -> NDArray[Any]:
             f"these, got {kind}{''.join(ways[:1])}"
         )
     if isinstance(value, (str, bytes)) and array.item() != value:
-        raise ValueError(f"{place} ends in NUL, which an array would lose")
+        raise ValueError(f"{place} ends in NUL, which an array would drop")
     return array

@@ -221,14 +221,14 @@ def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) 
             if text := _look_up(session, other):
                 found[other] = json.loads(text)
         if leaving.is_disconnected():
-            raise PeerLost(missing[0], "the launcher has ended, or its host is cut off, before all ranks had met")
+            raise PeerLost(missing[0], "the launcher ended, or its host was cut off, before all ranks had connected")
         if waited.seconds() > deadline_s:
             raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))
         time.sleep(_POLL_S)
     joining.pass_on()
     while ranks.incarnation and _newest(session).get(ranks.rank, 0) < ranks.incarnation:
         if leaving.is_disconnected() or waited.seconds() > deadline_s:
-            raise Refused(ranks.rank, "the launcher is not heard, by which the others learn that it was started again")
+            raise Refused(ranks.rank, "the launcher, which tells the others that this rank is back, does not answer")
         time.sleep(_POLL_S)  # all that can hear of it have heard before it is a member: see quorum.py
     return {other: found[other] for other in range(ranks.first)}
 

@@ -64,7 +64,7 @@ def sent(function: Callable[..., Any]) -> Sent:
     module, name = function.__module__, function.__qualname__
     if module != "__main__":
         if _found(module, name) is not function:
-            raise _refusal(f"{module}.{name} is another object by now: ranks would find that")
+            raise _refusal(f"{module}.{name} has been replaced by another object, which ranks would find")
         return Sent(name, module, _folder(module))
     main = sys.modules["__main__"]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
@@ -81,7 +81,7 @@ def _check_has_name(value: Any, said: str) -> None:
     """Raise TypeError if there is no module or text in which `value` could be found by name."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if isinstance(value, MethodType):
-        raise _refusal(f"{said} is a method of an object, which is not sent: use a function that makes the object")
+        raise _refusal(f"{said} is a method of an object, which cannot be sent: use a function that creates the object")
     if not (isinstance(module, str) and isinstance(name, str)):
         raise _refusal(f"{said} has no name in a module: call it in a function that has one, by def")
     if "<" in name:
@@ -161,7 +161,7 @@ def _add(made: Sent, name: str, names: Mapping[str, Any], users: list[str]) -> N
         made.objects[name] = home
     else:
         raise _refusal(
-            f"{_chain([*users, name])} is of type {type(value).__name__}, which cannot be sent: make it in "
+            f"{_chain([*users, name])} is of type {type(value).__name__}, which cannot be sent: create it in "
             f"{users[-1]}, or pass in args what it is made of"
         )
 

@@ -97,8 +97,8 @@ class Newcomer:
             return None
         entry = self._made[world.made]
         if entry["call"] != call:
-            raise Refused(world.rank, f"{call} is its call {world.made + 1} of those that make vectors, and the others "
-                                      f"have called {entry['call']} there")  # fmt: skip
+            raise Refused(world.rank, f"{call} is its call {world.made + 1} of those that create vectors; there the "
+                                      f"others called {entry['call']}")  # fmt: skip
         self._check(world, call, described, entry["described"])
         if "nbytes" not in entry:
             raise Refused(world.rank, f"{call} gives each rank a part, which a rank that comes back cannot take over")

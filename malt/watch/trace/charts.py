@@ -203,7 +203,8 @@ def _binned(counts: Sequence[tuple[int, int]]) -> list[tuple[str, int]]:
 def _svg(body: Sequence[str], height: float, label: str, width: float = _WIDTH) -> str:
     return (
         f'<div class="chart" style="--natural:{width:.0f}px">'
-        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(label)}">{"".join(body)}</svg></div>'
+        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(label)}">'
+        f'{"".join(body)}</svg></div>'
     )
 
 

@@ -67,7 +67,7 @@ class SparseShardedVector(InPlace, OwnedVector):
     def fill(self, value: Any) -> None:
         """Set all elements to 0: no entry is kept. Local. TypeError: it is no number. ValueError: it is another one."""
         if number("value", value) != 0:
-            raise ValueError(f"{self.name}.fill: a sparse vector can be filled with 0 alone, got {value!r}")
+            raise ValueError(f"{self.name}.fill: a sparse vector can only be filled with 0, got {value!r}")
         with self._begin("fill"):
             self._check_not_held("fill")
             self._empty()

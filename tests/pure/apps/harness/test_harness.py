@@ -321,7 +321,7 @@ def test_the_common_model_is_the_mean_over_ranks_that_count(given, counts, else_
         return array.tolist()
 
     assert malt.simulate(live, 3) == [[one] * 3 for one in found]
-    left_out = "malt: the model of rank 1 is not finite, and left out of the mean\n"
+    left_out = "malt: the model of rank 1 is not finite, and is left out of the mean\n"
     assert capsys.readouterr().err == (left_out if np.isnan(given[1]) else "")
 
 

@@ -103,9 +103,9 @@ def test_averaged_estimators_are_sent_plain():
 ])  # fmt: skip
 def test_a_message_makes_no_other_objects(name):
     text = json.dumps({"object": {"dict": {"class": name, "arguments": {"tuple": ["true"]}, "state": None}}})
-    with pytest.raises(TypeError, match="is no class whose objects are sent"):
+    with pytest.raises(TypeError, match="is not a class whose objects can be sent"):
         unpack(Packed(text, []))
-    with pytest.raises(TypeError, match="is no function that is sent"):
+    with pytest.raises(TypeError, match="is not a function that can be sent"):
         unpack(Packed(json.dumps({"object": {"dict": {"function": name}}}), []))
 
 

@@ -17,8 +17,8 @@ def a_dict():
 
 
 OTHER = [
-    (lambda p: p.pop("b"), r"params\['b'\] was <f4\[2, 2\] when the Replica was made, and is now not there"),
-    (lambda p: p.update(c=np.zeros(1)), r"params\['c'\] was not there when the Replica was made, and is now <f8\[1\]"),
+    (lambda p: p.pop("b"), r"params\['b'\] was <f4\[2, 2\] when the Replica was created, and is now not there"),
+    (lambda p: p.update(c=np.zeros(1)), r"params\['c'\] was not there when the Replica was created, and is now <f8"),
     (lambda p: p.update(w=np.zeros(3, np.float32)), r"params\['w'\] was <f8\[3\] when .*, and is now <f4\[3\]"),
     (lambda p: p.update(n=np.zeros(2, int)), r"params\['n'\] was <i8\[\] when .*, and is now <i8\[2\]"),
     (lambda p: p.update(w=0.0), r"params\['w'\] must be a NumPy array of floating-point numbers, got float"),

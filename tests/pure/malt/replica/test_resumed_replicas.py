@@ -123,12 +123,12 @@ def test_on_other_ranks_it_begins_at_what_the_lowest_one_has():
 @pytest.mark.parametrize("case", ["several arrays", "changes"])
 def test_a_state_that_does_not_fit_is_refused_on_all_ranks(case):
     kept = trained("one array", 2, 3)
-    with pytest.raises(ValueError, match=r"load_state_dict: the state does not fit: it is of a Replica with other par"):
+    with pytest.raises(ValueError, match=r"load_state_dict: the state does not match: it belongs to a Replica"):
         trained(case, 2, kept=kept)
 
 
 def test_another_mode_or_another_moment_is_refused_on_all_ranks():
-    with pytest.raises(ValueError, match=r"the state does not fit: 'params' is of a Replica with another average"):
+    with pytest.raises(ValueError, match=r"the state does not match: 'params' belongs to a Replica with another"):
         trained("several arrays", 2, kept=trained("several arrays", 2, 3), average="delta")
     early, late = trained("several arrays", 2, 3), trained("several arrays", 2, 9)
     with pytest.raises(ValueError, match="load_state_dict: ranks disagree on exchanges: rank 0 has 1, rank 1 has 3"):

@@ -110,7 +110,7 @@ def test_names_that_a_function_sets_are_not_sent(notebook):
 
 
 @pytest.mark.parametrize("name, message", [
-    ("outer", "outer uses draws, which uses rng, which is of type Generator, which cannot be sent: make it in draws"),
+    ("outer", "outer uses draws, which uses rng, which is of type Generator, which cannot be sent: create it in draws"),
     ("makes", "makes uses Plain, which has no source text of its own"),
     ("lacks", "lacks uses missing, which is not defined"),
     ("wraps", "wraps uses wrapped, which has no source text of its own"),

@@ -214,7 +214,7 @@ REFUSED = [
     (lambda s, d: s.pull(), TypeError, "a sparse vector takes a list of integers, got None"),
     (lambda s, d: s.push([1.0], slice(0, 1)), TypeError, "a sparse vector takes a list of integers, got slice"),
     (lambda s, d: s.push([1.0], [1, 2]), ValueError, r"values must have shape \(2,\), got \(1,\)"),
-    (lambda s, d: s.fill(1), ValueError, "a sparse vector can be filled with 0 alone, got 1"),
+    (lambda s, d: s.fill(1), ValueError, "a sparse vector can only be filled with 0, got 1"),
     (lambda s, d: s.zip(lambda part: part[:0]), ValueError, "an array of shape .* should be returned"),
     (lambda s, d: s.zip(lambda part: part.fill(7) or 1 / 0), ZeroDivisionError, "division"),
     (lambda s, d: s.axpy(1, d), ValueError, "w has shape .*, sparse, on ranks 0, 1, 2, d has shape .10,. on ranks"),

@@ -572,7 +572,7 @@ def test_another_collective_call_is_refused_in_a_line():
 
     found = Job(3, 1, {1: 60}, {1: [0]}).run(live)
     assert found[0] == found[2] == STEPS
-    assert found[1] == "out: malt: rank 1 stays out: malt.barrier comes before malt.vector and malt.Replica"
+    assert found[1] == "out: malt: rank 1 stays out: malt.barrier must be called before malt.vector and malt.Replica"
 
 
 def test_vectors_that_were_closed_are_closed_and_later_ones_are_made_together():
