@@ -75,6 +75,9 @@ OVER = "over"
 """The file in the folder of the job by which the launcher ends the wait for ranks of hosts that it has lost."""
 ENDING, ADRIFT = "ending", "adrift"
 """The files there which say that no rank is started again: the job ends; the launcher is not heard any more."""
+EXITED = "exited"
+"""What the line begins with by which the starter on another host says that a rank has failed: that, its incarnation and
+its status follow."""
 NONE_ENDED_WELL = 3
 """The status of a starter on another host of whose ranks none has ended well."""
 AGAIN_S = 5.0
@@ -221,12 +224,17 @@ class Ranks:
         return all(process.returncode for process in self._processes.values())
 
     def _report(self, rank: int, process: subprocess.Popen[bytes]) -> None:
-        """Report with which status the process of a rank has failed, once. Agents have another clock."""
-        if not self._is_away and self._reported.get(rank) is not process:
-            self._reported[rank] = process
-            status = process.returncode
-            with contextlib.suppress(OSError):  # a full disk
-                append(self._folder, event(Kind.ENDED, rank, str(128 - status if status < 0 else status)))
+        """Report with which status the process of a rank has failed, once. Agents pass it on: they have another clock.
+        """
+        if self._reported.get(rank) is process:
+            return
+        self._reported[rank], status = process, process.returncode
+        status = 128 - status if status < 0 else status
+        with contextlib.suppress(OSError):  # a full disk
+            if self._is_away:
+                os.write(2, f"{EXITED} {rank} {self._lives[rank]} {status}\n".encode())
+            else:
+                append(self._folder, event(Kind.ENDED, rank, str(status)))
 
     def _tend_failed(self, rank: int, status: int, now: float) -> bool:
         """Start a failed rank again, if it is time to. Returns whether it runs, or is to be started later."""
