@@ -22,7 +22,8 @@ a row. A line on stderr says so.
 Where the job has a roster (malt/runner/roster.py), only so many of RANKS are started as it says. When it says more, the
 next ones are, as ranks that come back. A rank that has left as it said fewer is started again then, too.
 
-It is started by its path, so of malt it loads events.py and roster.py of malt/runner alone, also by their paths.
+It is started by its path, so of malt it loads events.py, reporting.py and roster.py of malt/runner alone, also by their
+paths.
 """
 
 from __future__ import annotations
@@ -55,18 +56,15 @@ def _loaded(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING or __name__ != "__main__":
+    from malt.runner import reporting
     from malt.runner.events import Kind, Stream, append, event
     from malt.runner.roster import Roster, changed_at
     from malt.runner.roster import read as read_roster
 else:
-    events, roster = _loaded("events"), _loaded("roster")
+    events, reporting, roster = map(_loaded, ("events", "reporting", "roster"))
     Kind, Stream, append, event = events.Kind, events.Stream, events.append, events.event
     Roster, changed_at, read_roster = roster.Roster, roster.changed_at, roster.read
 
-RANK, SIZE, HOST_SIZE = "MALT_RANK", "MALT_SIZE", "MALT_HOST_SIZE"
-"""The variables of a rank: its number, the number of ranks of the job, and that of ranks on its host."""
-REJOIN, INCARNATION = "MALT_REJOIN", "MALT_INCARNATION"
-"""The variable of a job whose failed ranks are started again; and that of such a rank, which says how often it was."""
 PRINTED = "printed-{}-{}"
 """The files in the folder of the job to which ranks on other hosts print: rank, and 1 or 2 for stdout or stderr."""
 AWAY = "MALT_IS_AWAY"
@@ -119,8 +117,8 @@ class Restarts:
 def commands(ranks: list[int], size: int, program: list[str]) -> dict[int, tuple[list[str], dict[str, str]]]:
     """The command line and the variables of each rank. Pure."""
     words = [sys.executable, _of_runner("program.py"), *program]
-    counts = {SIZE: str(size), HOST_SIZE: str(len(ranks))}
-    return {rank: (words, {RANK: str(rank), **counts}) for rank in ranks}
+    counts = {reporting.SIZE: str(size), reporting.HOST_SIZE: str(len(ranks))}
+    return {rank: (words, {reporting.RANK: str(rank), **counts}) for rank in ranks}
 
 
 class Ranks:
@@ -260,7 +258,7 @@ class Ranks:
         words, variables = self._commands[rank]
         given = None if rank == 0 and not self._is_away and not incarnation else subprocess.DEVNULL
         environ = {name: value for name, value in os.environ.items() if name != AWAY} | variables
-        environ |= {INCARNATION: str(incarnation)} if incarnation else {}
+        environ |= {reporting.INCARNATION: str(incarnation)} if incarnation else {}
         prints = [_file(self._folder, rank, number, incarnation) for number in (1, 2)] if self._is_away else []
         try:
             self._processes[rank] = subprocess.Popen(
@@ -309,7 +307,7 @@ def main() -> None:
     """Start the ranks of this host, and wait."""
     numbers, size, *program = sys.argv[1:]
     given = [int(number) for number in numbers.split(",")] if numbers != "-" else []
-    folder, is_away, rejoin = os.environ["MALT_FAILURE_DIR"], AWAY in os.environ, REJOIN in os.environ
+    folder, is_away, rejoin = os.environ["MALT_FAILURE_DIR"], AWAY in os.environ, reporting.REJOIN in os.environ
     ended_by = 0
 
     def note(number: int, frame: FrameType | None) -> None:
