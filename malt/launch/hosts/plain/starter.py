@@ -56,12 +56,14 @@ def _loaded(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from malt.runner import reporting
     from malt.runner.events import Kind, Stream, append, event
+    from malt.runner.reporting import HOST_SIZE, INCARNATION, RANK, REJOIN, SIZE
     from malt.runner.roster import Roster, changed_at
     from malt.runner.roster import read as read_roster
 else:
     events, reporting, roster = map(_loaded, ("events", "reporting", "roster"))
+    HOST_SIZE, INCARNATION, RANK = reporting.HOST_SIZE, reporting.INCARNATION, reporting.RANK
+    REJOIN, SIZE = reporting.REJOIN, reporting.SIZE
     Kind, Stream, append, event = events.Kind, events.Stream, events.append, events.event
     Roster, changed_at, read_roster = roster.Roster, roster.changed_at, roster.read
 
@@ -117,8 +119,8 @@ class Restarts:
 def commands(ranks: list[int], size: int, program: list[str]) -> dict[int, tuple[list[str], dict[str, str]]]:
     """The command line and the variables of each rank. Pure."""
     words = [sys.executable, _of_runner("program.py"), *program]
-    counts = {reporting.SIZE: str(size), reporting.HOST_SIZE: str(len(ranks))}
-    return {rank: (words, {reporting.RANK: str(rank), **counts}) for rank in ranks}
+    counts = {SIZE: str(size), HOST_SIZE: str(len(ranks))}
+    return {rank: (words, {RANK: str(rank), **counts}) for rank in ranks}
 
 
 class Ranks:
@@ -258,7 +260,7 @@ class Ranks:
         words, variables = self._commands[rank]
         given = None if rank == 0 and not self._is_away and not incarnation else subprocess.DEVNULL
         environ = {name: value for name, value in os.environ.items() if name != AWAY} | variables
-        environ |= {reporting.INCARNATION: str(incarnation)} if incarnation else {}
+        environ |= {INCARNATION: str(incarnation)} if incarnation else {}
         prints = [_file(self._folder, rank, number, incarnation) for number in (1, 2)] if self._is_away else []
         try:
             self._processes[rank] = subprocess.Popen(
@@ -307,7 +309,7 @@ def main() -> None:
     """Start the ranks of this host, and wait."""
     numbers, size, *program = sys.argv[1:]
     given = [int(number) for number in numbers.split(",")] if numbers != "-" else []
-    folder, is_away, rejoin = os.environ["MALT_FAILURE_DIR"], AWAY in os.environ, reporting.REJOIN in os.environ
+    folder, is_away, rejoin = os.environ["MALT_FAILURE_DIR"], AWAY in os.environ, REJOIN in os.environ
     ended_by = 0
 
     def note(number: int, frame: FrameType | None) -> None:
