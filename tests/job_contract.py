@@ -35,7 +35,7 @@ def check_job(job, launcher, orders):
     What the launcher finds meanwhile is that, or that the job still runs; or 1, where it has not heard so far with
     which status the first process has failed. The first order is that in which the channels are given.
     """
-    found_early = {1} if any(" ended=" in channel for channel in job.channels) else set()
+    found_early = {1} if any(re.search(" (ended|exited)=", channel) for channel in job.channels) else set()
     for seed in range(orders):
         order = random.Random(seed)
         end, found = _played(job, launcher(job), order.choice if seed else min)

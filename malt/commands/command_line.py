@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from malt.commands import hints, options
-from malt.launch.mpi_library import LaunchError, looking_for_library
+from malt.launch.mpi_library import LaunchError, Library, looking_for_library
 from malt.launch.program import named
 from malt.runner.reporting import SURVIVE
+
+if TYPE_CHECKING:
+    import argparse
+
+    from malt.commands import options
+
+_NO_MPI = "--survive", "--elastic"
+"""What the options of a job begin with whose ranks load no MPI."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,6 +29,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     _open_what_is_closed()
     words = list(sys.argv[1:] if arguments is None else arguments)
+    may_need_mpi = words[:1] == ["run"] and not any(word.startswith(_NO_MPI) for word in words)
+    with looking_for_library(may_need_mpi and not os.environ.get(SURVIVE)) as library:  # while the launcher is loaded
+        return _main(words, library)
+
+
+def _main(words: list[str], library: Callable[[], Library]) -> int:
+    from malt.commands import hints, options
+
     parser = options.parser(next(iter(words), ""))
     hints.check_command(words, parser)
     own, program = options.split(words, parser)
@@ -31,11 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_temporary_files()
         if chosen.command != "run":
             return _other(chosen, program, parser)
-        is_marked = words[len(own) : len(own) + 1] == ["--"]
-        with looking_for_library(not (chosen.survive or chosen.elastic or os.environ.get(SURVIVE))) as library:
-            from malt.commands import run  # it loads the launcher meanwhile
+        from malt.commands import run
 
-            return run.main(chosen, own, named(program, chosen.module), is_marked, library)
+        is_marked = words[len(own) : len(own) + 1] == ["--"]
+        return run.main(chosen, own, named(program, chosen.module), is_marked, library)
     except LaunchError as error:
         print(f"malt {chosen.command}: {error}", file=sys.stderr)
         return 2

@@ -20,12 +20,11 @@ from malt.launch.environment import outside
 from malt.launch.hosts import allocation
 from malt.launch.hosts.allocation import Host
 from malt.launch.hosts.examination import examined
-from malt.launch.hosts.plain.starter import REJOIN
 from malt.launch.injection import faults
 from malt.launch.mpi_library import NAMES, LaunchError, Library, find_mpiexec
 from malt.launch.program import check_program
 from malt.launch.streams.display import Display, is_screen, make_files, ranks_of, say
-from malt.runner.reporting import SURVIVE, survive_of
+from malt.runner.reporting import REJOIN, SURVIVE, survive_of
 from malt.watch.metrics import METRICS, SUFFIX, WRITERS
 from malt.watch.trace.files import TRACE
 

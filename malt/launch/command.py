@@ -16,7 +16,6 @@ from pathlib import Path
 
 from dstorm.transports.progress import OPENMPI_YIELD
 from malt.launch.hosts.allocation import Host
-from malt.launch.hosts.plain.starter import REJOIN
 from malt.launch.hosts.variables import travelling
 from malt.launch.injection.faults import Faults
 from malt.launch.machine import network
@@ -24,7 +23,7 @@ from malt.launch.machine.cores import usable_cores
 from malt.launch.mpi_library import LaunchError, Library
 from malt.launch.streams.display import PLAIN, Display
 from malt.runner.program import FAILURE_DIR, marked
-from malt.runner.reporting import BEST_EFFORT, SURVIVE
+from malt.runner.reporting import BEST_EFFORT, REJOIN, SURVIVE
 from malt.watch.metrics import METRICS
 from malt.watch.trace.files import TRACE
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from dstorm.membership.children import RANK_PROCESS, RANKS
 from malt.launch.command import RESTART
-from malt.launch.hosts.plain.starter import HOST_SIZE, INCARNATION, RANK, REJOIN, SIZE
 from malt.runner.program import FAILURE_DIR, JOB_DIR
-from malt.runner.reporting import CALL, CONTROL_SERVER, SURVIVE
+from malt.runner.reporting import CALL, CONTROL_SERVER, HOST_SIZE, INCARNATION, RANK, REJOIN, SIZE, SURVIVE
 from malt.watch.metrics import COUNTS, METRICS
 from malt.watch.trace.files import TRACE
 

@@ -85,12 +85,11 @@ def run(
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
         departure = Departure(reports, line.first, line.is_spread, follower is not None, control_server)
         output = Output(folder, line.ranks, line.display)
-        agent = OwnAgent()
+        agent = OwnAgent(folder)
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output,
                          [agent.process, *remote.processes()], line.ended_by)  # fmt: skip
         signals.suspend, signals.pass_on = remote.pausing(signals.suspend), remote.passing(departure.pass_on)
         output.start()
-        agent.keep(folder)
         away = Away(dict(line.away or ()), line.ranks, line.program, _passed(ours), folder, remote)
         striker = Striker(folder, line)
         signals.suspend = striker.pausing(signals.suspend)

@@ -66,6 +66,8 @@ class Kind(enum.Enum):
     ENDED = "ended"
     """So it had, and its process has ended. On the launcher's host: it has failed, with that status, as its starter has
     seen."""
+    EXITED = "exited"
+    """On another host: its process has failed, as its starter has seen: its incarnation and a status."""
     AGAIN = "again"
     """It was started again: its incarnation. This comes first."""
 
@@ -75,7 +77,7 @@ SENT = frozenset({
 })  # fmt: skip
 """What comes from other hosts."""
 _INVALIDATES = {
-    Kind.AGAIN: frozenset(Kind) - {Kind.ELSEWHERE, Kind.STATUS, Kind.CAME, Kind.LOST},
+    Kind.AGAIN: frozenset(Kind) - {Kind.ELSEWHERE, Kind.STATUS, Kind.CAME, Kind.LOST, Kind.EXITED},
     Kind.FINISHED: {Kind.INSIDE},
     Kind.QUIT: {Kind.INSIDE},
 }

@@ -55,6 +55,14 @@ def test_all_ranks_may_be_on_one_other_host(hosts):
     hosts.until_clean()
 
 
+@pytest.mark.parametrize(("end", "status"), [("os._exit(5)", 5), ("os.kill(os.getpid(), 9)", 137)])
+def test_how_ranks_of_another_host_end_without_a_word_is_the_status(end, status, hosts):
+    done = hosts.malt("a", *words("b:2", 2, f"import os, malt\nmalt.init()\nmalt.barrier()\n{end}"))
+    assert done.returncode == status
+    assert done.stderr.endswith("malt run: ranks 0, 1 ended without a word: killed, or by os._exit\n")
+    hosts.until_clean()
+
+
 @pytest.mark.parametrize("lost", ["a rank", "an agent", "a host", "a cable"])
 @pytest.mark.thorough(but="a host")
 def test_the_others_go_on(lost, hosts):

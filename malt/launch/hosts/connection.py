@@ -19,7 +19,8 @@ from malt.launch.hosts.probe import Probe
 from malt.launch.hosts.shell import command_on
 
 _MODULES = (
-    *sent.STOPWATCH, "malt.runner.events", "malt.runner.roster", "malt.launch.hosts.plain.starter",
+    "dstorm.waits.running_time", "dstorm.waits.stopwatch", "malt.runner.events", "malt.runner.reporting",
+    "malt.runner.roster", "malt.launch.hosts.plain.starter",
     *(f"malt.launch.hosts.agent.{name}" for name in ("closing", "traces", "processes", "checks", "watch", "ranks")),
 )  # fmt: skip
 _POLL_S = 0.25

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from malt.launch.command import Job, is_here
 from malt.launch.hosts import allocation
 from malt.launch.hosts.remote import RemoteHosts, Unreachable, need
-from malt.launch.hosts.threads import Note
 from malt.launch.mpi_library import LaunchError, Library
 from malt.launch.program import files_of
 from malt.launch.streams.display import say
+
+if TYPE_CHECKING:
+    from malt.launch.hosts.threads import Note
 
 _COME_S, _NAP_S = 300.0, 2.0
 """How long the hosts of an MPIJob may take to come: its launcher may run before its workers do."""

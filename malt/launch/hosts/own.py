@@ -22,12 +22,12 @@ _CLEAN_S = 15.0
 
 
 class OwnAgent:
-    """The agent of a job. Its standard input ends with this process, however that ends.
+    """The agent of the job in `folder`. Its standard input ends with this process, however that ends.
 
     LaunchError: it cannot be started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _START], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -35,9 +35,6 @@ class OwnAgent:
             )  # fmt: skip
         except OSError as error:
             raise LaunchError(f"cannot start {sys.executable}: {error.strerror}") from None
-
-    def keep(self, folder: Path) -> None:
-        """Tell it the folder of the job."""
         assert self._process.stdin
         with contextlib.suppress(OSError):  # it has been killed
             self._process.stdin.write(json.dumps(["keep", str(folder)]).encode() + b"\n")

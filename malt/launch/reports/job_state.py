@@ -172,7 +172,13 @@ class JobState:
         present = {rank: self._incarnation(rank) for rank in self._all}
         failed = sorted((at, rank) for (rank, life), at in self.failed.items() if present[rank] == life)
         first = next((rank for _, rank in failed if left.get(rank) != "0"), None)  # the others have departed
-        return 1 if first is None else _number(left.get(first) or ended.get(first, "")) or 1
+        return 1 if first is None else _number(left.get(first) or ended.get(first) or self._exited(first)) or 1
+
+    def _exited(self, rank: int) -> str:
+        """The status with which the present incarnation of a rank on another host has failed, or ""."""
+        said = self._reports.get(Kind.EXITED, rank)
+        incarnation, _, status = said.text.partition(" ") if said else ("", "", "")
+        return status if _number(incarnation) == self._incarnation(rank) else ""
 
     def _are_missing_too_long(self, missing: Set[int], known: Set[int], now_s: float) -> bool:
         """Return whether ranks of `missing` that have not come to the session have been missing for too long."""

@@ -6,6 +6,7 @@ What to start is started in a session of its own (malt/launch/hosts/plain/starte
 started   the number of the starter's process, which leads that session
 folder    that of the job here, where it is not the one that was wanted: its place is missing, or full
 said      a line of the starter: a rank is started again, say
+exited    a rank that has failed, its incarnation and its status
 printed   rank, 1 or 2 for stdout or stderr, and a piece of what the rank has printed, as Latin-1
 done      all that the ranks have printed is sent, and the starter has ended
 failed    why no rank can start here, and what to do: nothing of the job is left
@@ -33,13 +34,14 @@ from typing import Any
 
 from malt.launch.hosts.agent.checks import kept
 from malt.launch.hosts.agent.processes import kill, with_variable
-from malt.launch.hosts.plain.starter import ADRIFT, AWAY, ENDING, NONE_ENDED_WELL
+from malt.launch.hosts.plain.starter import ADRIFT, AWAY, ENDING, EXITED, NONE_ENDED_WELL
 
 _POLL_S, _PIECE_NBYTES, _PIECES_NBYTES = 0.05, 1 << 16, 1 << 20
 """How much of a file is sent at once, and of all."""
 _STARTER_S, _COMES_S = 5.0, 2.0
 """How long a killed starter may take to end; and a key that another agent writes, to come."""
 _PRINTED = re.compile(r".*/printed-(\d+)-([12])")
+_EXITED = re.compile(rf"{EXITED} (\d+) (\d+) (\d+)")
 _FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 """Where the folder of the job is made if it cannot be made where the launcher has it."""
 ROSTER = "roster"
@@ -193,14 +195,17 @@ class Ranks:
         return is_any
 
     def _pass_on_said(self) -> bool:
-        """Send the next line of the starter that is for the user; return whether there was any."""
+        """Send the next line of the starter that is for the user or the launcher; return whether there was any."""
         with contextlib.suppress(OSError), open(self._errors, "rb") as file:
             file.seek(self._read.get(self._errors, 0))
             line = file.readline(_PIECE_NBYTES)
             if line.endswith(b"\n"):
                 self._read[self._errors] = file.tell()
-                if line.startswith(b"malt: "):
-                    self._send(["said", line.decode(errors="replace").rstrip()])
+                text = line.decode(errors="replace").rstrip()
+                if text.startswith("malt: "):
+                    self._send(["said", text])
+                elif (found := _EXITED.fullmatch(text)) is not None:
+                    self._send([EXITED, list(map(int, found.groups()))])
                 return True
         return False
 

@@ -20,10 +20,11 @@ from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.command import STARTER
 from malt.launch.hosts import findings
 from malt.launch.hosts.connection import ENDED, Connection, Silent
-from malt.launch.hosts.plain.starter import ENDING, OVER
+from malt.launch.hosts.plain.starter import ENDING, EXITED, OVER
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.streams.display import say
 from malt.runner import reporting, roster
+from malt.runner.events import Event, Kind, event
 from malt.runner.program import PIPES
 
 SILENT_S, SILENT_ALONE_S = 5.0, 30.0
@@ -43,15 +44,16 @@ may still print."""
 
 
 class HostAway:
-    """The `ranks` of a job of `size` that the agent starts to which there is a `connection`.
+    """The `ranks` of a job of `size` that the agent starts to which there is a `connection`. `add`: takes its events.
 
     Times are those in which this process ran: `poll` is called in a loop.
     """
 
     def __init__(
         self, connection: Connection, ranks: Sequence[int], size: int, program: Sequence[str],
-        environ: Mapping[str, str], folder: Path,
+        environ: Mapping[str, str], folder: Path, add: Callable[[Event], object],
     ) -> None:  # fmt: skip
+        self._add = add
         self.connection, self.host, self.ranks, self._folder = connection, connection.host, tuple(ranks), folder
         found = roster.read(folder)
         self._first = {rank for rank in ranks if found is None or rank < found.first}
@@ -122,6 +124,9 @@ class HostAway:
             self.place = str(value)
         elif what == "said":
             say(f"{value}\n")
+        elif what == EXITED:
+            rank, incarnation, status = value
+            self._add(event(Kind.EXITED, rank, f"{incarnation} {status}"))
         elif what == "failed":
             self._why = str(value)
         elif what == "done":
@@ -155,7 +160,8 @@ class Away:
         folder: Path, remote: RemoteHosts,
     ) -> None:  # fmt: skip
         self._hosts = [
-            HostAway(remote.connection(host), ranks, size, program, environ, folder) for host, ranks in away.items()
+            HostAway(remote.connection(host), ranks, size, program, environ, folder, remote.add)
+            for host, ranks in away.items()
         ]
         self._folder, self._remote = folder, remote
         has_own = sum(len(one.ranks) for one in self._hosts) < size

@@ -22,7 +22,8 @@ a row. A line on stderr says so.
 Where the job has a roster (malt/runner/roster.py), only so many of RANKS are started as it says. When it says more, the
 next ones are, as ranks that come back. A rank that has left as it said fewer is started again then, too.
 
-It is started by its path, so of malt it loads events.py and roster.py of malt/runner alone, also by their paths.
+It is started by its path, so of malt it loads events.py, reporting.py and roster.py of malt/runner alone, also by their
+paths.
 """
 
 from __future__ import annotations
@@ -56,17 +57,16 @@ def _loaded(name: str) -> ModuleType:
 
 if TYPE_CHECKING or __name__ != "__main__":
     from malt.runner.events import Kind, Stream, append, event
+    from malt.runner.reporting import HOST_SIZE, INCARNATION, RANK, REJOIN, SIZE
     from malt.runner.roster import Roster, changed_at
     from malt.runner.roster import read as read_roster
 else:
-    events, roster = _loaded("events"), _loaded("roster")
+    events, reporting, roster = map(_loaded, ("events", "reporting", "roster"))
+    HOST_SIZE, INCARNATION, RANK = reporting.HOST_SIZE, reporting.INCARNATION, reporting.RANK
+    REJOIN, SIZE = reporting.REJOIN, reporting.SIZE
     Kind, Stream, append, event = events.Kind, events.Stream, events.append, events.event
     Roster, changed_at, read_roster = roster.Roster, roster.changed_at, roster.read
 
-RANK, SIZE, HOST_SIZE = "MALT_RANK", "MALT_SIZE", "MALT_HOST_SIZE"
-"""The variables of a rank: its number, the number of ranks of the job, and that of ranks on its host."""
-REJOIN, INCARNATION = "MALT_REJOIN", "MALT_INCARNATION"
-"""The variable of a job whose failed ranks are started again; and that of such a rank, which says how often it was."""
 PRINTED = "printed-{}-{}"
 """The files in the folder of the job to which ranks on other hosts print: rank, and 1 or 2 for stdout or stderr."""
 AWAY = "MALT_IS_AWAY"
@@ -75,6 +75,9 @@ OVER = "over"
 """The file in the folder of the job by which the launcher ends the wait for ranks of hosts that it has lost."""
 ENDING, ADRIFT = "ending", "adrift"
 """The files there which say that no rank is started again: the job ends; the launcher is not heard any more."""
+EXITED = "exited"
+"""What the line begins with by which the starter on another host says that a rank has failed: that, its incarnation and
+its status follow."""
 NONE_ENDED_WELL = 3
 """The status of a starter on another host of whose ranks none has ended well."""
 AGAIN_S = 5.0
@@ -221,12 +224,17 @@ class Ranks:
         return all(process.returncode for process in self._processes.values())
 
     def _report(self, rank: int, process: subprocess.Popen[bytes]) -> None:
-        """Report with which status the process of a rank has failed, once. Agents have another clock."""
-        if not self._is_away and self._reported.get(rank) is not process:
-            self._reported[rank] = process
-            status = process.returncode
-            with contextlib.suppress(OSError):  # a full disk
-                append(self._folder, event(Kind.ENDED, rank, str(128 - status if status < 0 else status)))
+        """Report with which status the process of a rank has failed, once. Agents pass it on: they have another clock.
+        """
+        if self._reported.get(rank) is process:
+            return
+        self._reported[rank], status = process, process.returncode
+        status = 128 - status if status < 0 else status
+        with contextlib.suppress(OSError):  # a full disk
+            if self._is_away:
+                os.write(2, f"{EXITED} {rank} {self._lives[rank]} {status}\n".encode())
+            else:
+                append(self._folder, event(Kind.ENDED, rank, str(status)))
 
     def _tend_failed(self, rank: int, status: int, now: float) -> bool:
         """Start a failed rank again, if it is time to. Returns whether it runs, or is to be started later."""

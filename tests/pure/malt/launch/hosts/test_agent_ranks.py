@@ -166,7 +166,7 @@ def test_ranks_that_fail_have_started(folder):
 
 def test_the_starter_is_told_of_the_launcher_and_what_it_says_is_passed_on(folder):
     program = f"""import os, time
-print("for nobody\\nmalt: rank 1 failed\\nmalt: rank 1 is given up", flush=True)
+print("for nobody\\nmalt: rank 1 failed\\nexited 1 2 137\\nmalt: rank 1 is given up", flush=True)
 while not os.path.exists("{folder}/adrift"):
     time.sleep(0.01)
 print("malt: adrift", flush=True)
@@ -177,7 +177,9 @@ while not os.path.exists("{folder}/ending"):
 print("malt: ending", flush=True)
 time.sleep(60)"""
     kept = Kept(folder, program, replaced=QUICK)
-    said = [kept.heard("said") for _ in range(3)]
+    said = [kept.heard("said")]
+    assert kept.heard("exited") == [1, 2, 137]
+    said += [kept.heard("said") for _ in range(2)]
     kept.say("alive")
     kept.say("ending")
     said.append(kept.heard("said"))

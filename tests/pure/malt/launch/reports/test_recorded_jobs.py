@@ -9,7 +9,7 @@ from job_contract import Job, check_job
 
 from malt.launch.job import _notified, first_failure
 from malt.launch.reports.job_state import JobState, ends_inside_mpi, failed_with
-from malt.runner.events import History
+from malt.runner.events import Event, History, Kind
 
 pytestmark = pytest.mark.serial
 ORDERS = 1000
@@ -129,6 +129,9 @@ PLAIN = {
     "all fail on two hosts": Job((
         "42 started; 940 ready; 1300 left=7; end", "0 elsewhere; 941 ready; 1290 left=2; 1310 ended",
     ), 2, is_spread=True),
+    "one ends by os._exit on another host, then the other fails": Job((
+        "42 started; 940 ready; 1311 left=7; end", "0 elsewhere; 941 ready; 1290 ended; 1312 exited=0 5",
+    ), 5, "malt run: rank 1 ended without a word: killed, or by os._exit\n", is_spread=True),
 }  # fmt: skip
 RECORDED = {**{f"MPI: {name}": job for name, job in MPI.items()}, **PLAIN}
 
@@ -183,3 +186,14 @@ def _number(job):
 @pytest.mark.parametrize("name", RECORDED)
 def test_events_come_to_the_same_in_any_order(name):
     check_job(RECORDED[name], OfPlainProcesses if name in PLAIN else OfMpiexec, ORDERS // len(RECORDED) + 1)
+
+
+@pytest.mark.parametrize(("incarnation", "status"), [(0, 1), (1, 5)])
+def test_the_status_of_a_process_that_was_replaced_does_not_count(incarnation, status):
+    events = [
+        *((kind, "") for kind in (Kind.ELSEWHERE, Kind.READY, Kind.ENDED)), (Kind.AGAIN, "1"), (Kind.READY, ""),
+        (Kind.EXITED, f"{incarnation} 5"), (Kind.ENDED, ""),
+    ]  # fmt: skip
+    history = History()
+    history.take([Event(kind, 0, text, at) for at, (kind, text) in enumerate(events)])
+    assert JobState(history, 1, is_spread=True).look(set(), 0.0, len(events)) == status
