@@ -10,10 +10,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from dstorm.errors import ClosedError
+from dstorm.header import DONE, WHOLE
 from dstorm.queues.closing import Closing
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
 from dstorm.queues.neighbours import of_other_hosts
+from dstorm.queues.receiving.inedge import InEdge
 from dstorm.queues.receiving.message import Message
 from dstorm.queues.receiving.receiver import Inbox
 from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
@@ -221,18 +223,22 @@ class Queues(Closing):
 
     def begin(self, step: int, steps: Mapping[int, int]) -> None:
         """Begin at `step`, as this rank has come back; publish that. One-sided. `steps`: those of peers, by rank."""
-        self.step = self.inbox.over = step
-        self.outbox.begin(step, steps)
-        self.inbox.begin(step, steps)
+        self.step = self.inbox.step = self.inbox.over = step
+        for edge in self._edges_of(steps):
+            edge.step = steps[edge.peer]
+            edge.say(step, WHOLE)
         if steps:
             self._window.flush(sorted(steps))
 
     def note_closed(self, peers: Iterable[int]) -> None:
         """Note that `peers` have closed their ends. Local."""
-        for peer in peers:
-            for edges in (self.outbox.edges, self.inbox.edges):
-                if peer in edges:
-                    edges[peer].done = True
+        for edge in self._edges_of(peers):
+            edge.done = True
+
+    def _edges_of(self, peers: Iterable[int]) -> list[OutEdge | InEdge]:
+        """Return the edges to and from `peers`."""
+        ends: list[Mapping[int, OutEdge | InEdge]] = [self.outbox.edges, self.inbox.edges]
+        return [edges[peer] for peer in peers for edges in ends if peer in edges]
 
     def _edge_statistics(self, peer: int) -> EdgeStatistics:
         sending, receiving = self.outbox.edges.get(peer), self.inbox.edges.get(peer)
@@ -251,13 +257,13 @@ class Queues(Closing):
 
     def _sent(self, edge: OutEdge) -> EdgeStatistics:
         """Return what was sent along an edge. After close all that waits will leave, and counts as if it had."""
-        sent, superseded, left, waits = self.outbox.sent(edge.peer)
-        nbytes = left + waits if self.closed else left
-        return EdgeStatistics(sent=sent, bytes_sent=nbytes, waited_s=edge.waited_s, superseded=superseded)
+        sent = self.outbox.sent(edge.peer)
+        count, nbytes = sent.left + sent.waiting + sent.superseded, sent.nbytes + sent.waiting_nbytes * self.closed
+        return EdgeStatistics(sent=count, bytes_sent=nbytes, waited_s=edge.waited_s, superseded=sent.superseded)
 
     def left(self, peer: int) -> tuple[int, int]:
         """The messages to an out-neighbour that have left this rank, and their bytes. Local."""
-        return self.outbox.left(peer)
+        return self.outbox.sent(peer)[:2]
 
     def _leave(self) -> None:
         if self._make_way in self.transport.duties:
@@ -278,9 +284,10 @@ class Queues(Closing):
         self._leave_to(far)
 
     def _leave_to(self, peers: Collection[int]) -> None:
-        """Publish to `peers` that this rank has closed. One-sided."""
-        self.outbox.leave(peers, self.step)
-        self.inbox.leave(peers, self.step)
+        """Publish to `peers` that this rank has closed; an outgoing buffer says so behind what waits. One-sided."""
+        for edge in self._edges_of(peers):
+            if isinstance(edge, InEdge) or self.outbox.buffer_of(edge.peer) is None:
+                edge.say(self.step, DONE)
         if peers:
             self._window.flush(sorted(peers))
 

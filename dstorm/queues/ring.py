@@ -107,7 +107,7 @@ class ReceiveRing:
         if seen.number == awaited:
             return SlotState.READY if seen.state == WHOLE else SlotState.NOTHING
         # Message k in this slot has overwritten k - depth, and the slots of older ones too; k - depth + 1 may be whole.
-        self._lose_up_to(seen.number - self.depth)
+        self.skip(seen.number - self.depth)
         return SlotState.LOST
 
     def look_again(self, first: Header, second: Header | None) -> bool:
@@ -132,13 +132,13 @@ class ReceiveRing:
     def take(self, number: int) -> None:
         """Settle message `number` as gathered. Earlier messages that are not settled count as overwritten."""
         if number > self.taken + 1:
-            self._lose_up_to(number - 1)
+            self.skip(number - 1)
         self.taken = number
         self.gathered += 1
 
     def refuse(self, number: int) -> None:
         """Settle message `number` as refused. Earlier messages that are not settled count as overwritten."""
-        self._lose_up_to(number - 1)
+        self.skip(number - 1)
         self.taken = number
         self.refused += 1
 
@@ -148,8 +148,10 @@ class ReceiveRing:
         self.refused += 1
 
     def skip(self, number: int) -> None:
-        """Settle all messages up to `number` as overwritten."""
-        self._lose_up_to(number)
+        """Settle all messages up to `number` that are not settled as overwritten."""
+        if number > self.taken:
+            self.overwritten += number - self.taken
+            self.taken = number
 
     def outstanding(self, seen: list[Header | None]) -> tuple[int, int]:
         """The counts (pending, overwritten), with the messages in the slots, of headers `seen`. Changes nothing."""
@@ -157,8 +159,3 @@ class ReceiveRing:
         unsettled = max(published - self.taken, 0)
         pending = sum(one is not None and one.state == WHOLE and one.number > self.taken for one in seen)
         return pending, self.overwritten + unsettled - pending
-
-    def _lose_up_to(self, number: int) -> None:
-        if number > self.taken:
-            self.overwritten += number - self.taken
-            self.taken = number

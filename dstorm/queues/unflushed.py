@@ -62,10 +62,6 @@ class Unflushed:
         """Held by a thread of the program while it puts or flushes: another one may be in a collective call."""
         self._changing = threading.Lock()
         """Held while `_peers` changes, never in a call of MPI: the carrier need not wait for these threads."""
-        self._has_changed = False
-        """Whether something was left since the carrier looked last."""
-        self._is_watched = False
-        """Whether the carrier will look again by itself."""
         self._is_closed = False
         self._is_ordered = window.keeps_order
         self._took_s = 0.0
@@ -97,9 +93,9 @@ class Unflushed:
             self._has_acknowledgements |= acknowledgements and not self._is_ordered
         if self._is_ordered:
             return self._window.flush_local(sorted(peers))
-        self._has_changed = True
-        if not self._is_watched:
-            self._is_watched = True
+        with self._changing:  # a watch ends only where nothing is left
+            due_at, self.due_at = self.due_at, self._clock() + DELAY_S
+        if due_at == math.inf:
             self._carrier.wake()
 
     def complete(self, peers: Iterable[int] = ()) -> None:
@@ -171,22 +167,11 @@ class Unflushed:
 
     def start(self) -> bool:
         """Start a flush where nothing was left for DELAY_S; return whether there is one. One-sided."""
-        if not self._is_watched or self._is_closed:
-            self.due_at = math.inf
-            return False
-        now = self._clock()
-        if self._has_changed:
-            self._has_changed, self.due_at = False, now + DELAY_S
-            return False
-        if now < self.due_at:
-            return False
-        if not self._peers:
-            self.due_at, self._is_watched = math.inf, False
-            if self._has_changed:  # just now, by a thread that relied on the watch
-                self.due_at, self._is_watched = now + DELAY_S, True
-            return False
-        self._flushing = self._puts
-        return True
+        with self._changing:
+            if self._is_closed or not self._peers:
+                self.due_at = math.inf
+            self._flushing = self._puts
+        return self._clock() >= self.due_at
 
     def flush(self) -> None:
         """Complete the Puts to all peers that were left. One-sided."""
@@ -197,7 +182,6 @@ class Unflushed:
         with self._changing:
             if self._flushing == self._puts:
                 self._forget()
-        self.due_at = self._clock()
 
     @interruption.whole
     def drain(self, what: str, timeout_s: float | None = None) -> None:

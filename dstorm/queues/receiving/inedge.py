@@ -36,6 +36,11 @@ class InEdge(Awaited):
     """Buffers for copied payloads."""
     lag: LagCounter = field(default_factory=LagCounter)
 
+    def say(self, step: int, state: int) -> None:
+        """Acknowledge all that was taken, at `step` of this rank; with state DONE it has closed. One-sided."""
+        self.acknowledge(self.ring.taken, step, state)
+        self.acknowledged = self.ring.taken
+
     @property
     def reached(self) -> int:
         """The step up to which the peer has scattered, where its last scatter had no message for this rank and all of

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from dstorm import header
-from dstorm.header import DONE, WHOLE, Header, Watched
+from dstorm.header import WHOLE, Header, Watched
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
 from dstorm.queues.neighbours import of_other_hosts
@@ -52,7 +52,8 @@ class Inbox:
         """The messages of the last `look`: edge, slot, header."""
         self._handed: list[Message] = []
         """The messages of the last `take` that were not refused, until they are counted as merged."""
-        self._step = 0
+        self.step = 0
+        """This rank's, as of the last wait."""
         self.over = 0
         """Under lockstep: the last step whose messages no gather merges any more; -1: a gather is under way."""
 
@@ -76,22 +77,13 @@ class Inbox:
         """Begin the edge from `peer` anew, after message number `base`. Local."""
         if (edge := self.edges.get(peer)) is not None:
             edge.ring.begin(base)
-            edge.renew(self._transport.clock())
-            edge.member = self._transport.view.member(peer)
+            edge.renew(self._clock(), self._transport.view.member(peer))
             edge.acknowledged, edge.lag = base, LagCounter()
             self._seen = [one for one in self._seen if one[0] is not edge]
 
-    def begin(self, step: int, steps: Mapping[int, int]) -> None:
-        """Acknowledge to the peers in `steps` that this rank begins at `step`; note their steps. The caller flushes."""
-        self._step = step
-        for peer in self.edges.keys() & steps.keys():
-            edge = self.edges[peer]
-            edge.step = steps[peer]
-            edge.acknowledge(edge.ring.taken, step, WHOLE)
-
     def wait(self, sources: Callable[[], Iterable[int]], step: int, timeout_s: float | None) -> None:
         """Wait for `sources()` as the consistency requires it at `step` of this rank. DeadlinePassed."""
-        self._step = step
+        self.step = step
         self._sync()
         if self._head_start is not None:
             self._head_start.limit(step)
@@ -132,7 +124,7 @@ class Inbox:
             # gathered then blocks its sender, so all queues are read. None is taken before all have been read: a read
             # may wait, and fail.
             found: list[tuple[InEdge, Header]] = []
-            for edge in self.edges.values() if self._step else ():
+            for edge in self.edges.values() if self.step else ():
                 if (seen := self._find_step(edge)) is not None:
                     found.append((edge, seen))
             self.over = -1
@@ -197,13 +189,13 @@ class Inbox:
             if seen.step > edge.step:
                 edge.note(seen, self._clock)
             edge.ring.take(seen.number)
-            edge.lag.note(self._step - seen.step)
+            edge.lag.note(self.step - seen.step)
         return True
 
     def merged(self) -> None:
         """Count the lags of the messages of `take`."""
         for message in self._handed:
-            self.edges[message.sender].lag.note(self._step - message.step)
+            self.edges[message.sender].lag.note(self.step - message.step)
         self._handed = []
 
     def acknowledge(self) -> None:
@@ -211,21 +203,20 @@ class Inbox:
         fresh = [edge for edge in self.edges.values() if edge.ring.taken > edge.acknowledged]
         self._sync()  # the messages have been read before their slots are given back
         if self._far and (far := [edge for edge in fresh if edge.peer in self._far]):
-            self._unflushed.acknowledge(far, self._step)
+            self._unflushed.acknowledge(far, self.step)
             fresh = [edge for edge in fresh if edge.peer not in self._far]
         for edge in fresh:
-            edge.acknowledge(edge.ring.taken, self._step, WHOLE)
-            edge.acknowledged = edge.ring.taken
+            edge.say(self.step, WHOLE)
         if fresh:
             self._flush_near()
-        self.over = self._step
+        self.over = self.step
 
     def discard(self, step: int) -> None:
         """Settle all messages that have come as overwritten, unread; acknowledge them where that is required.
 
         `step`: this rank's. One-sided. Not while a peer sends: its message may be one of those, or not.
         """
-        self._step = step
+        self.step = step
         self._sync()
         for edge in self.edges.values():
             if (seen := edge.ring.newest([cell.read() for cell in edge.headers])) is not None:
@@ -243,17 +234,11 @@ class Inbox:
         """
         skipped = []
         for edge in self.edges.values():
-            if (number := self._skip(edge)) > edge.acknowledged:
-                edge.acknowledge(number, self._step, WHOLE)
-                edge.acknowledged = number
+            if self._skip(edge):
+                edge.say(self.step, WHOLE)
                 skipped.append(edge.peer)
         if skipped:
             self._window.flush(skipped)
-
-    def leave(self, peers: Collection[int], step: int) -> None:
-        """Put to in-neighbours among `peers` that this rank has closed, at `step`. The caller flushes. One-sided."""
-        for edge in [edge for peer, edge in self.edges.items() if peer in peers]:
-            edge.acknowledge(edge.ring.taken, step, DONE)
 
     def outstanding(self, edge: InEdge) -> tuple[int, int]:
         """The counts (pending, overwritten) of an edge."""
@@ -266,20 +251,19 @@ class Inbox:
         self._sync()
         return edge.is_seen_at(step, self._clock)
 
-    def _skip(self, edge: InEdge) -> int:
-        """Settle the peer's messages of steps that are over; return the number of the newest, or 0."""
-        number = 0
+    def _skip(self, edge: InEdge) -> bool:
+        """Settle the peer's messages of steps that are over; return whether there were any."""
+        before = edge.ring.taken
         while True:
             seen = edge.headers[edge.ring.next_slot].read()
             if edge.ring.look(seen) is not SlotState.READY or seen is None or seen.step > self.over:
-                return number
+                return edge.ring.taken > before
             edge.note(seen, self._clock)
-            number = seen.number
-            edge.ring.skip(number)
+            edge.ring.skip(seen.number)
 
     def _find_step(self, edge: InEdge) -> Header | None:
         """The header of the peer's message of this rank's step; None where it sent none. Older messages are skipped."""
-        ring, step = edge.ring, self._step
+        ring, step = edge.ring, self.step
         while True:
             slot = ring.taken % ring.depth
             seen = edge.headers[slot].read()
@@ -305,7 +289,7 @@ class Inbox:
         def torn() -> list[InEdge]:
             """The edge, while what it holds may become whole. Local."""
             self._sync()
-            if edge.headers[slot].read() is not None or edge.is_seen_at(self._step, self._clock):
+            if edge.headers[slot].read() is not None or edge.is_seen_at(self.step, self._clock):
                 return []
             return [edge]
 

@@ -60,6 +60,10 @@ class OutEdge(Awaited):
     """The acknowledgement that was noted last."""
     bytes_sent: int = 0
 
+    def say(self, step: int, state: int) -> None:
+        """Put to the peer that this rank is at `step`, or with state DONE that it has closed. One-sided."""
+        self.progress(self.ring.sent, step, state)
+
     def put_payload(self) -> None:
         """Start to write the payload of its message into its slot. One-sided."""
         message, offset = self.message, self.slots[self.slot] + header.NBYTES

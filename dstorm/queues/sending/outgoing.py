@@ -7,11 +7,11 @@ receiver knows whether what it has copied is whole. Where the window keeps order
 instead, as inside a host.
 
 A message that waits is the scatter's. Until its payload is put it may be joined with the next one. `leaving` is the
-carrier's. `waiting`, `sealed` and `tells` change under the lock, which is never held in a call of MPI, a copy or a
-join. So a join goes by what waited when it began, and counts if the same waits when it has ended.
+carrier's. `waiting` and `tells` change under the lock, which is never held in a call of MPI, a copy or a join. So a
+join goes by what waited when it began, and counts if the same waits when it has ended.
 
-A collective call seals what waits: it leaves as it is, before all that is handed over later. So the call waits for what
-was handed over before it, however much another thread scatters meanwhile.
+A collective call counts what is here, and waits for as many flushes: what comes meanwhile does not hold it up, however
+much another thread scatters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dstorm import header
 from dstorm.header import WHOLE, WRITING
 from dstorm.queues.sending.edge import OutEdge
 from dstorm.queues.sending.track import Track
-from dstorm.queues.sending.unsent import Join, Shortening, Unsent
+from dstorm.queues.sending.unsent import Join, Sent, Shortening, Unsent
 from dstorm.queues.waits.waiting import Waiting
 from dstorm.transport import Bytes, Carrier, Put, Window
 
@@ -124,23 +124,16 @@ class Outgoing:
                 self.tracks[peer].tells = step, state
         self.carrier.wake()
 
-    def sent(self, peer: int) -> tuple[int, int, int, int]:
-        """Of messages to a peer: how many scatters have handed over, how many of these never leave by themselves; the
-        bytes that have left, and those that wait. Local."""
+    def sent(self, peer: int) -> Sent:
+        """Return what was handed over for a peer. Local."""
         with self._lock:
-            track = self.tracks[peer]
-            waits = sum(self.nbytes(one.payload.nbytes) for one in track.inside)
-            return track.sent, track.superseded, track.edge.bytes_sent, waits
+            track, edge = self.tracks[peer], self.edges[peer]
+            waits = [self.nbytes(one.payload.nbytes) for one in track.inside]
+            return Sent(edge.ring.count, edge.bytes_sent, len(waits), sum(waits), track.superseded)
 
     def nbytes(self, whole: int) -> int:
         """The bytes that leave of a payload of `whole` bytes. Local."""
         return whole if self.shortening is None else self.shortening.nbytes
-
-    def left(self, peer: int) -> tuple[int, int]:
-        """The messages to a peer that have left, and their bytes. Local."""
-        with self._lock:
-            edge = self.tracks[peer].edge
-            return edge.ring.count, edge.bytes_sent
 
     @contextmanager
     def dropping(self, peer: int) -> Iterator[None]:
@@ -154,20 +147,15 @@ class Outgoing:
     def drain(self, what: str, timeout_s: float | None = None) -> None:
         """Wait until all that is here now has arrived. DeadlinePassed names the peers, and `what` waits. One-sided."""
         with self._lock:
-            sealed = [(track, track.seal()) for track in self.tracks.values()]
+            due = [(track, track.due) for track in self.tracks.values()]
 
         def missing() -> list[OutEdge]:
             """The edges to whose peers some of it has not arrived."""
             self.carrier.check()
             with self._lock:
-                return [track.edge for track, one in sealed if track.holds(one)]
+                return [track.edge for track, count in due if track.lacks(count)]
 
-        try:
-            self.waiting.until_sent(what, missing, lambda: self.carrier.moved_at, timeout_s)
-        finally:
-            with self._lock:
-                for track, _ in sealed:
-                    track.unseal()
+        self.waiting.until_sent(what, missing, lambda: self.carrier.moved_at, timeout_s)
 
     # -- what the carrier does --------------------------------------------------------------------------------
 
@@ -188,17 +176,9 @@ class Outgoing:
         """Return the function that puts the next message of a track, or else the step that it is to say."""
         if track.take():
             return lambda: self._put(track)
-        if track.sealed_tells or track.tells:
-            return self._progress(track)
-        return None
-
-    def _progress(self, track: Track) -> Put:
-        if track.sealed_tells:
-            track.telling, track.sealed_tells = track.sealed_tells, None
-        else:
-            track.telling, track.tells = track.tells, None
-        assert track.telling is not None
-        step, state = track.telling
+        if track.tells is None:
+            return None
+        (step, state), track.telling, track.tells = track.tells, track.tells, None
         return lambda: track.edge.progress(track.edge.ring.sent, step, state)
 
     def _put(self, track: Track) -> None:
@@ -233,7 +213,7 @@ class Outgoing:
         with self._lock:
             for peer in self._moving:
                 track = self.tracks[peer]
-                track.telling = None
+                track.told, track.telling = track.told + (track.telling is not None), None
                 if track.leaving is not None:
                     track.edge.ring.sent += 1
                     track.edge.bytes_sent += track.leaving.payload.nbytes

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from dstorm import header
 from dstorm.errors import PeerLost, TransferFailed
-from dstorm.header import DONE, WHOLE, Header, Watched
+from dstorm.header import DONE, Header, Watched
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
 from dstorm.queues.neighbours import of_other_hosts
 from dstorm.queues.ring import SendRing
 from dstorm.queues.sending.edge import NO_SLOT, OutEdge, OutgoingMessage
 from dstorm.queues.sending.near import NearEdges
-from dstorm.queues.sending.unsent import Join
+from dstorm.queues.sending.unsent import Join, Sent
 from dstorm.queues.unflushed import Unflushed
 from dstorm.queues.waits.waiting import Waiting
 from dstorm.transport import Transport, Window
@@ -83,7 +83,7 @@ class Outbox:
     def _header(self, peer: int, offset: int) -> header.Write:
         return header.writer(lambda cell: self._window.prepared(cell, peer, offset))
 
-    def _buffer_of(self, peer: int) -> Outgoing | None:
+    def buffer_of(self, peer: int) -> Outgoing | None:
         """Return the buffer in which messages to `peer` wait, or None."""
         return self.outgoing if self.outgoing is not None and peer in self.outgoing.edges else None
 
@@ -91,19 +91,11 @@ class Outbox:
         """Begin the edge to `peer` anew, after message number `base`; drop what waits for it. Local."""
         if (edge := self.edges.get(peer)) is None:
             return
-        buffer = self._buffer_of(peer)
+        buffer = self.buffer_of(peer)
         with contextlib.nullcontext() if buffer is None else buffer.dropping(peer):
             edge.ring.begin(base)
-            edge.renew(self._transport.clock())
-            edge.member = self._transport.view.member(peer)
+            edge.renew(self._transport.clock(), self._transport.view.member(peer))
             edge.bytes_sent, edge.slot = 0, NO_SLOT
-
-    def begin(self, step: int, steps: Mapping[int, int]) -> None:
-        """Put to the peers in `steps` that this rank begins at `step`; note their steps. The caller flushes."""
-        for peer in self.edges.keys() & steps.keys():
-            edge = self.edges[peer]
-            edge.step = steps[peer]
-            edge.progress(edge.ring.sent, step, WHOLE)
 
     def prepare(self, message: OutgoingMessage) -> None:
         """Prepare the Puts of a message that is the same in each scatter. Local."""
@@ -131,12 +123,6 @@ class Outbox:
             far.publish(across, step, weight, share)
         self._transport.count_step()
         return nbytes, share
-
-    def leave(self, peers: Collection[int], step: int) -> None:
-        """Put to `peers` that this rank has closed, at `step`. The caller flushes."""
-        for peer, edge in self.edges.items():
-            if peer in peers and self._buffer_of(peer) is None:
-                edge.progress(edge.ring.sent, step, DONE)
 
     def leave_later(self, step: int) -> None:
         """Say the same to all others, after what waits in the outgoing buffer.
@@ -212,16 +198,9 @@ class Outbox:
             edge.step = seen.step
         edge.heard = seen  # last: what is not noted is looked at again
 
-    def sent(self, peer: int) -> tuple[int, int, int, int]:
-        """Return the counts of `Outgoing.sent`, for any peer. Local."""
-        if (buffer := self._buffer_of(peer)) is not None:
+    def sent(self, peer: int) -> Sent:
+        """Return what was sent to a peer. Local."""
+        if (buffer := self.buffer_of(peer)) is not None:
             return buffer.sent(peer)
         edge = self.edges[peer]
-        return edge.ring.count, 0, edge.bytes_sent, 0
-
-    def left(self, peer: int) -> tuple[int, int]:
-        """Return the messages to a peer that have left, and their bytes. Local."""
-        if (buffer := self._buffer_of(peer)) is not None:
-            return buffer.left(peer)
-        edge = self.edges[peer]
-        return edge.ring.count, edge.bytes_sent
+        return Sent(edge.ring.count, edge.bytes_sent)

@@ -20,6 +20,20 @@ class Unsent(NamedTuple):
     """A copy, which peers may share: it is never changed."""
 
 
+class Sent(NamedTuple):
+    """What scatters have handed over for one peer."""
+
+    left: int
+    """Messages that have left this rank."""
+    nbytes: int
+    """Their bytes."""
+    waiting: int = 0
+    """Messages that have not left."""
+    waiting_nbytes: int = 0
+    superseded: int = 0
+    """Messages that never leave by themselves."""
+
+
 def _nothing(new: Unsent) -> None:
     """Undo nothing: a join has changed nothing beside its result."""
 
@@ -29,7 +43,7 @@ class Join(NamedTuple):
 
     function: Callable[[int, Sequence[Unsent], Unsent], Sequence[Unsent]]
     """A function of a peer, of what waits for it, oldest first, and of a new message: what waits from then on, at least
-    one message."""
+    one message. What waits moves forward, if at all."""
     undo: Callable[[Unsent], object] = _nothing
     """Given a new message: undoes what the function has changed for it, if it was called, as the result is not used."""
 

@@ -50,9 +50,9 @@ class Awaited:
     member: Member | None = None
     """The member that is meant, as long as its rank has not come back here. None: any."""
 
-    def renew(self, now: float) -> None:
-        """Begin anew, as one of the two ranks has come back."""
-        self.heard_at, self.step, self.waited_s, self.done = now, 0, 0.0, False
+    def renew(self, now: float, member: Member | None) -> None:
+        """Begin anew with `member`, as one of the two ranks has come back."""
+        self.heard_at, self.step, self.waited_s, self.done, self.member = now, 0, 0.0, False, member
 
 
 class Waiting:

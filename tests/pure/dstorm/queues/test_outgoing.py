@@ -339,10 +339,10 @@ def test_what_waits_for_a_former_incarnation_is_dropped():
     assert rounds.round()
     scatter(2, keep_all)
     outgoing.tell([1], 2)
-    sealed = track.seal()
+    due = track.due
     scatter(3, keep_all)
     queues.renew(1, base)
-    assert not track.holds(sealed) and not rounds.round()
+    assert not track.lacks(due) and not rounds.round()
     assert queues.statistics().sent == 3 and queues.left(1) == (0, 0)
     scatter(4, supersede)
     assert rounds.round() and not rounds.round()
@@ -358,30 +358,15 @@ def told_of(queues):
     return track, told
 
 
-def test_steps_are_told_in_the_sequence_in_which_they_were_handed_over():
+def test_a_wait_for_a_step_ends_with_a_later_one_in_its_place():
     queues, rounds, _ = one_sender()
     outgoing, (track, told) = queues.outbox.outgoing, told_of(queues)
     outgoing.tell([1], 1)
-    sealed = track.seal()
+    due = track.due
     outgoing.tell([1], 2)
-    assert rounds.round() and told == [(0, 1, WHOLE)] and not track.holds(sealed)
-    while rounds.round():
-        pass
-    assert told == [(0, 1, WHOLE), (0, 2, WHOLE)]
-
-
-@pytest.mark.parametrize(("later", "says"), [(None, 1), (2, 2)])
-def test_a_step_that_a_wait_has_left_behind_is_told_unless_a_later_one_is(later, says):
-    queues, rounds, _ = one_sender()
-    outgoing, (track, told) = queues.outbox.outgoing, told_of(queues)
-    outgoing.tell([1], 1)
-    track.seal()
-    if later is not None:
-        outgoing.tell([1], later)
-    track.unseal()
-    while rounds.round():
-        pass
-    assert told == [(0, says, WHOLE)]
+    assert track.lacks(due)
+    assert rounds.round() and told == [(0, 2, WHOLE)] and not track.lacks(due)
+    assert not rounds.round()
 
 
 def test_a_step_is_told_once_its_flush_has_ended():
@@ -389,15 +374,15 @@ def test_a_step_is_told_once_its_flush_has_ended():
     queues, _, _ = one_sender()
     outgoing, (track, told) = queues.outbox.outgoing, told_of(queues)
     outgoing.tell([1], 1)
-    before = track.seal()
+    before = track.due
     assert outgoing.start() and told == [(0, 1, WHOLE)]
-    meanwhile = track.seal()
-    assert track.holds(before) and track.holds(meanwhile)
+    meanwhile = track.due
+    assert track.lacks(before) and track.lacks(meanwhile)
     outgoing.tell([1], 1)
-    track.seal()
+    later = track.due
     outgoing.flush()
     outgoing.finish()
-    assert not track.holds(before) and not track.holds(meanwhile)
+    assert not track.lacks(before) and not track.lacks(meanwhile) and track.lacks(later)
 
 
 @pytest.mark.parametrize("state", [WHOLE, DONE])
@@ -418,39 +403,38 @@ def test_a_wait_counts_the_message_that_is_leaving():
     scatter(1, keep_all)
     assert outgoing.start() and track.leaving is not None
     scatter(2, keep_all)
-    sealed = track.seal()
+    due = track.due
     scatter(3, keep_all)
-    assert track.holds(sealed)
+    assert track.lacks(due)
     outgoing.flush()
     outgoing.finish()
-    while track.holds(sealed):
+    while track.lacks(due):
         assert rounds.round()
     assert track.edge.ring.sent == 2
 
 
-def test_what_a_wait_is_for_leaves_as_it_is():
+def test_a_wait_ends_however_much_comes_meanwhile():
+    """And not before what takes the place of what waited has arrived."""
     queues, rounds, scatter = one_sender()
-    track = queues.outbox.outgoing.tracks[1]
-    scatter(1, keep_all)
-    scatter(2, keep_all)
-    sealed = track.seal()
-    scatter(3, supersede)
-    scatter(4, supersede)
-    while track.holds(sealed):
-        assert rounds.round()
-    assert track.edge.ring.sent == 2 and track.superseded == 1
-
-
-def test_later_messages_do_not_overtake_the_step_that_a_wait_is_for():
-    queues, rounds, scatter = one_sender()
-    outgoing, (track, told) = queues.outbox.outgoing, told_of(queues)
-    scatter(1, keep_all)
-    outgoing.tell([1], 2)
-    sealed = track.seal()
-    for step in range(3, 10):
-        scatter(step, keep_all)
-        rounds.round()
-    assert told == [(1, 2, WHOLE)] and not track.holds(sealed)
+    outgoing, track = queues.outbox.outgoing, queues.outbox.outgoing.tracks[1]
+    for join, wanted in ((keep_all, 3), (supersede, 1)):
+        scatter(1, keep_all)
+        scatter(2, keep_all)
+        outgoing.tell([1], 3)
+        due, left = track.due, 0
+        while track.lacks(due):
+            scatter(4, join)
+            assert rounds.round()
+            left += 1
+        assert left == wanted
+        while rounds.round():
+            pass
+        scatter(1, keep_all)
+        due = track.due
+        scatter(2, join)
+        assert track.lacks(due) and rounds.round() and not track.lacks(due)
+        while rounds.round():
+            pass
 
 
 def receiver_of(plan, depth):

@@ -101,13 +101,13 @@ def loss_uncounted(monkeypatch):
     def lose(self, number):
         self.taken = max(self.taken, number)
 
-    monkeypatch.setattr(ReceiveRing, "_lose_up_to", lose)
+    monkeypatch.setattr(ReceiveRing, "skip", lose)
 
 
 def loses_one_too_many(monkeypatch):
     def look(self, seen):
         if seen is not None and seen.number > self.taken + 1:
-            self._lose_up_to(seen.number)
+            self.skip(seen.number)
             return SlotState.LOST
         return original(self, seen)
 
