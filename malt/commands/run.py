@@ -25,8 +25,7 @@ from malt.launch.mpi_library import NAMES, LaunchError, Library, find_mpiexec
 from malt.launch.program import check_program
 from malt.launch.streams.display import Display, is_screen, make_files, ranks_of, say
 from malt.runner.reporting import REJOIN, SURVIVE, survive_of
-from malt.watch.metrics import METRICS, SUFFIX, WRITERS
-from malt.watch.trace.files import TRACE
+from malt.watch.metrics import METRICS, SUFFIX, TRACE, WRITERS
 
 
 def main(

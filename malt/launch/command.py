@@ -24,8 +24,7 @@ from malt.launch.mpi_library import LaunchError, Library
 from malt.launch.streams.display import PLAIN, Display
 from malt.runner.program import FAILURE_DIR, marked
 from malt.runner.reporting import BEST_EFFORT, REJOIN, SURVIVE
-from malt.watch.metrics import METRICS
-from malt.watch.trace.files import TRACE
+from malt.watch.metrics import METRICS, TRACE
 
 _SEVERAL_HOSTS = (
     "--survive: on several hosts ranks open TCP connections of their own, not encrypted: allow it with "

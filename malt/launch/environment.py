@@ -8,8 +8,7 @@ from dstorm.membership.children import RANK_PROCESS, RANKS
 from malt.launch.command import RESTART
 from malt.runner.program import FAILURE_DIR, JOB_DIR
 from malt.runner.reporting import CALL, CONTROL_SERVER, HOST_SIZE, INCARNATION, RANK, REJOIN, SIZE, SURVIVE
-from malt.watch.metrics import COUNTS, METRICS
-from malt.watch.trace.files import TRACE
+from malt.watch.metrics import COUNTS, METRICS, TRACE
 
 _OURS = (
     RANK_PROCESS, FAILURE_DIR, JOB_DIR, CONTROL_SERVER, CALL, SURVIVE, RESTART, METRICS, COUNTS, TRACE, RANK, SIZE,

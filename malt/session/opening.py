@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dstorm import ClosedError, SoloTransport
+from dstorm import ClosedError
 from dstorm.membership import children
 from dstorm.waits import interruption
 from malt.launch.machine import network
@@ -52,7 +52,7 @@ def opened(
             ) from None
         if not is_meant:
             _check_strangers()
-        return World(SoloTransport(), deadline_s)
+        return _lone(deadline_s)
     check_usable()
     if MPI.COMM_WORLD.size == 1 and not is_meant:
         _check_alone(expected, library())
@@ -63,7 +63,7 @@ def opened(
         exits.end_job_on_failure(MPI.COMM_WORLD.Abort)
         before_finalize(close)
     if comm.size == 1:
-        return World(SoloTransport(library()), deadline_s, comm)
+        return _lone(deadline_s, library(), comm)
     if survive:
         raise RuntimeError(
             "survive=True: an mpiexec ends the job when a rank dies, and MPI's one-sided calls do not survive that "
@@ -120,6 +120,13 @@ def _check_strangers() -> None:
         ) from None
 
 
+def _lone(deadline_s: float, library: str | None = None, comm: Any = None) -> World:
+    """A new world of this process alone. `library`: the MPI library of `comm`. Local."""
+    from dstorm import SoloTransport
+
+    return World(SoloTransport(library) if library else SoloTransport(), deadline_s, comm)
+
+
 def _of_plain_processes(comm: Any, deadline_s: float, suspect_after_s: float | None) -> World:
     """A new world of all ranks of a job of plain processes. Collective."""
     if comm is not None:
@@ -130,7 +137,7 @@ def _of_plain_processes(comm: Any, deadline_s: float, suspect_after_s: float | N
     children.claim(os.environ, int(reporting.rank()))
     exits.end_job_on_failure(exits.leave)
     if os.environ[reporting.SIZE] == "1":
-        return World(SoloTransport(), deadline_s)
+        return _lone(deadline_s)
     from malt.session.resilience import start
 
     return start.begin(deadline_s, suspect_after_s)
@@ -138,7 +145,11 @@ def _of_plain_processes(comm: Any, deadline_s: float, suspect_after_s: float | N
 
 def leave_job() -> None:
     """Remove the folder of a job that no launcher of malt removes, on the rank that has made it. Local."""
-    if reporting.is_plain():
+    if not reporting.is_plain():
+        return
+    from malt.session.resilience import party
+
+    if party.is_of_torchrun():
         from malt.session.resilience import joining
 
         joining.leave_job()

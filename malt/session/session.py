@@ -23,7 +23,7 @@ from malt.session.opening import checked, claim, leave_job, opened
 from malt.session.world import counters
 from malt.session.world.world import DEADLINE_S, World
 from malt.watch import answers
-from malt.watch.trace.files import TRACE
+from malt.watch.metrics import TRACE
 
 _PATIENCE_S = 5.0
 """How long malt.finalize waits for the other ranks while an exception is being handled."""

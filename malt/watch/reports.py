@@ -14,11 +14,10 @@ from typing import Any, TypeVar
 
 from dstorm.membership import children
 from malt.watch import answers
-from malt.watch.metrics import METRICS, sink
+from malt.watch.metrics import METRICS, TRACE, sink
 from malt.watch.progress import Loop, Loops, Pace, Progress
 from malt.watch.record import Counters, Record
 from malt.watch.trace.files import METRICS as METRICS_OF_TRACE
-from malt.watch.trace.files import TRACE
 from vol import arguments
 
 _Item = TypeVar("_Item")

@@ -28,9 +28,9 @@ from typing import Final
 from dstorm.errors import DeadlinePassed
 from dstorm.transports import shm_space
 from dstorm.waits.stopwatch import Stopwatch
+from malt.session.resilience.party import PREFIX, is_made, missing
 from malt.watch import jobs
 
-_PREFIX: Final = "malt-torchrun-"
 _CALL: Final = "malt.init"
 _POLL_S, _ANSWER_S = 0.02, 5.0
 _MOST_NBYTES = 1 << 12
@@ -58,7 +58,7 @@ def agreed(
         if rank != ranks[0]:
             return _asked(path, rank, ranks[0], deadline_s)
         remove_left()
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         try:
             _lock(folder)
             jobs.publish(folder, size or len(ranks), program)
@@ -67,11 +67,6 @@ def agreed(
             remove(folder)
             raise
         return folder
-
-
-def is_made(folder: str | os.PathLike[str]) -> bool:
-    """Return whether `agreed` has made this folder of a job: no launcher of malt has started the job. Pure."""
-    return os.path.basename(folder).startswith(_PREFIX)
 
 
 def remove(folder: str | os.PathLike[str]) -> None:
@@ -89,7 +84,7 @@ def is_maker() -> bool:
 
 def remove_left() -> None:
     """Remove such folders of this user whose first rank has ended. Local."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # it goes at this moment
             is_whole = _is_own(folder.lstat()) and (folder / jobs.FILE).exists()  # else it is about to be locked
             if is_whole and not _is_locked(folder):
@@ -201,10 +196,3 @@ def _asked(path: str, rank: int, first: int, deadline_s: float) -> Path:
         if waited.seconds() > deadline_s:
             raise DeadlinePassed(f"{_CALL}: rank {rank} has come", {first: 0}, {first: deadline_s})
         time.sleep(_POLL_S)
-
-
-def missing(came: set[int], all_ranks: Sequence[int], deadline_s: float) -> DeadlinePassed:
-    """The error that names the ranks that have not come, and those that have. Pure."""
-    ranks = sorted(set(all_ranks) - came)
-    named = f"rank {min(came)} has" if len(came) == 1 else f"ranks {', '.join(map(str, sorted(came)))} have"
-    return DeadlinePassed(f"{_CALL}: {named} come", dict.fromkeys(ranks, 0), dict.fromkeys(ranks, deadline_s))

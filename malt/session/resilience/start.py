@@ -27,8 +27,8 @@ from malt.runner.events import History, Kind, Stream
 from malt.runner.leaving import is_leaving
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import is_connected
-from malt.session.resilience import job_folder, joining, sessions
-from malt.session.resilience.party import NO_MPI, SESSION, Party, party
+from malt.session.resilience import sessions
+from malt.session.resilience.party import NO_MPI, SESSION, Party, is_of_torchrun, missing, party
 from malt.session.resilience.rendezvous import Rendezvous
 from malt.session.world.creations import Newcomer, offer
 from malt.session.world.crew import Crew
@@ -47,20 +47,15 @@ _LAUNCHER_S = 5.0
 """How long a rank leaves it to its launcher to end it where another has failed: the launcher then names that one."""
 
 
-def may_go_on() -> bool:
-    """Return whether the others go on where a rank of this job of plain processes fails. Local."""
-    return not job_folder.is_made(os.environ[JOB_DIR])
-
-
 def begin(deadline_s: float, suspect_after_s: float | None) -> World:
     """A new session of all ranks of a job of plain processes. Collective.
 
     DeadlinePassed: ranks are missing. MemoryError: shared memory is short.
     """
     made, monitor = transport(deadline_s, suspect_after_s)
-    exits.leave_on_failure(made.close if may_go_on() else joining.end_job)
+    exits.leave_on_failure(end_job if is_of_torchrun() else made.close)
     atomic.confirm_by(made.confirm)
-    if not may_go_on():
+    if is_of_torchrun():
         opened = World(made, deadline_s, ending=PlainEnding())
         reporting.report(Kind.READY)
         made.view.subscribe(lambda change: end_with(opened, change))
@@ -105,8 +100,8 @@ def transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Survivi
     try:
         made = _transport(deadline_s, suspect_after_s)
     except BaseException as error:
-        if not may_go_on():
-            joining.end_job()
+        if is_of_torchrun():
+            end_job()
         elif isinstance(error, MemoryError):
             raise MemoryError(f"survive=True: {error}, or run without it") from None
         raise
@@ -133,7 +128,7 @@ def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Surviv
         raise RuntimeError("ranks have failed in the session before: no new one can begin, start a new job")
     from malt.session.resilience import hosts  # it loads all that connects ranks of several hosts
 
-    return hosts.transport(session, ranks, deadline_s, suspect_after_s, may_go_on())
+    return hosts.transport(session, ranks, deadline_s, suspect_after_s, not is_of_torchrun())
 
 
 def _is_on_one_host() -> bool:
@@ -157,10 +152,10 @@ def _of_one_host(
     waited, reports = Stopwatch(), Stream(folder)
     while set(range(ranks.first)) - (started := processes(reports.read())).keys():
         if waited.seconds() > deadline_s:
-            raise job_folder.missing(set(started), range(ranks.first), deadline_s)
+            raise missing(set(started), range(ranks.first), deadline_s)
         time.sleep(_POLL_S)
     others = {rank: process for rank, process in started.items() if rank != place.rank}
-    monitor = ProcessMonitor(others, place.clock, suspect_after_s if may_go_on() else math.inf)
+    monitor = ProcessMonitor(others, place.clock, math.inf if is_of_torchrun() else suspect_after_s)
     arrived = Rendezvous(folder, session, place.rank, ranks.first, ranks.incarnation, _sessions == 1).come(
         shm_space.share_nbytes(place.size), monitor.find_failed, deadline_s
     )
@@ -171,7 +166,7 @@ def _of_one_host(
     arena = SharedMemory(path, place.rank, range(place.size), arrived.nbytes, fence)
     made = SurvivingTransport(
         place, arena, monitor.find_failed, deadline_s, discard=arena.discard,
-        evict=monitor.kill if may_go_on() else None, readmit=monitor.readmit if ranks.rejoins else None,
+        evict=None if is_of_torchrun() else monitor.kill, readmit=monitor.readmit if ranks.rejoins else None,
         absent=range(ranks.first, ranks.size), incarnations=arrived.lives if begins else None,
     )  # fmt: skip
     if not begins and made.returns is not None:
@@ -209,7 +204,7 @@ def _ended(ranks: Party, monitor: ProcessMonitor, reports: Stream) -> set[int]:
 def _reason(world: World, rank: int) -> str:
     """Return why `rank` has failed, as far as the folder of the job shows."""
     left = Stream(os.environ[JOB_DIR]).read().get(Kind.LEFT, rank)
-    if left is None and not may_go_on() and rank not in {*world.transport.local_peers, world.rank}:
+    if left is None and is_of_torchrun() and rank not in {*world.transport.local_peers, world.rank}:
         return _UNHEARD
     if left is None:
         return "its process has ended"
@@ -225,6 +220,13 @@ def _eviction(world: World, rank: int) -> str:
     )
 
 
+def end_job() -> None:
+    """Remove the folder of the job, if torchrun has started it. Local."""
+    from malt.session.resilience import joining  # hardly any other job needs it
+
+    joining.end_job()
+
+
 def end_with(world: World, change: Change) -> None:
     """End this process, as ranks have failed and none goes on without them. Does not return. Local.
 
@@ -236,7 +238,7 @@ def end_with(world: World, change: Change) -> None:
     if world.rank == lowest[hosts_of[world.rank]] and os.path.isdir(os.environ[JOB_DIR]):
         for rank in sorted(member.rank for member in change.failed):
             print(f"malt: rank {rank} is lost: {_reason(world, rank)}; the job ends", file=sys.stderr, flush=True)
-        job_folder.remove(os.environ[JOB_DIR])
+        end_job()
     leaving.flush()
     time.sleep(_LAUNCHER_S)
     exits.leave(1)

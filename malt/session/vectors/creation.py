@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from dstorm import PeerLost
 from dstorm.errors import Refused
-from dstorm.transports.solo import SoloWindow
 from malt.session import session
 from malt.session.world.world import OpenVector, World
 from vol import Vector
@@ -63,6 +62,8 @@ def create(
 
 def _of_the_others(world: World, entry: dict[str, Any], make: Callable[[], Made]) -> Made:
     """Return what make() makes, as that which the others have made before: `entry`. Local."""
+    from dstorm.transports.solo import SoloWindow
+
     assert world.newcomer is not None
     arena, is_kept = world.transport.returns.arena, entry["is_kept"]
     nbytes: int = entry["nbytes"]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from malt.runner import leaving, reporting, roster
 from malt.runner.roster import Position, Roster
-from malt.session.world.asking import Asking
 
 if TYPE_CHECKING:
     from dstorm.membership.resilient import SurvivingTransport
@@ -48,6 +47,8 @@ class Crew:
         self, folder: str, transport: SurvivingTransport, incarnation: int, found: Roster, comes_later: bool,
         session: int = 1,
     ) -> None:  # fmt: skip
+        from malt.session.world.asking import Asking  # jobs of a fixed size need none
+
         self._folder, self._transport = folder, transport
         self._rank, self._incarnation = transport.rank, incarnation
         self._size, self.is_elastic = found.size, found.least < found.most

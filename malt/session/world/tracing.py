@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from dstorm.transport import Transport
 from malt.runner import reporting
 from malt.session.world.world import World
+from malt.watch.metrics import TRACE
 from malt.watch.trace.clocks import Exchange, Offset, offset
-from malt.watch.trace.files import TRACE, log_of
+from malt.watch.trace.files import log_of
 from malt.watch.trace.layout import HOST, LAUNCHED
 
 if TYPE_CHECKING:

@@ -12,13 +12,11 @@ from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transpo
 from dstorm.algorithms import Traffic
 from dstorm.queues.statistics import added, located, total
 from dstorm.trace import EdgeTotals
-from dstorm.transports.solo import LoneTransport
 from malt.session.world.agreement import exchange
 from malt.session.world.creations import Creations, Newcomer
 from malt.session.world.crew import Crew, Dealt, dealt
 from malt.session.world.endings import Ending
 from malt.session.world.failures import Failures, Moment
-from malt.session.world.meter import Meter
 from malt.session.world.pace import Pace
 from malt.session.world.shardnotes import ShardNotes
 from malt.watch.jobs import launched_s
@@ -26,6 +24,7 @@ from malt.watch.split import Split, split
 from vol.shared import Shared
 
 if TYPE_CHECKING:
+    from malt.session.world.meter import Meter
     from vol import OwnedVector, SparseShardedVector
 
 _LAST = "malt.finalize"
@@ -232,7 +231,11 @@ class World:
     @property
     def reading(self) -> Transport:
         """The transport by which files are read: a rank that is not admitted yet reads them without the others."""
-        return LoneTransport(self.rank, self.transport.hosts) if self.is_outside else self.transport
+        if not self.is_outside:
+            return self.transport
+        from dstorm.transports.solo import LoneTransport
+
+        return LoneTransport(self.rank, self.transport.hosts)
 
     @property
     def seconds(self) -> float:

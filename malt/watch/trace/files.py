@@ -19,8 +19,6 @@ from typing import Any
 
 from malt.files import folders
 
-TRACE = "MALT_TRACE"
-"""The variable that names the folder."""
 VERSION = 1
 """Of job.json."""
 JOB, METRICS, TIMELINE, REPORT = "job.json", "metrics.jsonl", "trace.json", "report.html"

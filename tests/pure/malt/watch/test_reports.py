@@ -17,7 +17,6 @@ from malt.session.world.counters import counters
 from malt.watch import metrics, reports
 from malt.watch.progress import Loop, Loops, Pace
 from malt.watch.record import Counters, Record, parsed
-from malt.watch.trace import files
 
 pytestmark = pytest.mark.serial
 COUNTERS = Counters(sent={1: 20}, merged=3, waits_for=(2, 3), call="w.gather", wait_s=1.5)
@@ -32,7 +31,7 @@ def fresh(monkeypatch):
     monkeypatch.setattr(reports, "_has_begun", False)
     monkeypatch.setattr(reports, "_is_child", False)
     monkeypatch.delenv(metrics.METRICS, raising=False)
-    monkeypatch.delenv(files.TRACE, raising=False)
+    monkeypatch.delenv(metrics.TRACE, raising=False)
 
 
 def shown() -> Record:
@@ -189,7 +188,7 @@ def test_training_goes_on_where_reports_cannot_be_written(tmp_path, monkeypatch,
     path, seen = tmp_path / "run.jsonl", []
     path.symlink_to("/dev/full")
     monkeypatch.setenv(metrics.METRICS, str(path))
-    monkeypatch.setenv(files.TRACE, str(tmp_path / "absent"))
+    monkeypatch.setenv(metrics.TRACE, str(tmp_path / "absent"))
     malt.on_report(seen.append)
     malt.report(loss=0.5)
     malt.report(loss=0.25)

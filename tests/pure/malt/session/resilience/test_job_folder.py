@@ -13,6 +13,7 @@ import pytest
 
 from dstorm import DeadlinePassed
 from malt.session.resilience import job_folder
+from malt.session.resilience.party import is_made
 from malt.watch import jobs
 
 pytestmark = pytest.mark.serial
@@ -56,7 +57,7 @@ def test_all_ranks_get_the_folder_that_rank_0_makes(temporary):
     found = come([2, 0, 1], 3)
     assert len(set(found.values())) == 1 and sockets(temporary) == []
     folder = found[0]
-    assert folder.stat().st_mode & 0o777 == 0o700 and job_folder.is_made(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700 and is_made(folder)
     [job] = jobs.running()  # malt status shows it
     assert (job.folder, job.ranks, job.program, job.number) == (folder, 3, "train.py", os.getpid())
     job_folder.remove(folder)
