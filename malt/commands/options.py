@@ -52,7 +52,7 @@ def parser() -> Parser:
     scale.usage = "malt scale [JOB] N"
     scale.description = "Change the number of ranks of a job of malt run --elastic to N: it starts more, or some leave."
     scale.add_argument("job", type=_number_of("the process of malt run", 1), nargs="?", metavar="JOB",
-                       help="the number of the process of malt run; not needed if only one job runs")  # fmt: skip
+                       help="process number of malt run; not needed if only one job runs")  # fmt: skip
     scale.add_argument("n", type=_number_of("ranks", 1), metavar="N", help="number of ranks that the job should have")
     completion = commands.add_parser("completion", help="print a script for shell completion", allow_abbrev=False)
     completion.description = 'Print a completion script. In ~/.bashrc, for example: eval "$(malt completion bash)".'
