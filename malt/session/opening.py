@@ -74,6 +74,16 @@ def opened(
     return made
 
 
+def check_same(world: World, comm: Any, survive: bool) -> None:
+    """RuntimeError, ValueError: `world`, which was opened before, is not what malt.init would open with these. Local."""
+    if survive and world.transport.size > 1 and not world.survive:
+        raise RuntimeError(
+            "malt.init was called before, without survive=True: call it first, before any other malt call"
+        )
+    if comm is not None and checked(comm) != world.comm:
+        raise ValueError("malt.init was called before, with another comm: call malt.finalize first")
+
+
 def is_asked_for(environ: Mapping[str, str], survive: bool = False) -> bool:
     """Return whether the program, by `survive`, or the environment asks for a session whose ranks may fail. Pure.
 

@@ -19,7 +19,7 @@ from malt.files import heartbeats
 from malt.runner import exits
 from malt.runner.leaving import is_leaving
 from malt.runner.program import status_of
-from malt.session.opening import checked, claim, leave_job, opened
+from malt.session.opening import check_same, claim, leave_job, opened
 from malt.session.world import counters
 from malt.session.world.world import DEADLINE_S, World
 from malt.watch import answers
@@ -80,12 +80,7 @@ def init(
                     tracing.begin(_world)
                 return _world
             current = _world
-    if survive and current.transport.size > 1 and not current.survive:
-        raise RuntimeError(
-            "malt.init was called before, without survive=True: call it first, before any other malt call"
-        )
-    if comm is not None and checked(comm) != current.comm:
-        raise ValueError("malt.init was called before, with another comm: call malt.finalize first")
+    check_same(current, comm, survive)
     if deadline_given:
         current.deadline_s = deadline_s
         current.transport.set_deadline(current.deadline_s)

@@ -230,7 +230,7 @@ def _folder(wanted: str, name: str, key: str) -> tuple[str, bool]:
         except OSError as error:
             why = why or error.strerror or str(error)
     raise CannotStart(
-        f"nothing can be written in {first} ({why}): free space there, or set TMPDIR to a folder that all hosts have"
+        f"nothing can be made in {first} ({why}): free space there, or set TMPDIR to a folder that all hosts have"
     )
 
 

@@ -113,7 +113,7 @@ def test_what_is_wrong_is_the_same_error_on_all_ranks(path):
         error(rank, {"w": w} if rank else {"epoch": 3}, TypeError, "rank 0 has no sharded vector; rank 1 has 'w'")
         error(rank, {"w": g if rank == 2 else w}, TypeError, "rank 2 has 'w': <g: float32 of shape")
         error(rank, {"w": w, "m": m if rank else object()}, TypeError, r"state\['m'\] must be an array")
-        error(rank, {"w": w + 1} if rank == 1 else {"w": w}, TypeError, "is no array")
+        error(rank, {"w": w + 1} if rank == 1 else {"w": w}, TypeError, "is not an array")
         assert malt.Checkpoint(path).load() is None
         return malt.Checkpoint(path).save({"epoch": 3}, force=True)
 

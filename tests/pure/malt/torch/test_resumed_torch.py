@@ -116,7 +116,7 @@ def test_what_does_not_fit_is_refused_on_all_ranks(tmp_path):
 
     path = tmp_path / "train.ckpt"
     training(path, "models", 5)
-    with pytest.raises(ValueError, match="the state of the exchange does not fit: it is of another model or another a"):
+    with pytest.raises(ValueError, match="the state of the exchange does not match: it is of another model or"):
         training(path, "models", average="gradient", every=None)
     model = torch.nn.Linear(1, 1)
     with pytest.raises(TypeError, match=r"optimizer must be a malt.torch.Optimizer, got SGD"):

@@ -222,7 +222,7 @@ REFUSED = [
     (lambda s, d: d + s, ValueError, "the layouts differ"),
     (lambda s, d: s + 1, TypeError, "unsupported operand"),
     (lambda s, d: np.float32(2) * s, TypeError, "unsupported operand|not supported"),
-    (lambda s, d: np.asarray(s), TypeError, "w is no array"),
+    (lambda s, d: np.asarray(s), TypeError, "w is not an array"),
     (lambda s, d: malt.optim.lbfgs(lambda w: (0, w), s), TypeError, "w must be a sharded vector"),
 ]
 

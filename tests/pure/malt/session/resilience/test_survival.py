@@ -737,7 +737,7 @@ def test_heartbeats_count_in_waits_of_vectors(sync):
 
 def test_a_full_arena_is_an_error():
     def live(transport):
-        with pytest.raises(MemoryError, match="in one piece of what was set aside"):
+        with pytest.raises(MemoryError, match="in one piece of what was reserved"):
             transport.window(ARENA)
 
     run(2, 0, {}, live)
