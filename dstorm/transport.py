@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dstorm.trace import Trace
 from dstorm.view import View
-from dstorm.wait import Wait
+from dstorm.waits.wait import Wait
 
 Bytes = NDArray[np.uint8]
 Places = NDArray[np.int64]
@@ -148,7 +148,7 @@ class Transport(Protocol):
     library: str
     """The MPI library and its version in one line, or what takes its place."""
     longest_poll_s: float
-    """The longest time between two polls of a wait of a process that runs (dstorm/running_time.py). Infinity in a
+    """The longest time between two polls of a wait of a process that runs (dstorm/waits/running_time.py). Infinity in a
     simulation, where none is stopped."""
     may_send_ahead: bool
     """Whether another thread may send a part of what the ranks exchange, while the caller computes the rest: not where

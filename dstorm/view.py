@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from dstorm import interruption
 from dstorm.errors import PeerLost
+from dstorm.waits import interruption
 
 
 class Member(NamedTuple):

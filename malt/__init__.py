@@ -14,17 +14,17 @@ from dstorm.later import at_first_use
 from malt.data.shards import shard
 from malt.replica.exchanges import Exchanges
 from malt.replica.replica import Replica
-from malt.session.blocks import blocks
 from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, mean, reduce_rows, together
 from malt.session.epochs import epochs, scale
-from malt.session.graphs import graph
 from malt.session.losses import LostRank, lost_ranks
 from malt.session.seeds import seed
 from malt.session.session import alive, finalize, heartbeat, hosts, init, on_death, on_join, rank, rejoined, size
-from malt.session.sharded import reduce_scatter, sharded
 from malt.session.simulation import clock, compute, simulate
-from malt.session.vectors import vector
-from malt.world.world import World
+from malt.session.vectors.blocks import blocks
+from malt.session.vectors.graphs import graph
+from malt.session.vectors.sharded import reduce_scatter, sharded
+from malt.session.vectors.vector import vector
+from malt.session.world.world import World
 from vol import AVG, MEAN, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, Gathered, Graph, Update
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from malt import jax as jax  # not in __all__, as torch
     from malt import torch as torch  # not in __all__: from malt import * works without it
     from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
+    from malt.data.mapreduce import map_reduce
     from malt.launch.machine.memory import free_memory
-    from malt.mapreduce import map_reduce
     from malt.session.checkpoints.checkpoint import Checkpoint
-    from malt.session.running import run
+    from malt.session.running.running import run
     from malt.watch.reports import on_report, progress, report
 
 __version__ = "0.1.0"
@@ -113,8 +113,8 @@ __all__ = [
 _LATER = {
     "Checkpoint": "malt.session.checkpoints.checkpoint",
     "free_memory": "malt.launch.machine.memory",
-    "map_reduce": "malt.mapreduce",
-    "run": "malt.session.running",
+    "map_reduce": "malt.data.mapreduce",
+    "run": "malt.session.running.running",
     **dict.fromkeys(("on_report", "progress", "report"), "malt.watch.reports"),
     **dict.fromkeys(
         ("Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight"), "malt.data"

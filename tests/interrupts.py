@@ -9,7 +9,7 @@ from pathlib import Path
 
 from greenlet import getcurrent
 
-from dstorm import interruption
+from dstorm.waits import interruption
 
 LONG = os.environ.get("MALT_FAULTS") == "long"
 ROOT = Path(__file__).parents[1]

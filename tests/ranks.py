@@ -8,8 +8,8 @@ import malt
 from dstorm import Group, SimulatedTransport
 from dstorm.membership.resilient import SurvivingTransport
 from malt.session import session
-from malt.world.endings import TolerantEnding
-from malt.world.world import World
+from malt.session.world.endings import TolerantEnding
+from malt.session.world.world import World
 
 
 def run_ranks(function, hosts="a"):

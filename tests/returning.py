@@ -6,9 +6,9 @@ from dstorm import Group, MismatchedCalls, SimulatedTransport
 from dstorm.errors import Refused
 from dstorm.membership.resilient import SurvivingTransport
 from malt.session import session
-from malt.world.creations import Newcomer, offer
-from malt.world.endings import TolerantEnding
-from malt.world.world import World
+from malt.session.world.creations import Newcomer, offer
+from malt.session.world.endings import TolerantEnding
+from malt.session.world.world import World
 
 ARENA = 1 << 23
 

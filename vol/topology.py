@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dstorm import interruption
 from dstorm.view import View
+from dstorm.waits import interruption
 from vol import arguments
 from vol.graphs.graph import Graph
 

@@ -9,9 +9,10 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dstorm import EdgeStatistics, Statistics, interruption
+from dstorm import EdgeStatistics, Statistics
 from dstorm.trace import EdgeTotals, Trace
 from dstorm.transport import Transport
+from dstorm.waits import interruption
 from vol.blocks.blocks import Blocks
 from vol.dense import DenseVector
 from vol.merging.merge import AVG, GatherFunction, UserFunction

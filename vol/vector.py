@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from dstorm import Layout, Message, PeerLost, Queues, Statistics, Transport, interruption
+from dstorm import Layout, Message, PeerLost, Queues, Statistics, Transport
 from dstorm.queues.calls.compiled import CompiledCalls
 from dstorm.queues.consistency import Consistency
+from dstorm.waits import interruption
 from vol import arguments
 from vol.graphs.graph import Graph
 from vol.merging.functions import check_function, counts_examples

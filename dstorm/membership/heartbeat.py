@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from dstorm.running_time import RunningTime
+from dstorm.waits.running_time import RunningTime
 
 FLOOR_S, GAPS = 10.0, 4.0
 """The default timeout is GAPS times the longest time between two heartbeats so far, but at least FLOOR_S."""

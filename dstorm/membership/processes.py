@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from dstorm.running_time import RunningTime
+from dstorm.waits.running_time import RunningTime
 
 SUSPECT_AFTER_S = 2.0
 """How long a process may stay stopped by default. No process is stopped for so long without a cause."""

@@ -22,7 +22,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dstorm import interruption
 from dstorm.errors import Refused, WithoutMpi
 from dstorm.membership import collectives
 from dstorm.membership.arena.allocator import Allocator
@@ -36,6 +35,7 @@ from dstorm.membership.returns.board import Board
 from dstorm.membership.returns.returns import Returns
 from dstorm.transport import Bytes, Window
 from dstorm.view import FaultTolerantView
+from dstorm.waits import interruption
 
 
 class Place(Protocol):

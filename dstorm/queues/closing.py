@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 
-from dstorm import interruption
 from dstorm.errors import ClosedError
 from dstorm.turn import Turn
+from dstorm.waits import interruption
 
 
 class Closing(ABC):

@@ -21,7 +21,7 @@ from dstorm.queues.sending.sender import Outbox
 from dstorm.queues.sending.unsent import Join, Shortening, supersede
 from dstorm.queues.statistics import EdgeStatistics, Statistics, located, total
 from dstorm.queues.unflushed import Unflushed
-from dstorm.queues.waiting import Waiting
+from dstorm.queues.waits.waiting import Waiting
 from dstorm.transport import Transport, Window
 
 _IDLE = EdgeStatistics()

@@ -21,7 +21,7 @@ from dstorm import header
 from dstorm.header import DONE, WHOLE, Header
 from dstorm.queues.closing import Closing
 from dstorm.queues.statistics import EdgeStatistics, Statistics, located, total
-from dstorm.queues.waiting import Awaited, Waiting
+from dstorm.queues.waits.waiting import Awaited, Waiting
 from dstorm.transport import Bytes, Put, Transport
 
 

@@ -20,10 +20,10 @@ import threading
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from dstorm import interruption
 from dstorm.header import WHOLE
 from dstorm.queues.receiving.inedge import InEdge
 from dstorm.transport import Carrier, Transport, Window
+from dstorm.waits import interruption
 
 DELAY_S: Final = 2e-3
 """How long nothing may be put before the carrier flushes what is left. A wake of its thread takes some 50 us. A flush

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dstorm.errors import DeadlinePassed
-from dstorm.stopwatch import Stopwatch
+from dstorm.waits.stopwatch import Stopwatch
 
 MOST_PAIRED = 64
 """With up to so many ranks all pairs are connected at the start. With more, a tree is, and each vector's neighbours."""

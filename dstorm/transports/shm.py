@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dstorm.queues.waiting import LONGEST_POLL_S, yield_core
+from dstorm.queues.waits.waiting import LONGEST_POLL_S, yield_core
 from dstorm.transports.mapped import MappedMemory
 
 

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import reduction
-from dstorm.queues.waiting import LONGEST_POLL_S, yield_core
+from dstorm.queues.waits.waiting import LONGEST_POLL_S, yield_core
 from dstorm.training import Training
 from dstorm.transport import Bytes, Carrier, Places, Put
 from dstorm.transports import shm_space
 from dstorm.transports.mapped import read
 from dstorm.view import View
-from dstorm.wait import Wait
+from dstorm.waits.wait import Wait
 
 
 def _nothing(*_: object) -> None:

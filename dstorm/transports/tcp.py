@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from dstorm.membership.resilient import SurvivingTransport
-from dstorm.queues.waiting import LONGEST_POLL_S, yield_core
+from dstorm.queues.waits.waiting import LONGEST_POLL_S, yield_core
 from dstorm.transports.links.arbiter import Arbiter, nbytes
 from dstorm.transports.links.links import Links
 from dstorm.transports.mapped import SpanningWindow

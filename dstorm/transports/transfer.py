@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dstorm.errors import TransferFailed
-from dstorm.queues.waiting import Awaited, Waiting
+from dstorm.queues.waits.waiting import Awaited, Waiting
 from dstorm.transport import Load, Transport
 from dstorm.transports.progress import run_at_once
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from dstorm.running_time import RunningTime
+from dstorm.waits.running_time import RunningTime
 
 _LONGEST_POLL_S = 0.5
 """The longest time between two looks at the calls. It counts where this process was stopped."""

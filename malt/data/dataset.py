@@ -20,7 +20,7 @@ from malt.data.team import readers
 from malt.data.text.svmlight import MAX_INDEX
 from malt.launch.machine import memory
 from malt.session import session
-from malt.world.agreement import agree, succeed
+from malt.session.world.agreement import agree, succeed
 
 RAW: Final = "raw"
 """The value of `labels` for labels that stay as in the file."""

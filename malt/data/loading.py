@@ -17,7 +17,7 @@ from malt.data import cache, store
 from malt.data.cache import Source
 from malt.data.store import Contents, Piece, Store
 from malt.data.team import Incomplete, Team, with_a_team
-from malt.world.agreement import succeed
+from malt.session.world.agreement import succeed
 
 CLOCK_TICK_NS: Final = 20_000_000
 """More than a tick of the file clock of any kernel (10 ms). A file written later than that gets another time."""

@@ -20,7 +20,7 @@ from malt.data.text import ratingdoubts, ratingtext
 from malt.data.text.ratingtext import Ids, Lines
 from malt.files import heartbeats
 from malt.session import session
-from malt.world.agreement import agree
+from malt.session.world.agreement import agree
 
 _PIECE: Final = 1 << 18
 """The words that are numbered at once."""

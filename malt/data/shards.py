@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from malt.data import speeds
 from malt.session import session
-from malt.world.crew import Dealt, dealt
-from malt.world.world import World
+from malt.session.world.crew import Dealt, dealt
+from malt.session.world.world import World
 from vol import arguments
 
 

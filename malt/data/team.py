@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from dstorm import Transport
 from dstorm.transports.solo import LoneTransport
-from malt.world.agreement import exchange, succeed
+from malt.session.world.agreement import exchange, succeed
 
 Result = TypeVar("Result")
 

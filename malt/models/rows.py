@@ -16,7 +16,7 @@ from malt.files.checksum import checksum
 from malt.models.weights import Floats, Weights, compared
 from malt.session import session
 from malt.session.collectives import allgather, allreduce
-from malt.world.agreement import Checked, Description
+from malt.session.world.agreement import Checked, Description
 
 ROWS: Final = ("shard", "mine")
 _LARGEST_SEED: Final = 2**31 - 1

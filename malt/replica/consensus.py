@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dstorm import Transport
 from malt.replica.parameter_groups import ParameterGroups
 from malt.replica.unchanged import Unchanged
-from malt.world.agreement import difference, exchange
-from malt.world.world import World
+from malt.session.world.agreement import difference, exchange
+from malt.session.world.world import World
 from vol.update import Array
 
 
@@ -108,7 +108,7 @@ def partners(
 
     These are the ranks that agree; where none does, all, which finish. A rank that finishes while others agree is left
     out: it takes part in their collective calls, and calls this function again. `what`: the object. `ends`: whether
-    this rank finishes. check() checks and describes what it has, as for malt.world.agreement.agree.
+    this rank finishes. check() checks and describes what it has, as for malt.session.world.agreement.agree.
 
     ValueError, the same on the ranks that the mean is of: descriptions differ. On all ranks: check() raised on one.
     """

@@ -10,7 +10,7 @@ from dstorm import Consistency, parse
 from malt.replica.modes.exchange_mode import ExchangeMode, ModeOptions
 from malt.replica.modes.models import Models
 from malt.replica.parameters import Parameters
-from malt.session.vectors import check_wire
+from malt.session.vectors.vector import check_wire
 from vol import AVG, Graph, arguments
 from vol.graphs.builtin import BY_HOST
 from vol.merging.merge import ROOT_TRAINED

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from dstorm import interruption
+from dstorm.waits import interruption
 from malt.replica.modes.exchange_mode import ExchangeMode
 from malt.replica.modes.models import LoneModel, Models
 from malt.replica.options import Plan
 from malt.replica.parameters import Parameters
-from malt.session.vectors import vector
-from malt.world.world import World
+from malt.session.vectors.vector import vector
+from malt.session.world.world import World
 from vol.returns.comeback import ARRAY
 from vol.returns.packing import Values
 

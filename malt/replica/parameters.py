@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dstorm import interruption
+from dstorm.waits import interruption
 from malt.replica.unchanged import CHECKS, checksum
 from vol.update import Array
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dstorm import ClosedError, interruption
+from dstorm import ClosedError
 from dstorm.membership import children
 from dstorm.turn import Turn
+from dstorm.waits import interruption
 from malt.replica.consensus import CommonModel, call_of
 from malt.replica.heartbeat_interval import HeartbeatInterval
 from malt.replica.interval import TIMES, TIMES_ALONE
@@ -19,10 +20,10 @@ from malt.replica.resuming import Resumes
 from malt.replica.totals import ReplicaStatistics, replica_statistics
 from malt.replica.unchanged import Unchanged
 from malt.session import session
-from malt.session.creation import agree_on_replica, check_name
-from malt.session.graphs import session_graph
+from malt.session.vectors.creation import agree_on_replica, check_name
+from malt.session.vectors.graphs import session_graph
+from malt.session.world.agreement import exchange
 from malt.watch.metrics import note_counts
-from malt.world.agreement import exchange
 from vol import Vector, arguments
 from vol.update import Array
 

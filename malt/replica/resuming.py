@@ -16,8 +16,8 @@ from malt.replica.context_manager import FinishOnExit
 from malt.replica.options import Plan
 from malt.replica.pacing import Fixed, Led, Pacing
 from malt.replica.parameter_groups import ParameterGroups
-from malt.world.agreement import agree
-from malt.world.world import World
+from malt.session.world.agreement import agree
+from malt.session.world.world import World
 from vol import Vector
 
 

@@ -2,9 +2,9 @@
 
     python malt/runner/program.py malt/runner/function.py FOLDER
 
-FOLDER is that of the call. It holds call.json, what malt/session/functions.py says of the function, and `sent`, the
-values. A rank writes its result to result-<rank>. This file is started by its path. It imports malt after the user's
-module, whose first line may still set what numpy reads when it is imported.
+FOLDER is that of the call. It holds call.json, what malt/session/running/functions.py says of the function, and
+`sent`, the values. A rank writes its result to result-<rank>. This file is started by its path. It imports malt after
+the user's module, whose first line may still set what numpy reads when it is imported.
 """
 
 from __future__ import annotations

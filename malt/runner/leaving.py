@@ -336,7 +336,7 @@ def _signalled(number: int, frame: FrameType | None) -> None:
             report(Kind.WAS_AT, f"rank 0 was in {_place(frame)}")
         _wait_for_notified()
     error = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
-    interruption = sys.modules.get("dstorm.interruption")
+    interruption = sys.modules.get("dstorm.waits.interruption")
     if interruption is None or not interruption.defers(frame, error):
         raise error
 

@@ -82,7 +82,8 @@ def start(
 
     `endpoint`: the words of CONTROL_SERVER. `key`: that of the job, where the folder does not hold it. `connection`:
     one with a control server on another host that has admitted this rank before. If the connection fails, the launcher
-    knows nothing of this rank. One that was started again can come to no session then (malt/resilience/start.py).
+    knows nothing of this rank. One that was started again can come to no session then
+    (malt/session/resilience/start.py).
     """
     global _folder, _process, _key
     _process = os.getpid()

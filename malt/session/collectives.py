@@ -18,7 +18,7 @@ from dstorm import PeerLost, Transport, algorithms, reduction
 from dstorm.algorithms import ALGORITHMS
 from dstorm.reduction import OPERATIONS
 from malt.session import session
-from malt.world.agreement import succeed
+from malt.session.world.agreement import succeed
 from vol import arguments
 
 Result = TypeVar("Result")

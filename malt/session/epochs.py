@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dstorm.errors import Refused
 from malt.session import session
-from malt.world.crew import Crew
+from malt.session.world.crew import Crew
 from vol import arguments
 
 

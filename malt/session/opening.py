@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from dstorm import ClosedError, SoloTransport, interruption
+from dstorm import ClosedError, SoloTransport
 from dstorm.membership import children
+from dstorm.waits import interruption
 from malt.launch.machine import network
-from malt.resilience import joining, start, torchrun
 from malt.runner import exits, reporting
 from malt.runner.events import Kind
-from malt.world.world import World
+from malt.session.resilience import joining, start, torchrun
+from malt.session.world.world import World
 
 ALONE = "MALT_ALONE"
 """The variable that says, as 1, that a process is meant to train alone, though a launcher has started others, too."""

@@ -16,15 +16,15 @@ from dstorm import ClosedError, DeadlinePassed, MismatchedCalls
 from dstorm.errors import OverlappingCalls
 from dstorm.membership import children
 from malt.files import heartbeats
-from malt.resilience import joining, start
 from malt.runner import exits
 from malt.runner.leaving import is_leaving
 from malt.runner.program import status_of
 from malt.session.opening import checked, claim, opened
+from malt.session.resilience import joining, start
+from malt.session.world import counters
+from malt.session.world.world import DEADLINE_S, World
 from malt.watch import answers
 from malt.watch.trace.files import TRACE
-from malt.world import counters
-from malt.world.world import DEADLINE_S, World
 
 _PATIENCE_S = 5.0
 """How long malt.finalize waits for the other ranks while an exception is being handled."""
@@ -78,7 +78,7 @@ def init(
                 )
                 answers.start(counters.reader(_world))
                 if TRACE in os.environ:
-                    from malt.world import tracing
+                    from malt.session.world import tracing
 
                     tracing.begin(_world)
                 return _world

@@ -11,7 +11,7 @@ import numpy as np
 
 from dstorm import Network, SoloTransport
 from malt.session import session
-from malt.world.world import World
+from malt.session.world.world import World
 from vol import arguments
 
 Result = TypeVar("Result")

@@ -18,10 +18,10 @@ from malt.replica.options import bounds
 from malt.replica.replica import Replica
 from malt.replica.totals import ReplicaStatistics
 from malt.session import session
-from malt.session.creation import agree_on_replica
-from malt.session.graphs import session_graph
+from malt.session.vectors.creation import agree_on_replica
+from malt.session.vectors.graphs import session_graph
+from malt.session.world.agreement import agree, exchange, succeed
 from malt.sklearn.states import Counts, State, state_of
-from malt.world.agreement import agree, exchange, succeed
 from vol import arguments
 from vol.update import Array
 

@@ -14,8 +14,8 @@ import sklearn
 from sklearn import model_selection
 from sklearn.utils.parallel import Parallel
 
+from malt.data.mapreduce import map_reduce
 from malt.files.checksum import Checksum, checksum
-from malt.mapreduce import map_reduce
 from malt.session import session
 from malt.session.simulation import alone
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from malt.session.vectors import vector
+from malt.session.vectors.vector import vector
 from malt.torch.staging import is_far
 from vol import AVG, GatherFunction
 from vol.merging.merge import Own, Updates

@@ -17,13 +17,13 @@ from malt.replica.options import bounds
 from malt.replica.replica import Replica
 from malt.replica.totals import ReplicaStatistics, replica_statistics
 from malt.session import session
+from malt.session.world import agreement
 from malt.torch import process_groups
 from malt.torch.bypasses import Bypasses
 from malt.torch.contents import Contents
 from malt.torch.gradients import Gradients
 from malt.torch.sampler import note_step
 from malt.torch.tensors import Tensors, broadcast, packed, sum_of, unpack
-from malt.world import agreement
 from vol import Vector
 
 _KEY = "malt"

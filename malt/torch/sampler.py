@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader
 from malt.data.epochs import Epoch, Rows, left_of
 from malt.session import session
 from malt.session.collectives import allgather
-from malt.world.agreement import agree
-from malt.world.world import World
+from malt.session.world.agreement import agree
+from malt.session.world.world import World
 from vol import arguments
 
 _followed: WeakKeyDictionary[World, WeakSet[Sampler]] = WeakKeyDictionary()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from dstorm.membership.processes import has_ended, process, this_process
-from dstorm.stopwatch import uptime_s
+from dstorm.waits.stopwatch import uptime_s
 from malt.runner import reporting
 
 FILE: Final = "job"

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dstorm.stopwatch import uptime_s
+from dstorm.waits.stopwatch import uptime_s
 from malt.runner import reporting
 
 METRICS = "MALT_METRICS"

@@ -37,7 +37,7 @@ class Counters:
     waiting_s: float = 0.0
     """Those of the waits."""
     every: int = 0
-    """The counts between two exchanges, now (malt/world/world.py). 0: nothing says when this rank exchanges."""
+    """The counts between two exchanges, now (malt/session/world/world.py). 0: nothing says when this rank exchanges."""
     waits_for: tuple[int, ...] = ()
     """The ranks that it waits for now."""
     call: str = ""

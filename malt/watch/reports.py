@@ -142,7 +142,7 @@ def _begin() -> None:
         _sinks.append(sink(path))
     _has_begun = True
     if folder := os.environ.get(TRACE):
-        with contextlib.suppress(OSError):  # this rank is not traced, and has said so (malt/world/tracing.py)
+        with contextlib.suppress(OSError):  # this rank is not traced, and has said so (malt/session/world/tracing.py)
             _sinks.append(sink(os.path.join(folder, METRICS_OF_TRACE)))
 
 

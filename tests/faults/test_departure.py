@@ -210,7 +210,7 @@ def test_a_folder_that_a_cleaner_has_removed_is_made_anew(folder, monkeypatch):
 
 def test_one_that_waits_in_mpi_finalize_has_left(folder, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("dstorm.stopwatch.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("dstorm.waits.stopwatch.time", SimpleNamespace(monotonic=lambda: now[0]))
     job, tolerant = Departure(Stream(folder), 1), Departure(Stream(folder), 1, is_fault_tolerant=True)
     add(folder, "finished-0")
     for now[0] in (0.0, 0.9, 1.1):

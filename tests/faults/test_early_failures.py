@@ -40,7 +40,7 @@ def test_a_rank_that_fails_before_the_session_is_in_lost_ranks(how, failing, sta
 
 INTERRUPTED = """
 import os, time, malt
-from malt.resilience import start
+from malt.session.resilience import start
 if os.environ["MALT_RANK"] == "0":
     def transport(*arguments):
         raise KeyboardInterrupt

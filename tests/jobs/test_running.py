@@ -20,7 +20,7 @@ from processes import wait_for
 from programs import ROOT
 
 import malt
-from malt.session import running
+from malt.session.running.running import running
 
 pytestmark = pytest.mark.serial
 DIGITS = re.compile(r"\d+")

@@ -10,9 +10,9 @@ from ranks import run_ranks
 
 from dstorm import DeadlinePassed
 from dstorm.queues.consistency import parse
-from dstorm.stopwatch import Stopwatch
 from dstorm.transports import connections, progress
 from dstorm.transports.connections import exchange, partners
+from dstorm.waits.stopwatch import Stopwatch
 
 TREE = 200
 

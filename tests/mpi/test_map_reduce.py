@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import malt
-from malt.mapreduce import results
+from malt.data.mapreduce import results
 
 ROWS = np.random.default_rng(0).normal(size=(5000, 20))
 

@@ -12,7 +12,7 @@ import pytest
 from processes import wait_for
 
 import malt
-from malt.resilience import start
+from malt.session.resilience import start
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,9 +14,9 @@ from scipy import sparse
 import malt
 from malt.data import shards
 from malt.data.shards import bounds
-from malt.world.crew import dealt
-from malt.world.pace import Pace
-from malt.world.shardnotes import ShardNotes
+from malt.session.world.crew import dealt
+from malt.session.world.pace import Pace
+from malt.session.world.shardnotes import ShardNotes
 
 
 @given(st.integers(0, 10_000), st.integers(1, 64))

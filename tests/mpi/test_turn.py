@@ -12,11 +12,11 @@ import malt
 from dstorm import SoloTransport
 from dstorm.errors import OverlappingCalls
 from dstorm.queues.consistency import parse
-from dstorm.queues.waiting import Awaited
+from dstorm.queues.waits.waiting import Awaited
 from dstorm.turn import Turn
 from malt.replica import consensus
 from malt.session import session
-from malt.world.world import World
+from malt.session.world.world import World
 from vol import DenseVector, as_graph
 
 pytestmark = pytest.mark.serial

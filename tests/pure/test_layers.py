@@ -114,7 +114,8 @@ def test_programs_use_what_is_public():
 
 @pytest.mark.parametrize("text", [
     "import vol", "import malt.session.session", "from dstorm import Statistics", "from malt import session",
-    "from malt.world.agreement import exchange", "from malt.files import npz", "import malt\nmalt.session.world()",
+    "from malt.session.world.agreement import exchange", "from malt.files import npz",
+    "import malt\nmalt.session.world()",
     "import malt\nmalt.init().transport.barrier()", "from malt import files\nfiles.npz",
 ])  # fmt: skip
 def test_what_is_not_public_is_seen(text):

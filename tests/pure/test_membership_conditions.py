@@ -22,7 +22,7 @@ ASKS = re.compile(rf"(^|_)({'|'.join(WORDS.split())})($|_)")
 VIEWS = {"view", "_view"}
 """What is looked up in the membership view asks for it, too."""
 
-LAUNCHER = ("malt/launch/", "malt/commands/", "malt/runner/", "malt/watch/", "malt/session/running.py")
+LAUNCHER = ("malt/launch/", "malt/commands/", "malt/runner/", "malt/watch/", "malt/session/running/running.py")
 """Not of a rank: it starts ranks, sees processes end, and has no view."""
 HOMONYMS = {
     ("dstorm/transports/simulated/group.py", "dead"): "a greenlet's",
@@ -103,7 +103,7 @@ MEMBERSHIP = (
     "dstorm/transports/simulated/group.py",
 )  # fmt: skip
 """These say who is meant: the view and the agreements behind it, and the connections between processes."""
-PROCESSES = ("malt/resilience/", "malt/world/crew.py", "malt/world/tracing.py")
+PROCESSES = ("malt/session/resilience/", "malt/session/world/crew.py", "malt/session/world/tracing.py")
 """These begin the session of a process, which the launcher has given its incarnation, or name a file by it."""
 
 

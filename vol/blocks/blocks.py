@@ -18,10 +18,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dstorm import Slots, Statistics, Transport, interruption
+from dstorm import Slots, Statistics, Transport
 from dstorm.header import WHOLE
 from dstorm.queues.slots import Pass
 from dstorm.view import Change
+from dstorm.waits import interruption
 from vol.blocks import route
 from vol.blocks.route import LANES, Report
 from vol.shared import Shared

@@ -1,7 +1,7 @@
 """The values from before a change in place, which come back where it fails: it is made whole, or not at all. Pure.
 
-Malt's own handlers of signals defer their errors until a change is whole (dstorm/interruption.py). What else may raise
-within one is NumPy, where numpy.seterr has it so or warnings are errors, or a handler of the program's own.
+Malt's own handlers of signals defer their errors until a change is whole (dstorm/waits/interruption.py). What else may
+raise within one is NumPy, where numpy.seterr has it so or warnings are errors, or a handler of the program's own.
 """
 
 from __future__ import annotations

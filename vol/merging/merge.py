@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dstorm import interruption
+from dstorm.waits import interruption
 from vol.merging.before import Before, is_kept
 from vol.update import Array, Update
 

@@ -12,9 +12,9 @@ from dstorm import DeadlinePassed, Queues, Transport
 from dstorm.errors import Refused
 from dstorm.membership.returns.returns import Answer, Opening, Returns
 from dstorm.queues.consistency import Consistency
-from dstorm.queues.waiting import Awaited
-from dstorm.stopwatch import Stopwatch
+from dstorm.queues.waits.waiting import Awaited
 from dstorm.view import Member
+from dstorm.waits.stopwatch import Stopwatch
 from vol.returns.packing import Values, pack, packed_nbytes, unpack
 from vol.update import Array
 

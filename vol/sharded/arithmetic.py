@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from dstorm import interruption
+from dstorm.waits import interruption
 from vol.sharded import numpy_functions
 from vol.sharded.changes import InPlace, is_number
 from vol.sharded.operand import Operand

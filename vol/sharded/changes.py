@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dstorm import interruption
+from dstorm.waits import interruption
 from vol.merging.before import is_kept
 from vol.sharded.operand import Operand
 from vol.update import Array

@@ -10,7 +10,7 @@ from functools import partial
 from dstorm import Layout, Queues, Transport
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.sending.edge import OutEdge
-from dstorm.queues.waiting import Awaited
+from dstorm.queues.waits.waiting import Awaited
 
 
 class Clock:

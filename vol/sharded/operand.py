@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dstorm import interruption
+from dstorm.waits import interruption
 from vol.sharded.layout import ShardLayout
 from vol.sharded.scalars import Scalars
 from vol.update import Array

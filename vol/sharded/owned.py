@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from dstorm import EdgeStatistics, Queues, Statistics, Transport, interruption
+from dstorm import EdgeStatistics, Queues, Statistics, Transport
 from dstorm.queues.consistency import ASP, FLOW, Consistency
 from dstorm.queues.statistics import located, total
-from dstorm.queues.waiting import Waiting
+from dstorm.queues.waits.waiting import Waiting
 from dstorm.transport import Bytes
+from dstorm.waits import interruption
 from vol.sharded.clock import Clock
 from vol.sharded.layout import Numbers, ShardLayout
 from vol.sharded.operand import Create, Operand

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dstorm import Transport
-from dstorm.queues.waiting import Awaited, Waiting
+from dstorm.queues.waits.waiting import Awaited, Waiting
 from dstorm.transport import Bytes
 from vol.sharded.layout import Numbers
 from vol.sharded.part import Parts

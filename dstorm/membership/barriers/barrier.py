@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from dstorm import interruption
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
 from dstorm.membership.barriers.calls import Calls
 from dstorm.membership.decision import DEPARTED, DESERTED, FINAL, MARKS, OPEN, Membership, Word, mask, ranks
 from dstorm.membership.status import NAME_NBYTES, Cells
 from dstorm.transport import Transport, Window
 from dstorm.turn import Turn
-from dstorm.wait import Wait
+from dstorm.waits import interruption
+from dstorm.waits.wait import Wait
 
 _HEARTBEATS_A_DEADLINE = 10
 _LONGEST_HEARTBEAT_S = 1.0

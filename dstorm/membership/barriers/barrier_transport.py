@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from dstorm import interruption
 from dstorm.membership.barriers.barrier import Barrier
 from dstorm.training import Training
 from dstorm.transport import Carrier
-from dstorm.wait import Wait
+from dstorm.waits import interruption
+from dstorm.waits.wait import Wait
 
 
 @interruption.whole

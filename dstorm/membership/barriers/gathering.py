@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from dstorm import interruption
 from dstorm.membership import letters
 from dstorm.membership.barriers.barrier import Barrier
 from dstorm.membership.decision import Word
 from dstorm.membership.letters import Letter
 from dstorm.membership.status import Cells
 from dstorm.transport import Bytes, Transport, Window
+from dstorm.waits import interruption
 
 _MOST_ENTRIES: Final = 16
 _MOST_CELLS: Final = 1024

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from dstorm import interruption
 from dstorm.errors import DeadlinePassed, MismatchedCalls, Refused
 from dstorm.membership.barriers.barrier import Barrier
 from dstorm.membership.decision import DESERTED, FINAL, JOINING, Word, knowledge, mask, ranks
@@ -29,9 +28,10 @@ from dstorm.membership.returns.admission import (
 )
 from dstorm.membership.returns.board import Note
 from dstorm.membership.returns.returns import Returns
-from dstorm.stopwatch import Stopwatch
 from dstorm.transport import Transport, Window
 from dstorm.view import FaultTolerantView
+from dstorm.waits import interruption
+from dstorm.waits.stopwatch import Stopwatch
 
 Offer = Callable[[], "Note | str"]
 _CHECK_S, _OFTEN = 0.02, 8

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dstorm.queues import headstart
 from dstorm.queues.queues import Queues
 from dstorm.queues.receiving.inedge import InEdge
+from dstorm.queues.waits import headstart
 
 _LOOKS_AT_ONCE = 20
 """Looks of a merge in lockstep for a message: less than a microsecond, which is no wait."""

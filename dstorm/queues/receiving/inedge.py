@@ -9,7 +9,7 @@ from dstorm import header
 from dstorm.header import DONE, WRITING, Header, Watched
 from dstorm.queues.ring import ReceiveRing
 from dstorm.queues.statistics import LagCounter
-from dstorm.queues.waiting import Awaited
+from dstorm.queues.waits.waiting import Awaited
 from dstorm.transport import Bytes
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from dstorm import header
 from dstorm.header import DONE, WHOLE, Header, Watched
 from dstorm.queues.consistency import Consistency
-from dstorm.queues.headstart import HeadStart
 from dstorm.queues.layout import Layout
 from dstorm.queues.neighbours import of_other_hosts
 from dstorm.queues.receiving.inedge import InEdge
@@ -17,7 +16,8 @@ from dstorm.queues.receiving.message import Message, made
 from dstorm.queues.ring import ReceiveRing, SlotState
 from dstorm.queues.statistics import LagCounter
 from dstorm.queues.unflushed import Unflushed
-from dstorm.queues.waiting import Waiting
+from dstorm.queues.waits.headstart import HeadStart
+from dstorm.queues.waits.waiting import Waiting
 from dstorm.transport import Bytes, Transport, Window
 
 _TORN_RETRIES = 16

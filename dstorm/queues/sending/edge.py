@@ -11,7 +11,7 @@ import numpy as np
 from dstorm import header
 from dstorm.header import BLANK, Header, Watched
 from dstorm.queues.ring import SendRing
-from dstorm.queues.waiting import Awaited
+from dstorm.queues.waits.waiting import Awaited
 from dstorm.transport import Bytes, Put, Window
 
 

@@ -29,7 +29,7 @@ from dstorm.header import WHOLE, WRITING
 from dstorm.queues.sending.edge import OutEdge
 from dstorm.queues.sending.track import Track
 from dstorm.queues.sending.unsent import Join, Shortening, Unsent
-from dstorm.queues.waiting import Waiting
+from dstorm.queues.waits.waiting import Waiting
 from dstorm.transport import Bytes, Carrier, Put, Window
 
 

@@ -23,7 +23,7 @@ from dstorm.queues.sending.edge import NO_SLOT, OutEdge, OutgoingMessage
 from dstorm.queues.sending.near import NearEdges
 from dstorm.queues.sending.unsent import Join
 from dstorm.queues.unflushed import Unflushed
-from dstorm.queues.waiting import Waiting
+from dstorm.queues.waits.waiting import Waiting
 from dstorm.transport import Transport, Window
 
 if TYPE_CHECKING:

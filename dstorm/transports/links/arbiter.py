@@ -17,8 +17,8 @@ from dstorm.membership import votes
 from dstorm.membership.decision import ranks
 from dstorm.membership.quorum import Quorum
 from dstorm.membership.votes import State, from_bytes
-from dstorm.stopwatch import Stopwatch
 from dstorm.transport import Window
+from dstorm.waits.stopwatch import Stopwatch
 
 _HEAD = struct.Struct("<IQ")
 """Checksum of what follows; how often the state was published."""

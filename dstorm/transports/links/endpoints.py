@@ -14,8 +14,8 @@ from functools import partial
 from typing import NamedTuple
 
 from dstorm.errors import DeadlinePassed
-from dstorm.stopwatch import Stopwatch
 from dstorm.transports.links.server import AuthenticatedServer, call
+from dstorm.waits.stopwatch import Stopwatch
 
 _SIOCGIFADDR = 0x8915  # <linux/sockios.h>
 _NAME_NBYTES = 15

@@ -30,10 +30,10 @@ import numpy as np
 from dstorm.errors import PeerLost
 from dstorm.membership.heartbeat import HeartbeatTimeout
 from dstorm.membership.quorum import GRANT_S, LONGEST_S
-from dstorm.stopwatch import Stopwatch, uptime_s
 from dstorm.transport import Bytes, Places, Put
 from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.channels import ALIVE, CUT, END, STATE, VOTE, Incoming, Outgoing, framed, shut
+from dstorm.waits.stopwatch import Stopwatch, uptime_s
 
 HEARTBEAT_S = 0.25
 """Period of the heartbeats, and of the check for those of others."""

@@ -22,8 +22,7 @@ from dstorm.membership.barriers.barrier_transport import BarrierTransport
 from dstorm.membership.barriers.gathering import GatheringBarrier
 from dstorm.membership.letters import Letter
 from dstorm.membership.mapped_collectives import MappedCollectives
-from dstorm.queues.waiting import LONGEST_POLL_S, yield_core
-from dstorm.stopwatch import Stopwatch
+from dstorm.queues.waits.waiting import LONGEST_POLL_S, yield_core
 from dstorm.transport import Bytes
 from dstorm.transports import connections, progress, shm_space
 from dstorm.transports.mpi.collectives import MpiCollectives
@@ -32,6 +31,7 @@ from dstorm.transports.mpi.window import MpiWindow
 from dstorm.transports.transfer import TransferThread
 from dstorm.transports.watchdog import Watchdog
 from dstorm.view import View
+from dstorm.waits.stopwatch import Stopwatch
 
 _MOST_NBYTES = 2**62
 """The largest size of a window that ranks exchange. It fits int64, and no window is as large."""

@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 from mpi4py import MPI
 
-from dstorm.queues.waiting import yield_core
+from dstorm.queues.waits.waiting import yield_core
 from dstorm.transport import Bytes, Places, Put
 from dstorm.transports import progress
 from dstorm.transports.mapped import MappedMemory, SpanningWindow

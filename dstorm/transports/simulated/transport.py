@@ -22,7 +22,7 @@ from dstorm.transports.mapped import read
 from dstorm.transports.simulated.collective import Collective
 from dstorm.transports.simulated.group import Group
 from dstorm.view import View
-from dstorm.wait import Wait
+from dstorm.waits.wait import Wait
 
 _view = lru_cache(maxsize=4)(View)
 """The view of all ranks of a group. It never changes, so they share it."""

@@ -13,7 +13,7 @@ from dstorm import Network
 from malt.commands.plan.measuring import Measured
 from malt.session.session import world
 from malt.session.simulation import clock, compute, simulate
-from malt.session.vectors import vector
+from malt.session.vectors.vector import vector
 from vol import graph as graph_of
 
 NETWORKS: Final[Mapping[str, tuple[float, float]]] = {

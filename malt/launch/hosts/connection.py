@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any
 
-from dstorm.stopwatch import Stopwatch
+from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.hosts import sent
 from malt.launch.hosts.agent.agent import PULSE_S
 from malt.launch.hosts.probe import Probe

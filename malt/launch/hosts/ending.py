@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from dstorm.stopwatch import Stopwatch
+from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.hosts.agent.closing import has_closed
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.reports.job_state import failed_with

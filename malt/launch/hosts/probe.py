@@ -12,7 +12,7 @@ import socket
 import threading
 from collections.abc import Sequence
 
-from dstorm.stopwatch import Stopwatch
+from dstorm.waits.stopwatch import Stopwatch
 
 ANSWER_S = 3.0
 """How long an answer may take: TCP asks again after 1 and 3 s. While this process is stopped no time passes."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from dstorm.stopwatch import Stopwatch
+from dstorm.waits.stopwatch import Stopwatch
 from malt import __version__
 from malt.launch.hosts import findings
 from malt.launch.hosts.agent import checks

@@ -10,8 +10,8 @@ START: Final = (
     "import os; exec(compile(b''.join(iter(lambda: os.read(0, 1).strip(b'\\0'), b'')), 'malt-agent', 'exec'))"
 )
 """Runs the text that comes on standard input up to a zero byte. What follows is for that program."""
-STOPWATCH: Final = "dstorm.running_time", "dstorm.stopwatch"
-"""The modules that `dstorm.stopwatch` consists of."""
+STOPWATCH: Final = "dstorm.waits.running_time", "dstorm.waits.stopwatch"
+"""The modules that `dstorm.waits.stopwatch` consists of."""
 
 
 def text(main: str, modules: Sequence[str]) -> bytes:

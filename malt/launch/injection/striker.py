@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Set
 from pathlib import Path
 
 from dstorm.membership.processes import Process, send
-from dstorm.stopwatch import Stopwatch
+from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.command import Line
 from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.injection.account import account

@@ -21,8 +21,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dstorm.membership.processes import Process, handles, has_ended, send
-from dstorm.stopwatch import Stopwatch
 from dstorm.transports import shm_space
+from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.hosts.agent.closing import has_closed
 from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.reports.control import ControlServer

@@ -24,7 +24,7 @@ import subprocess
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
-from dstorm.stopwatch import Stopwatch
+from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.mpi_library import LaunchError
 from malt.launch.processes import offspring
 from malt.launch.processes.departure import Departure

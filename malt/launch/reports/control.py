@@ -26,8 +26,8 @@ from malt.runner import reporting, roster
 from malt.runner.events import SENT, Event, Kind, Stream, event, parsed
 
 _PUBLISHED = re.compile(r"session-\d+-(published-\d+(\.\d+)?|over)|left-\d+-\d+")
-"""What a rank publishes to all others (malt/resilience/hosts.py); one that was started again, with its incarnation. And
-what one that leaves does (malt/world/crew.py)."""
+"""What a rank publishes to all others (malt/session/resilience/hosts.py); one that was started again, with its
+incarnation. And what one that leaves does (malt/session/world/crew.py)."""
 _FILE = re.compile(rf"shown-\d+|{roster.ASK}|{_PUBLISHED.pattern}")
 _LONGEST_NBYTES = 1 << 20
 _CLOSE_S = 5.0

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from dstorm.membership.processes import SUSPECT_AFTER_S, Process, ProcessMonitor, is_stopped
-from dstorm.stopwatch import Stopwatch
 from dstorm.transports import shm_space
+from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.reports.job_state import JobState
 from malt.launch.streams.display import say

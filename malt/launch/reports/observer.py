@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from dstorm.stopwatch import uptime_s
+from dstorm.waits.stopwatch import uptime_s
 from malt.launch.reports.long_waits import REPORT_S, LongWaits, longest_s, report
 from malt.launch.streams.display import say
 from malt.launch.streams.output import Output

@@ -19,7 +19,7 @@ from malt.models.factors.problem import Numbers, Rows
 from malt.replica.exchanges import Exchanges
 from malt.session.collectives import allreduce, barrier
 from malt.session.session import alive, rank, size
-from malt.session.vectors import vector
+from malt.session.vectors.vector import vector
 from vol import AVG
 
 USUAL: Final = 50_000

@@ -17,8 +17,8 @@ from malt.data import deal
 from malt.models.factors.dealt import DealtRatings
 from malt.models.factors.learner import Learner, Settings
 from malt.models.factors.problem import Numbers, Rows
-from malt.session.blocks import blocks
 from malt.session.session import size
+from malt.session.vectors.blocks import blocks
 
 BLOCKS: Final = 2
 """The most blocks for each rank. While one is on its way there is another one to train."""

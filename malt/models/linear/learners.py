@@ -19,7 +19,7 @@ from malt.models.linear.problem import Problem
 from malt.models.linear.rows import Touched
 from malt.replica.replica import Replica
 from malt.session.session import size
-from malt.session.vectors import vector
+from malt.session.vectors.vector import vector
 from vol import MEAN, SUM, Update
 
 State = Mapping[str, Any]

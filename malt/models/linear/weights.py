@@ -18,7 +18,7 @@ from malt.models.common import Array
 from malt.models.linear.rows import Block
 from malt.models.traffic import Counted, Sums, moved, sum_statistics
 from malt.session.collectives import allgather, allreduce, barrier
-from malt.session.sharded import sharded
+from malt.session.vectors.sharded import sharded
 
 NUMBERS: Final = 3
 """What ranks add up beside gradients: losses, correct rows, rows."""

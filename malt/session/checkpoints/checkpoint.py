@@ -24,8 +24,8 @@ from malt.session.checkpoints.sharded_state import dealt, head, incomplete, open
 from malt.session.checkpoints.state import AsArray, checked_name, member
 from malt.session.checkpoints.stateful import is_object
 from malt.session.collectives import allgather, lowest
-from malt.world.agreement import exchange, succeed
-from malt.world.world import World
+from malt.session.world.agreement import exchange, succeed
+from malt.session.world.world import World
 from vol import OwnedVector, arguments
 
 State = dict[str, Any]

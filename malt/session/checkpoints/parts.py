@@ -17,8 +17,8 @@ from malt.files import values
 from malt.files.values import Bytes, Packed
 from malt.session.checkpoints.state import plain
 from malt.session.checkpoints.stateful import generators, is_object, put_back, set_generators, state_of
-from malt.world.agreement import exchange, succeed
-from malt.world.world import World
+from malt.session.world.agreement import exchange, succeed
+from malt.session.world.world import World
 
 State = Mapping[str, Any]
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from malt.files.npz import Streamed
-from malt.session.sharded import sharded
-from malt.world.agreement import succeed
-from malt.world.world import World
+from malt.session.vectors.sharded import sharded
+from malt.session.world.agreement import succeed
+from malt.session.world.world import World
 from vol import OwnedVector, ShardedVector, SparseShardedVector, resting
 from vol.update import Array
 

@@ -10,7 +10,8 @@ import pytest
 from schedules import send
 from test_queues import check, payload, run
 
-from dstorm import Group, interruption
+from dstorm import Group
+from dstorm.waits import interruption
 
 pytestmark = pytest.mark.serial
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstorm.running_time import RunningTime
-from dstorm.stopwatch import Stopwatch
+from dstorm.waits.running_time import RunningTime
+from dstorm.waits.stopwatch import Stopwatch
 
 pytestmark = pytest.mark.serial
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dstorm.queues.waiting import Awaited
+from dstorm.queues.waits.waiting import Awaited
 from dstorm.view import Change, FaultTolerantView, Member, View
 
 pytestmark = pytest.mark.serial

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dstorm.wait import Wait, WaitState
+from dstorm.waits.wait import Wait, WaitState
 
 pytestmark = pytest.mark.serial
 

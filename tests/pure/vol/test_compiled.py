@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import malt
-from dstorm import header, interruption, parse
+from dstorm import header, parse
 from dstorm.queues.calls import compiled
 from dstorm.queues.calls.compiled import CompiledCalls
 from dstorm.transports.mapped import MappedMemory
 from dstorm.view import FaultTolerantView, View
+from dstorm.waits import interruption
 from vol.dense import DenseVector
 from vol.merging import merge
 

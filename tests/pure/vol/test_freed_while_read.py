@@ -11,7 +11,7 @@ import malt
 from dstorm import ClosedError, SoloTransport
 from dstorm.queues.consistency import parse
 from malt.session import session
-from malt.world.world import World
+from malt.session.world.world import World
 from vol import DenseVector, as_graph
 
 pytestmark = pytest.mark.serial

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from dstorm import Transport, Window, interruption
+from dstorm import Transport, Window
 from dstorm.queues.consistency import ASP, Consistency
 from dstorm.transport import Bytes
+from dstorm.waits import interruption
 from vol.sharded.changes import InPlace, number
 from vol.sharded.layout import Numbers
 from vol.sharded.operand import Create, Operand

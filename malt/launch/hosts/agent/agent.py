@@ -40,7 +40,7 @@ import time
 from types import FrameType
 from typing import Any, Protocol
 
-from dstorm.stopwatch import Stopwatch
+from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.hosts.agent.checks import checked, close, listener, unreached
 from malt.launch.hosts.agent.ranks import CannotStart, Ranks
 from malt.launch.hosts.agent.watch import Kept, Watch

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dstorm.stopwatch import Stopwatch
+from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.command import STARTER
 from malt.launch.hosts import findings
 from malt.launch.hosts.connection import ENDED, Connection, Silent

@@ -5,7 +5,7 @@
 It takes the place of mpiexec where ranks may fail (--survive), and may be started again (--rejoin). No process of one
 host waits for one of another: if a host, a daemon or a connection fails, nothing ends here. What ranks are told:
 MALT_RANK, MALT_SIZE and MALT_HOST_SIZE, and the folder of the job. How they find each other is in
-malt/resilience/rendezvous.py and hosts.py.
+malt/session/resilience/rendezvous.py and hosts.py.
 
 On the launcher's host it ends once all ranks of the job have ended, as the folder of the job says. On another,
 where an agent has started it (malt/launch/hosts/agent/ranks.py), it ends once those of its host have, which print into

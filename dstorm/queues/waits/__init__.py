@@ -1,0 +1,1 @@
+"""Waits for the peers of a vector."""

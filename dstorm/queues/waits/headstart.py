@@ -1,0 +1,68 @@
+"""The head start of a rank under asp: it yields its core to peers of its host that are behind.
+
+This is not a wait for a message. It evens out the system's scheduling, whose time slices may be as long as a short
+training.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Generic
+
+from dstorm.queues.waits.patience import Patience
+from dstorm.queues.waits.waiting import Waiting
+from dstorm.transport import Transport
+from dstorm.view import Edge
+from dstorm.waits import interruption
+
+STEPS = 1
+"""Steps that a rank may be ahead of a local peer before it yields its core."""
+
+
+class HeadStart(Generic[Edge]):
+    """The distance by which one rank is ahead of its local peers. Local.
+
+    `has_reached(edge, step)`: whether the peer of the edge has reached the step, by the newest headers.
+    """
+
+    def __init__(
+        self, transport: Transport, waiting: Waiting, local_peers: Sequence[Edge],
+        has_reached: Callable[[Edge, int], bool],
+    ) -> None:  # fmt: skip
+        self._transport, self._view, self._waiting = transport, transport.view, waiting
+        self._local_peers = local_peers
+        self._has_reached = has_reached
+        self._version = -1
+        self._present: Sequence[Edge] = local_peers
+        """Those of them that are alive, in this version of the view."""
+        self._patience: defaultdict[int, Patience] = defaultdict(Patience)
+        """How long it may yield, by version of the view: a rank that fails holds others up before they know of it."""
+
+    def limit(self, step: int) -> None:
+        """Yield the core while a local peer is behind `step` by more than the head start.
+
+        Once the patience is used up, it yields once.
+        """
+        version = self._view.version
+        if version != self._version:
+            self._version, self._present = version, self._view.to_living(self._local_peers)
+        for edge in self._present:
+            if not self._has_reached(edge, step - STEPS):
+                behind = [one for one in self._present if not self._has_reached(one, step - STEPS)]
+                return self._yield_core(behind, step - STEPS, version)
+
+    def _yield_core(self, behind: list[Edge], step: int, version: int) -> None:
+        patience, clock, is_first = self._patience[version], self._transport.clock, True
+        start = clock()
+        patience.arrive(start, step)
+        while behind and (is_first or patience.is_left):
+            patience.pause(self._transport.pause, clock)
+            interruption.raise_in_wait()
+            self._waiting.notice()
+            is_first = False
+            behind = [edge for edge in self._view.to_living(behind) if not self._has_reached(edge, step)]
+        end = clock()
+        patience.leave(end)
+        if self._transport.trace is not None:
+            self._transport.trace.yielded(start, end)

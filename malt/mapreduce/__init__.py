@@ -1,5 +1,0 @@
-"""`malt.map_reduce`: a function over chunks of a dataset, its results reduced."""
-
-from malt.mapreduce.mapreduce import map_reduce
-
-__all__ = ["map_reduce"]

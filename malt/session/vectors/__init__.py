@@ -1,0 +1,1 @@
+"""Vectors, blocks and graphs: all ranks make them together."""

@@ -1,0 +1,623 @@
+"""Ranks that fail at any moment and come back: the others admit them, and go on with them."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import sys
+
+import numpy as np
+import pytest
+from returning import Job
+
+import malt
+from dstorm.queues.waits.waiting import Awaited, Waiting
+from malt.session import session
+
+pytestmark = pytest.mark.serial
+
+STEPS = 30
+
+
+def trained(transport, sync="bsp", graph="all"):
+    """A training that is over once the vector has made so many steps; None where the others had closed it before."""
+    v = malt.vector(np.zeros(4), sync=sync, graph=graph)
+    merged, arrays = {}, {v.step: v.array.tobytes()}
+    while v.step < STEPS and not v.closed:
+        v.array += 1
+        v.scatter()
+        gathered = v.gather()
+        merged[v.step], arrays[v.step] = gathered.senders, v.array.tobytes()
+        assert sync != "bsp" or set(gathered.steps) <= {v.step}
+        transport.pause(14)
+    if v.step < STEPS:
+        return None
+    if sync == "notify-ack":
+        v.close()  # a rank that waits here takes no messages, which others would wait for
+    malt.barrier()
+    return v.step, arrays, v.statistics().peers, merged
+
+
+def check(found, back=None, sync="bsp", graph="all"):
+    """All that live have made all steps; accounts are exact; under bsp they have the same array in the end.
+
+    `back`: the only rank that has failed. From its first step on all have merged its messages, and it theirs.
+    """
+    ends = {rank: one for rank, one in enumerate(found) if isinstance(one, tuple)}
+    assert len(ends) >= 2 and all(one[0] >= STEPS for one in ends.values()), found
+    for rank, one in enumerate(found):
+        assert rank in ends or one is None or str(one).startswith("out: malt: rank"), one
+    for rank, (_, _, peers, _) in ends.items():
+        for peer in ends.keys() & peers.keys() if sync != "notify-ack" else ():
+            mine, its = peers[peer], ends[peer][2].get(rank)  # None: it never had this rank as an out-neighbour
+            received = mine.gathered + mine.overwritten + mine.refused + mine.pending
+            assert received == (0 if its is None else its.sent)
+    if (sync, graph) == ("bsp", "all"):
+        began = min(ends[back][1]) if back in ends else 0  # with the array of another rank after that step
+        for step in (began, STEPS) if began else (STEPS,):
+            assert len({one[1][step] for one in ends.values() if step in one[1]}) == 1, step
+        for step, merged in ends[back][3].items() if back in ends else ():
+            assert merged == tuple(rank for rank in range(len(found)) if rank != back)
+            assert all(back in one[3][step] for rank, one in ends.items() if rank != back)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(("sync", "graph"), [("bsp", "all"), ("asp", "all"), ("ssp:1", "ring"), ("notify-ack", "ring")])
+def test_a_rank_comes_back(sync, graph, seed):
+    """At any moment, whichever rank it is: the lowest one too."""
+    turn = [45, 3, 20, 31, 40, 57, 70, 86, 110, 140, 180, 220][seed]
+    job = Job(3, turn, {turn % 3: turn}, {turn % 3: [0]})
+    found = job.run(lambda transport: trained(transport, sync, graph))
+    check(found, turn % 3, sync, graph)
+    is_back = job.group.incarnations[turn % 3] > 0 and isinstance(found[turn % 3], tuple)
+    assert job.ready == [(turn % 3, False)] or not (is_back or job.ready), "it is ready once it has what they have"
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(("sync", "graph"), [("bsp", "all"), ("asp", "all"), ("ssp:1", "ring"), ("notify-ack", "ring")])
+def test_a_rank_comes_that_was_not_there(sync, graph, seed):
+    """And another one after it; nobody was told that they had failed."""
+    job = Job(4, seed, {2: 20 + 9 * seed, 3: 40 + 17 * seed}, {2: [0], 3: [0]}, absent=(2, 3))
+    found = job.run(lambda transport: (trained(transport, sync, graph), session.world().transport.view.reported))
+    check([one if isinstance(one, str) or one is None else one[0] for one in found], None, sync, graph)
+    changes = found[0][1]
+    assert not any(member.incarnation == 0 for change in changes for member in change.failed)
+    assert {member.rank for change in changes for member in change.joined} <= {2, 3}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_one_that_comes_back_counts_in_a_mean_from_its_first_scatter(seed):
+    """The others merge the step at which it begins without it, whenever each of them has heard of it."""
+
+    def live(transport):
+        v, means = malt.vector(np.zeros(4), kind="sparse", sync="bsp"), {}
+        began = v.step
+        while v.step < STEPS and not v.closed:
+            v.clear()
+            v.array[transport.rank] = 6
+            v.scatter()
+            v.gather(malt.MEAN)
+            means[v.step] = v.array.tolist()
+            transport.pause(14)
+        malt.barrier()
+        return began, means
+
+    seed = (seed + 7) % 12  # with 7 the two others hear of it at different steps
+    back = seed % 3
+    found = Job(3, seed, {back: 31 + 7 * seed}, {back: [0]}).run(live)
+    began, mine = found[back]
+    one, other = (means for rank, (_, means) in enumerate(found) if rank != back)
+    assert began > 1 and mine.keys() == {*range(began + 1, STEPS + 1)}
+    assert one[began] == other[began] == [0 if rank in (back, 3) else 3 for rank in range(4)]
+    assert all(one[step] == other[step] == mine[step] == [2, 2, 2, 0] for step in mine)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_rank_fails_again_while_it_comes_back(seed):
+    turn = 1 + 37 * seed % 90
+    job = Job(3, turn, {1: 40}, {1: [turn, turn // 2, 0]})
+    check(job.run(trained))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_rank_that_admits_fails(seed):
+    """And comes back, while the one that it has admitted does."""
+    turn = 1 + 37 * seed % 90
+    job = Job(4, turn, {1: 40, 0: 60 + turn}, {1: [0], 0: [0]})
+    check(job.run(trained))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_ranks_come_back_at_once(seed):
+    job = Job(4, seed, {1: 40, 2: 40 + seed}, {1: [0], 2: [0]})
+    check(job.run(trained))
+
+
+@pytest.mark.parametrize("turns", [(150, 30, 80), (220, 30, 120)])
+def test_all_ranks_come_back_one_after_the_other(turns, monkeypatch):
+    """The last one to ranks of which each has come back itself."""
+    monkeypatch.setattr(sys.modules[__name__], "STEPS", 60)
+    job = Job(3, 1, dict(enumerate(turns)), {rank: [0] for rank in range(3)})
+    found = job.run(trained)
+    check(found)
+    assert all(isinstance(one, tuple) for one in found), found
+
+
+def test_a_rank_comes_back_to_ranks_that_came_back_while_it_was_away(monkeypatch):
+    """Their words in its memory are not those of ranks that ask, which could not admit it."""
+    monkeypatch.setattr(sys.modules[__name__], "STEPS", 200)
+    job = Job(3, 1, {2: 60, 0: 90, 1: 300}, {rank: [0] for rank in range(3)})
+
+    def late(transport):
+        """As `trained`; rank 2 comes back after the others."""
+        if transport.rank == 2 and job.group.incarnations[2]:
+            job.away.add(2)
+            while len(job.ready) < 2:  # the others have come back
+                transport.pause(14)
+            job.away.discard(2)
+        return trained(transport)
+
+    found = job.run(late)
+    assert all(isinstance(one, tuple) for one in found), found
+
+
+@pytest.mark.parametrize("turn", [55, 60, 90])
+@pytest.mark.parametrize("sync", ["asp", "bsp"])
+def test_ranks_that_come_back_stay_out_where_nobody_has_the_values_any_more(sync, turn):
+    """They do not take the vector for one that was closed."""
+    job = Job(3, turn, {1: 30, 2: 34, 0: turn}, {1: [0], 2: [0]})
+    found = job.run(lambda transport: trained(transport, sync))
+    assert all(isinstance(one, tuple) or str(one).startswith("out: malt: rank") for one in found[1:]), found
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("graph", ["ring", "exponential", "one-peer", "star"])
+@pytest.mark.parametrize("order", ["0011", "0101", "1001", "1010"])
+@pytest.mark.parametrize("sync", ["bsp", "ssp:1"])
+def test_a_rank_comes_back_to_several_vectors_along_any_graph(sync, order, graph, seed):
+    """Ranks that do not gather from it would go on, while it opens one vector after the other.
+
+    `order`: of the scatter and the gather of each of two vectors.
+    """
+
+    def live(transport):
+        made = [malt.vector(np.zeros(2), sync=sync, graph=graph) for _ in range(2)]
+        while min(v.step for v in made) < STEPS:
+            for place, which in enumerate(order):
+                v = made[int(which)]
+                if which in order[:place]:
+                    v.gather()
+                else:
+                    v.array += 1
+                    v.scatter()
+            transport._place.pause(14)  # as code of the user: it looks at nothing
+        return [v.step for v in made]
+
+    found = Job(5, seed, {seed % 5: 80 + 9 * seed}, {seed % 5: [0]}).run(live)
+    assert found == [[STEPS] * 2] * 5
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("graph", ["all", "ring"])
+@pytest.mark.parametrize("average", ["delta", "model"])
+def test_a_rank_comes_back_to_a_replica_and_a_vector(average, graph, seed):
+    """Ranks that hold are at the end of an exchange of the Replica: they can give its values."""
+
+    def live(transport):
+        w = {"a": np.zeros(4, np.float32)}
+        replica = malt.Replica(w, sync="bsp", average=average, graph=graph)
+        v = malt.vector(np.zeros(2), sync="bsp", graph=graph)
+        while v.step < STEPS:
+            w["a"] += 1
+            replica.step()
+            v.scatter()
+            v.gather()
+            transport._place.pause(14)  # as code of the user: it looks at nothing
+        return v.step, replica.vectors[0].step
+
+    found = Job(4, seed, {seed % 4: 90 + 7 * seed}, {seed % 4: [0]}).run(live)
+    assert found == [(STEPS, STEPS)] * 4
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_one_that_opens_not_all_holds_up_nobody(closes):
+    """It has come back, and ends, or closes the first vector, before it has made the second one."""
+    ended = []
+
+    def live(transport):
+        a = malt.vector(np.zeros(2), sync="bsp")
+        if a.step and closes:
+            a.close()
+            while len(ended) < 3:
+                transport._place.pause(14)  # as code of the user: it looks at nothing
+        if a.step:
+            return "back"
+        b = malt.vector(np.zeros(2), sync="bsp")
+        while a.step < STEPS:
+            for v in (a, b):
+                v.scatter()
+                v.gather()
+            transport.pause(14)
+        ended.append(transport.rank)
+        return "ended"
+
+    found = Job(4, 5, {1: 60}, {1: [0]}).run(live)
+    assert [found[rank] for rank in (0, 2, 3)] == ["ended"] * 3, found
+
+
+@pytest.mark.parametrize("sync", ["asp", "ssp:1", "notify-ack"])
+def test_what_a_rank_gets_that_comes_back_may_grow_while_it_waits(sync):
+    """A copy of it is made when the rank asks, and another one of the step at which it begins."""
+
+    def live(transport):
+        v = malt.vector(np.zeros(4), sync=sync)
+        brought = v.accompany(lambda: {"steps": np.arange(v.step)})
+        began = v.step
+        while v.step < STEPS and not v.closed:
+            v.scatter()
+            v.gather()
+            transport.pause(14)
+        v.close()  # a rank that waits here takes no messages, which others would wait for
+        malt.barrier()
+        return brought is not None and (began, brought["steps"].tolist())
+
+    _, _, (began, steps) = Job(3, 20, {2: 20}, {2: [0]}).run(live)
+    assert 0 < began <= len(steps) and steps == list(range(len(steps)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("meets", [False, True])
+def test_two_ranks_come_back_to_several_vectors_at_once(meets, seed):
+    """Neither waits for the other to hold; nor do they where the others wait for them in a barrier."""
+
+    def live(transport):
+        made = [malt.vector(np.zeros(2), sync="bsp") for _ in range(2)]
+        opened_at = transport.clock()
+        while made[-1].step < STEPS:
+            if meets:
+                malt.barrier()
+            for v in made:
+                v.scatter()
+                v.gather()
+            transport.pause(14)
+        return [v.step for v in made], opened_at
+
+    found = Job(5, seed, {1: 60, 3: 60 + seed}, {1: [0], 3: [0]}).run(live)
+    assert [one[0] for one in found] == [[STEPS] * 2] * 5 and max(one[1] for one in found) < 1.0
+
+
+def await_newcomer(v, transport):
+    """Return once a rank has opened `v` again, and some time later: it opens the next vector if it may."""
+    while not v.returning.is_held:
+        transport.pause(14)
+    for _ in range(20):
+        transport.pause(14)
+
+
+def test_a_rank_comes_back_between_the_exchanges_of_two_vectors():
+    """It opens the second vector when the others have exchanged both equally often."""
+
+    def live(transport):
+        first, second = (malt.vector(np.zeros(2), sync="bsp") for _ in range(2))
+        while second.step < STEPS:
+            first.scatter()
+            first.gather()
+            if first.step == 3:
+                await_newcomer(first, transport)
+            second.scatter()
+            second.gather()
+        return first.step
+
+    assert Job(3, 1, {1: 200}, {1: [0]}).run(live) == [STEPS] * 3
+
+
+def test_a_rank_that_is_behind_goes_on_to_the_step_at_which_a_newcomer_begins():
+    """Rank 3 waits for its message of that step; rank 0, which gives the values of the second vector, for rank 3."""
+
+    def live(transport):
+        made = [malt.vector(np.zeros(2), sync="bsp", graph="ring") for _ in range(2)]
+        while made[1].step < STEPS:
+            if transport.rank == 2 and made[0].step == 3:
+                await_newcomer(made[0], transport)
+            for v in made:
+                v.scatter()
+                v.gather()
+        return made[0].step
+
+    assert Job(4, 1, {1: 200}, {1: [0]}).run(live) == [STEPS] * 4
+
+
+def test_ranks_that_close_a_vector_after_a_rank_has_come_back_to_it_are_not_waited_for():
+    """It opens the second vector before they close that, too."""
+
+    def live(transport):
+        first, second = malt.vector(np.zeros(2), sync="bsp"), malt.vector(2)
+        if not first.step:
+            first.scatter()
+            first.gather()
+            await_newcomer(first, transport)
+            first.close()
+        while second.step < STEPS:
+            second.scatter()
+            transport.pause(14)
+        return first.step
+
+    assert Job(3, 1, {1: 200}, {1: [0]}).run(live) == [1] * 3
+
+
+def test_one_that_comes_to_a_barrier_before_it_has_opened_all_holds_up_nobody():
+    """In the end it is left out: it has come to one barrier more than the others since then."""
+
+    def live(transport):
+        first, second = malt.vector(np.zeros(2), sync="bsp"), None
+        malt.barrier()
+        while first.step < STEPS:
+            first.scatter()
+            malt.barrier()
+            first.gather()
+            second = second or malt.vector(2)
+            if first.step == 3:
+                await_newcomer(first, transport)
+        return first.step
+
+    found = Job(3, 1, {1: 300}, {1: [0]}).run(live)
+    assert found[::2] == [STEPS] * 2 and "it is in malt.barrier, and the others in malt.finalize" in found[1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("meets", "call"), [("scatter", "malt.vector"), ("gather", "gather")])
+def test_one_that_waits_for_ranks_which_wait_for_it_in_a_barrier_stays_out(seed, meets, call):
+    """The others meet amid an exchange, or after it, where a rank that comes back has its first one before it."""
+
+    def live(transport):
+        v = malt.vector(np.zeros(2), sync="bsp")
+        while v.step < STEPS:
+            for name in ("scatter", "gather"):
+                getattr(v, name)()
+                if name == meets:
+                    malt.barrier()
+            transport.pause(14)
+        return v.step
+
+    found = Job(3, seed, {1: 100 + 10 * seed}, {1: [0]}).run(live)
+    out = f"out: malt: rank 1 stays out: it is in {call}, and the others in malt.barrier"
+    assert found == [STEPS, out, STEPS]
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_who_sends_or_has_never_failed_may_wait_for_ranks_in_a_barrier(sends):
+    """Rank 1 comes back, and waits for what it sends; or has never failed, and waits for what others send."""
+
+    def live(transport):
+        v = malt.vector(np.zeros(2))
+        while sends and not malt.rejoined() and not transport.view.incarnation(1):
+            transport.pause(14)
+        if malt.rank() == 1:
+            start = transport.clock()
+            others = [Awaited(rank, heard_at=start) for rank in (0, 2)]
+            waiting = Waiting(transport, 5.0, lambda: None)
+
+            def missing():
+                return others if transport.clock() < start + 2 else []
+
+            if sends:
+                waiting.until_sent("scatter", missing, transport.clock)
+            else:
+                waiting.until_none("gather", missing)
+        malt.barrier()
+        return v.step
+
+    assert Job(3, 1, {1: 100} if sends else {}, {1: [0]}).run(live) == [0] * 3
+
+
+def test_half_a_message_of_a_former_incarnation_holds_up_nobody():
+    check(Job(3, 78, {1: 35}, {1: [100, 19, 0]}).run(trained))
+
+
+def test_a_scatter_that_waits_for_a_former_incarnation_goes_on_without_it():
+    """Its message would be written to the slot that was the next one of that incarnation."""
+    job = Job(4, 3649, {1: 79, 3: 21}, {1: [50, 26, 0], 3: [0]})
+    check(job.run(lambda transport: trained(transport, "bsp", "ring")), None, "bsp", "ring")
+
+
+def test_a_rank_that_ends_before_the_others_holds_up_nobody():
+    """It has come back once all had closed the vector. They are in another call, one of them admitted after it."""
+    job = Job(5, 2838, {0: 44, 4: 70}, {0: [37, 69, 0], 4: [0]})
+    check(job.run(lambda transport: trained(transport, "notify-ack", "all")), None, "notify-ack")
+
+
+@pytest.mark.parametrize("turn", [20, 36, 52])
+def test_ranks_that_have_finished_go_before_one_that_has_come_back_to_another_call(turn):
+    """They are at the end of the session. It is the one that is left out, in a line."""
+
+    def live(transport):
+        v = malt.vector(np.zeros(4), sync="asp")
+        if v.closed or v.step:
+            malt.barrier()
+            return "came"
+        for _ in range(8):
+            v.scatter()
+            v.gather()
+            transport.pause(14)
+        v.close()
+        for _ in range(30):
+            transport.attend()
+            transport.pause(14)
+        return "ended"
+
+    job = Job(3, turn, {2: turn}, {2: [0]})
+    found = job.run(live)
+    assert not job.left
+    assert found[:2] == ["ended", "ended"], found
+    assert found[2] is None or str(found[2]).startswith("out: malt: rank 2 stays out: "), found
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_ranks_fail_and_come_back_at_random(seed):
+    choose = random.Random(seed)
+    size = choose.randrange(3, 6)
+    doomed = choose.sample(range(size), choose.randrange(1, size - 1))
+    turns = lambda: int(2 ** choose.uniform(3, 8))  # noqa: E731
+    again = {rank: [turns() for _ in range(choose.randrange(3))] + [0] for rank in doomed}
+    job = Job(size, seed, {rank: turns() for rank in doomed}, again)
+    sync, graph = choose.choice(["bsp", "asp", "ssp:0", "ssp:2", "notify-ack"]), choose.choice(["all", "ring"])
+    check(job.run(lambda transport: trained(transport, sync, graph)), None, sync, graph)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("options", [
+    {"sync": "bsp"}, {"sync": "asp"}, {"sync": "asp", "average": "delta"}, {"sync": "bsp", "average": "delta"},
+    {"sync": "bsp", "average": "delta", "outer": malt.optim.nesterov(0.7, 0.9)}, {"sync": "bsp", "fragments": 2},
+    {"sync": "ssp:0", "average": "delta", "fragments": 2},
+])  # fmt: skip
+def test_a_replica_comes_back_with_the_model_of_the_others(options, seed):
+    """The parameters count the exchanges, about: a rank that began anew would be far behind."""
+
+    def live(transport):
+        w = {"a": np.zeros(5), "b": np.zeros(3, np.float32), "n": np.array([1 + transport.rank])}
+        replica = malt.Replica(w, every=2, **options)
+        first = w["a"][0]
+        try:
+            for _ in range(2 * STEPS - 2 * replica.vectors[0].step):
+                w["a"] += 0.5
+                w["b"] += 0.5
+                replica.step()
+                transport.pause(14)
+        except malt.ClosedError:
+            return None
+        replica.finish()
+        return first, w["a"].tobytes() + w["b"].tobytes(), int(w["n"][0]), transport.view.incarnation(1)
+
+    found = Job(3, seed, {1: 90 + 20 * seed}, {1: [0]}).run(live)
+    ends = [one for one in found if isinstance(one, tuple)]
+    assert len(ends) >= 2 and len({one[1] for one in ends}) == 1 and {one[2] for one in ends} == {1}
+    if isinstance(found[1], tuple) and found[1][3]:
+        assert 1 < found[1][0] <= STEPS + 1
+
+
+def test_the_first_sum_that_comes_after_a_return_is_merged_from_the_next_exchange_on():
+    """Until then the rank has no sum but its own."""
+
+    def live(transport):
+        w = {"a": np.zeros(5), "b": np.zeros(3, np.float32)}
+        replica = malt.Replica(w, every=2, graph="ring", average="delta")
+        for _ in range(2 * STEPS - 2 * replica.vectors[0].step):
+            w["a"] += 0.5
+            replica.step()
+            transport.pause(14)
+        replica.finish()
+        return w["a"].tobytes()
+
+    found = Job(4, 525325, {2: 26}, {2: [180, 0]}).run(live)
+    assert len({one for one in found if isinstance(one, bytes)}) == 1, found
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")
+@pytest.mark.parametrize("seed", range(6))
+def test_a_rank_comes_back_to_an_optimizer_of_torch(seed):
+    """It gets parameters, averaged buffers, and what is not exchanged, which rank 0 gave at the start."""
+    import torch
+
+    def live(transport):
+        torch.manual_seed(10 * transport.rank + job.group.incarnations[transport.rank])
+        model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+        model[0].bias.requires_grad_(False)
+        optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.1)
+        optimizer = malt.torch.Optimizer(optimizer, model, every=1)
+        fixed = model[0].bias.tolist()
+        while len(malt.alive()) == 3 and not malt.rejoined() and optimizer.vectors[0].step < 300:
+            one_step(model, optimizer, transport)
+        for _ in range(20):
+            one_step(model, optimizer, transport)
+        optimizer.finish()
+        return malt.rejoined(), fixed, [one.tolist() for one in model.state_dict().values()]
+
+    def one_step(model, optimizer, transport):
+        optimizer.zero_grad()
+        model(torch.ones(4, 2) * torch.arange(4)[:, None]).sum().backward()
+        optimizer.step()
+        transport.pause(14)
+
+    job = Job(3, seed, {1: 150 + 11 * seed}, {1: [0]})
+    found = job.run(live)
+    assert [one[0] for one in found] == [False, True, False], found
+    assert found[0][1:] == found[1][1:] == found[2][1:], found
+
+
+def test_other_arguments_are_refused_in_a_line():
+    """The others go on."""
+
+    def live(transport):
+        v = malt.vector(4 + transport.view.incarnation(1) + bool(transport.returns.barrier.is_outside))
+        while v.step < STEPS:
+            v.scatter()
+            v.gather()
+            transport.pause(14)
+        return v.step
+
+    found = Job(3, 1, {1: 60}, {1: [0]}).run(live)
+    assert found[0] == found[2] == STEPS
+    assert found[1] == "out: malt: rank 1 stays out: malt.vector: shape is [5], and the others have [4]"
+
+
+def test_another_collective_call_is_refused_in_a_line():
+    def live(transport):
+        if transport.returns.barrier.is_outside:
+            malt.barrier()
+        v = malt.vector(4)
+        while v.step < STEPS:
+            v.scatter()
+            transport.pause(14)
+        return v.step
+
+    found = Job(3, 1, {1: 60}, {1: [0]}).run(live)
+    assert found[0] == found[2] == STEPS
+    assert found[1] == "out: malt: rank 1 stays out: malt.barrier comes before malt.vector and malt.Replica"
+
+
+def test_vectors_that_were_closed_are_closed_and_later_ones_are_made_together():
+    def live(transport):
+        first = malt.vector(4, name="first")
+        while first.step < 10 and not first.closed:
+            first.scatter()
+            transport.pause(14)
+        first.close()
+        second, third = malt.vector(8, name="second"), malt.vector(8, name="third")
+        while second.step < STEPS:
+            second.scatter()
+            third.scatter()
+            transport.pause(14)
+        last = malt.vector(4, name="last")
+        malt.barrier()
+        last.array[:] = malt.rank()
+        last.scatter()
+        malt.barrier()
+        last.gather(malt.SUM)
+        return last.array.tolist(), len(transport.taken)
+
+    found = Job(3, 1, {1: 150}, {1: [0]}).run(live)
+    assert found[0] == found[1] == found[2] and found[0][0] == [3.0] * 4
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_rank_comes_back_amid_collectives(seed):
+    """Results are the same on all that are in them. Where it is in another call than the others, it ends, not they."""
+
+    def live(transport):
+        v, step = malt.vector(4), 0
+        while step < STEPS:
+            v.scatter()
+            total = np.full(3, 2.0**transport.rank)
+            malt.allreduce(total, "sum")
+            step = max(value for value in malt.allgather(v.step) if value is not None)
+            transport.pause(14)
+        return total[0], malt.allgather(total[0])
+
+    turn = 4 + 3 * seed
+    back = turn % 3
+    found = Job(3, turn, {back: 5 * turn}, {back: [0]}).run(live)
+    ends = [one for one in found if isinstance(one, tuple)]
+    assert len(ends) >= 2 and len({str(one) for one in ends}) == 1
+    assert all(
+        one is None or "stays out: it is in malt." in one or "have ended" in one for one in found if one not in ends
+    )
