@@ -123,9 +123,9 @@ def _check_strangers() -> None:
     """RuntimeError: this process is one of several, by the variables of a launcher that MPI knows nothing of."""
     if found := network.strangers(os.environ):
         name, count = found
-        some = f"{count} processes" if count else "processes"
+        many = "" if count is None else f"{count} "
         raise RuntimeError(
-            f"{name} started {some} that MPI does not know of, so each would train alone: start with "
+            f"{name} started {many}processes that MPI does not know of, so each would train alone: start with "
             f"malt run -n {count or 'N'}, or set {ALONE}=1 if that is meant"
         ) from None
 

@@ -101,7 +101,7 @@ def test_nor_under_a_launcher_of_pmix_that_mpi_has_not_seen(job_environment):
         environment = {**job_environment, "PMIX_RANK": "1", **variables}
         done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
         assert done.stdout == size
-        said = "started processes that MPI knows nothing of, so each would train alone: start with malt run -n N"
+        said = "started processes that MPI does not know of, so each would train alone: start with malt run -n N"
         assert (said in done.stderr) == (not size)
 
 
