@@ -75,7 +75,7 @@ def opened(
 
 
 def check_same(world: World, comm: Any, survive: bool) -> None:
-    """RuntimeError, ValueError: `world`, which was opened before, is not what malt.init would open with these. Local."""
+    """RuntimeError, ValueError: `world`, which is open, is not what malt.init would open with these. Local."""
     if survive and world.transport.size > 1 and not world.survive:
         raise RuntimeError(
             "malt.init was called before, without survive=True: call it first, before any other malt call"

@@ -21,7 +21,7 @@ class Unsent(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What scatters have handed over for one peer."""
+    """The messages that scatters have handed over for one peer, counted."""
 
     left: int
     """Messages that have left this rank."""
