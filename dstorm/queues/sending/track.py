@@ -45,12 +45,12 @@ class Track:
 
     @property
     def arrived(self) -> int:
-        """How often a message or a step has arrived."""
+        """The number of messages and steps that have arrived."""
         return self.edge.ring.sent + self.told
 
     @property
     def due(self) -> int:
-        """What `arrived` is once all that is here now has arrived, or a later message that says the same.
+        """The value of `arrived` once all that is here now has arrived, or a later message that says the same.
 
         Each flush brings one of them, oldest first. What comes meanwhile is behind them, or takes their place.
         """
