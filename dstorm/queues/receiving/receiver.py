@@ -87,18 +87,28 @@ class Inbox:
         self._sync()
         if self._head_start is not None:
             self._head_start.limit(step)
-        if awaited := self._consistency.awaited_step(step):
-            clock = self._clock
+        awaited = self._consistency.awaited_step(step)
+        if awaited and not self._have_reached(awaited):
+            if self._far and timeout_s is None:
+                self._unflushed.before_wait()
 
             def missing() -> list[InEdge]:
                 """The edges whose peers are behind."""
                 self._sync()
                 edges = [self.edges[peer] for peer in sources()]
-                return [edge for edge in edges if not edge.is_seen_at(awaited, clock)]
+                return [edge for edge in edges if not edge.is_seen_at(awaited, self._clock)]
 
-            if self._far and timeout_s is None and missing():
-                self._unflushed.before_wait()
             self._waiting.until_none("gather", missing, timeout_s)
+
+    def _have_reached(self, step: int) -> bool:
+        """Return whether all peers have published `step` or closed, those of other steps, too. After a sync."""
+        for edge in self.edges.values():
+            if edge.step < step:
+                seen = edge.headers[edge.ring.taken % edge.ring.depth].read()
+                is_next = seen is not None and seen[:3] == (edge.ring.taken + 1, step, WHOLE) and seen.check is None
+                if not is_next and not edge.is_seen_at(step, self._clock):
+                    return False
+        return True
 
     def has_arrived(self) -> bool:
         """Return whether `take` may find a message."""

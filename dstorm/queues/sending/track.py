@@ -45,7 +45,7 @@ class Track:
 
     @property
     def arrived(self) -> int:
-        """The number of messages and of steps that have arrived."""
+        """The number of messages and steps that have arrived."""
         return self.edge.ring.sent + self.told
 
     @property

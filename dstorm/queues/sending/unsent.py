@@ -21,7 +21,7 @@ class Unsent(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """The messages that scatters have handed over for one peer, counted."""
+    """The counts of what scatters have handed over for one peer."""
 
     left: int
     """Messages that have left this rank."""
