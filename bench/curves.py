@@ -26,7 +26,7 @@ def picture(series: Mapping[str, Sequence[tuple[float, float]]], across: str, up
     """
     kinds = dict(zip(series, _KINDS, strict=False))
     drawn = charts.lines([charts.Series(kinds[name], points) for name, points in series.items()], across, "")
-    body = drawn.partition(">")[2].removesuffix("</svg>")
+    body = drawn.partition("<svg ")[2].partition(">")[2].partition("</svg>")[0]
     legend = [f'<text class="title" x="4" y="17">{escape(title)}</text>',
               f'<text x="4" y="36">{escape(up)}; lower is better</text>']  # fmt: skip
     left = 4

@@ -20,7 +20,7 @@ from processes import wait_for
 from programs import ROOT
 
 import malt
-from malt.session.running.running import running
+from malt.session.running import running
 
 pytestmark = pytest.mark.serial
 DIGITS = re.compile(r"\d+")

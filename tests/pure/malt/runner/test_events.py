@@ -132,7 +132,7 @@ def test_what_a_rank_has_reported_counts_no_more_once_it_is_started_again(tmp_pa
     (tmp_path / "ask-2").touch()
     before = reported(tmp_path)
     add(tmp_path, "again-2", "1")
-    kept = {f"{kind}-2" for kind in ("elsewhere", "status", "came", "lost", "again")}
+    kept = {f"{kind}-2" for kind in ("elsewhere", "status", "came", "lost", "exited", "again")}
     assert before.keys() - reported(tmp_path).keys() == {name for name in before if name.endswith("-2")} - kept
     assert {path.name for path in tmp_path.iterdir()} == {"events-1", "events-2"}
     assert reported(tmp_path)["again-2"] == "1"

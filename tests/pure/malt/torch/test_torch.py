@@ -596,7 +596,7 @@ def test_what_is_not_finite_stays_on_its_rank(average, capsys):
         assert capsys.readouterr().err.endswith(": the gradients of rank 1 are not finite, and count as none\n")
     else:
         assert first == common == [[0.25] * 2] and np.isnan(second).all()
-        assert "the model of rank 1 is not finite, and left out" in capsys.readouterr().err
+        assert "the model of rank 1 is not finite, and is left out" in capsys.readouterr().err
 
 
 @with_torch
