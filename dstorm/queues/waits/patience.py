@@ -15,10 +15,9 @@ from typing import Final
 
 _GIVEN_S: Final = 0.5
 """How long a rank gives its core away in all, over the life of a vector, while no rank fails."""
-_IN_VAIN_S: Final = 0.01
-"""How long it yields in all though nobody takes the core: the peer is slow then, and does not wait for a core."""
 _IN_VAIN_SHARE: Final = 0.25
-"""How much longer, as a share of the time for which others took the core: the peer may wait for another core then."""
+"""How long it yields though nobody takes the core, as a share of the time for which others took it: the peer may wait
+for another core then. Where nobody has taken it the peer is slow, and does not wait for a core."""
 _TAKEN_S: Final = 1e-4
 """A yield that lasts as long has given the core away. Others take a microsecond."""
 _LATE_S: Final = 1e-3
@@ -55,7 +54,7 @@ class Patience:
     def is_left(self) -> bool:
         """True if the rank should yield again to peers that are still behind."""
         is_short = min(self._steps_s, default=0.0) < _SHORT_S
-        is_in_vain = self._in_vain_s >= _IN_VAIN_S + _IN_VAIN_SHARE * self._given_s
+        is_in_vain = self._in_vain_s >= _IN_VAIN_SHARE * self._given_s
         return is_short and self._given_s < _GIVEN_S and not is_in_vain
 
     def pause(self, pause: Callable[[int], object], clock: Callable[[], float]) -> None:
