@@ -55,7 +55,7 @@ class Returning:
         self._held: dict[int, Awaited] = {}
         """By rank, under bsp and ssp the newcomers that opened vectors still when they were last looked at."""
         self._copies: dict[int, tuple[int, int]] = {}
-        """Where the values for the newcomers that ask this rank for them are in its memory, and of which step."""
+        """By rank, where the values for newcomers that ask this rank for them are in its memory, and of which step."""
         self._has_closed: set[int] = set()
         """Of a newcomer: the ranks that have closed the vector."""
         self._own = Opening(IN, -1)
@@ -304,8 +304,7 @@ class Returning:
         return [rank for rank in self._peers() if rank not in self._has_closed]
 
     def _ask(self) -> None:
-        """Ask a rank for the values. Refused: all that have the vector open wait for values themselves, or have failed.
-        """
+        """Ask a rank for the values. Refused: all that have the vector open wait for them, too, or have failed."""
         have_it_open = self._open_ones()
         left = list(filter(self._has_values, have_it_open))
         if not left and (have_it_open or self._own.server not in {IN, *self._has_closed}):
