@@ -89,10 +89,6 @@ class DenseVector(Vector):
     def _mend(self, before: Neighbours) -> None:
         super()._mend(before)
         self._at_once = None
-        if self._returning is not None and not self._returning.since:
-            self._compile()
-
-    def _settled(self) -> None:
         self._compile()
 
     def _rounded(self, wire: str | None, array: Array) -> Rounding | None:

@@ -164,8 +164,6 @@ class Vector(ComesBack, Shared):
                     self._step, self._weight = step, weight
                     return sent
             peers: Sequence[int] = self._topology.seen.out(step)
-            if self._returning is not None:
-                peers = self._without_newcomers(peers, step)
             if to is not None:
                 peers = self._topology.chosen(self.name, to, peers, step)
             while True:
@@ -175,7 +173,7 @@ class Vector(ComesBack, Shared):
                 except PeerLost:  # a receiver failed during the wait
                     if to is not None:
                         raise
-                    peers = self._without_newcomers(self._topology.outs(step), step)
+                    peers = self._topology.outs(step)
             self._step = step
             self._weight = weight
             return sent
@@ -245,7 +243,7 @@ class Vector(ComesBack, Shared):
             return self._gather_messages(function, timeout_s)
         finally:
             if self._returning is not None:
-                self._returning.serve(self._gathered_at)
+                self._returning.serve()
             self._turn.release()
 
     def clear(self) -> None:
@@ -318,7 +316,7 @@ class Vector(ComesBack, Shared):
     def _mend(self, before: Neighbours) -> None:
         """Adapt to new neighbours; `before` were the former ones. Called within a scatter or gather."""
         if self._returning is not None:
-            self._returning.take_up(self._begun, self._gathered_at)
+            self._returning.take_up()
 
     def _statistics(self) -> Statistics:
         neighbours = self._topology.peek()
@@ -341,7 +339,7 @@ class Vector(ComesBack, Shared):
         seen, merged = self._topology.seen, [(one.sender, one.step) for one in messages]
         ranks = {sender for sender, _ in merged}
         if function is MEAN:
-            reached, only = self._without_later(self._queues.reached()), self._consistency.lockstep
+            reached, only = self._queues.reached(), self._consistency.lockstep
             ranks = self._scattered.counted(merged, reached, seen.into, len(seen.ins), self._step if only else None)
         weights = seen.weights_at(max(self._step, 1)) if self.is_weighted else None
         return {rank: 1.0 if weights is None else weights.get(rank, 0.0) for rank in (self._rank, *ranks)}

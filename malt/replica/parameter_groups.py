@@ -223,4 +223,4 @@ class ParameterGroups:
         """Let ranks that come back get what there is now; give it to those that wait. One-sided."""
         if (returning := mode.vector.returning) is not None:
             returning.is_steady = True
-            returning.serve(mode.vector.step)
+            returning.serve()

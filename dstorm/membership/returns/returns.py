@@ -1,12 +1,10 @@
 """Notes between ranks while a failed one comes back: which vectors it has opened, and what it gets for them.
 
 A rank that comes back, the newcomer, opens vectors one by one, each by its place: the offset of its memory in the
-arena. It asks one rank, the server, for the values. Every live rank that has the vector open takes it up, at a step of
-its own, and answers. From that step on it sends to the newcomer and waits for it. The newcomer begins at the largest of
-these steps, and says so. The server answers with the place of the values in its own part of the arena.
-
-It also says while it still opens vectors. Until it has opened all, ranks hold before their next exchange, and say so
-(vol/returns/returning.py).
+arena. It asks one rank, the server, for the values, which answers with their place in its own part of the arena. Every
+live rank that has the vector open answers how far it is. Until the newcomer says that it is in, nobody sends to it, and
+nobody waits for it. It begins at the largest of the steps of the others. Under bsp and ssp all go on to that step, hold
+before their next exchange until the newcomer has opened all vectors, and say so (vol/returns/returning.py).
 """
 
 from __future__ import annotations
@@ -24,28 +22,32 @@ if TYPE_CHECKING:
 
 _K, _FOR, _PROCESS, _OPEN, _ANSWERS = "incarnation", "for", "process", "open", "answers"
 _ADMISSION, _REFUSAL, _OPENS = "admission", "refusal", "opens"
+IN = -1
+"""What a newcomer says of a vector in which it takes part from now on."""
 
 
 class Answer(NamedTuple):
-    """The answer of a rank to a newcomer that has opened a vector."""
+    """The answer of a rank to a newcomer that opens a vector. It is written again as often as it changes."""
 
     step: int
-    """The step from which on it sends to the newcomer."""
+    """The step of its last exchange, or of the one under way."""
+    is_between: bool = False
+    """Whether none is under way, in no vector under bsp or ssp."""
     closed: bool = False
     """Whether it has closed the vector."""
     values: Sequence[int] = ()
-    """Where the values are: offset and length in its part of the arena, and the number of the copy. (): not yet."""
+    """Where the values are: offset and length in its part of the arena; offset -1: it has no room. (): not yet."""
     holds: bool = False
     """Whether it waits in the vector until the newcomer has opened all."""
 
 
 class Opening(NamedTuple):
-    """The note of a newcomer on a vector that it has opened."""
+    """The note of a newcomer on a vector that it opens."""
 
     server: int
-    """The rank that it asks for the values; -1: it has them, or there are none."""
+    """The rank that it asks for the values. IN: it has them, or there are none, and it takes part."""
     asked: int
-    """The step of which it asks for the values, at which it begins; -1: it does not know it yet."""
+    """The step to which the others go on without it."""
 
 
 class Returns:
@@ -99,14 +101,18 @@ class Returns:
 
     def opening(self, rank: int, place: int) -> Opening | None:
         """Return the note of `rank`, which has come back, on the vector at `place`; None: it has not opened it."""
-        note, present = self._seen.get(rank, {}), self._view.incarnation(rank)
-        found = note[_OPEN].get(str(place)) if note.get(_K) == present else None
+        found = self._note(rank).get(_OPEN, {}).get(str(place))
         return None if found is None else Opening(*found)
 
     def opens_more(self, rank: int) -> bool:
         """Return whether `rank`, which has come back, has vectors to open still, as far as it has said."""
-        note, present = self._seen.get(rank, {}), self._view.incarnation(rank)
-        return note.get(_K) == present and bool(note[_OPENS])
+        return bool(self._note(rank).get(_OPENS))
+
+    def _note(self, rank: int) -> Note:
+        """The note of the live member of `rank`; empty where there is none."""
+        note = self._seen.get(rank, {})
+        is_present = self._view.has(rank, note.get(_K, -1))
+        return note if is_present else {}
 
     def answer(self, rank: int, place: int, answer: Answer) -> None:
         """Answer `rank`, which has opened the vector at `place`."""
@@ -115,14 +121,6 @@ class Returns:
             private[_FOR] = self._view.incarnation(rank)
             private.setdefault(_ANSWERS, {})[str(place)] = answer
             self._write(rank)
-
-    def hold(self, rank: int, place: int) -> None:
-        """Add to the answer to `rank` for the vector at `place` that this rank waits there. To be called in each poll.
-        """
-        with self._lock:
-            before: Answer | None = self._private.get(rank, {}).get(_ANSWERS, {}).get(str(place))
-            if before is not None and not before.holds:
-                self.answer(rank, place, before._replace(holds=True))
 
     # -- the rank that admits ---------------------------------------------------------------------------------
 

@@ -6,8 +6,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from dstorm import PeerLost
-from dstorm.errors import Refused
 from malt.session import session
 from malt.session.world.world import OpenVector, World
 from vol import Vector
@@ -79,13 +77,10 @@ def _of_the_others(world: World, entry: dict[str, Any], make: Callable[[], Made]
 
 
 def _come_in(world: World, vector: Vector, born: list[int]) -> None:
-    """Begin `vector` as a rank that has come back. One-sided. Refused: who was to give its values has failed."""
+    """Begin `vector` as a rank that has come back. One-sided. Refused: none that is left has its values."""
     newcomer, returns = world.newcomer, world.transport.returns
     assert newcomer is not None
-    try:
-        vector.come_in(born)
-    except PeerLost as error:
-        raise Refused(world.rank, str(error)) from None
+    vector.come_in(born)
     if vector.given is None:
         vector.close()
     if not newcomer.has_more(world):

@@ -127,6 +127,15 @@ def test_the_rank_that_admits_fails(seed):
     check(job.run(trained))
 
 
+@pytest.mark.parametrize("turn", range(60, 200, 10))
+@pytest.mark.parametrize("sync", ["bsp", "ssp:1", "notify-ack"])
+def test_the_rank_that_gives_the_values_fails(sync, turn):
+    """Another one does, whatever waits there are. Only where nobody else knows of its admission it stays out."""
+    found = Job(4, turn, {1: 60, 0: turn}, {1: [0]}).run(lambda transport: trained(transport, sync))
+    check(found, None, sync)
+    assert isinstance(found[1], tuple) or found[1].endswith("the rank that admitted it has failed"), found[1]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_two_ranks_come_back_at_once(seed):
     job = Job(4, seed, {1: 40, 2: 40 + seed}, {1: [0], 2: [0]})
@@ -217,6 +226,29 @@ def test_a_rank_comes_back_to_a_replica_and_a_vector(average, graph, seed):
 
     found = Job(4, seed, {seed % 4: 90 + 7 * seed}, {seed % 4: [0]}).run(live)
     assert found == [(STEPS, STEPS)] * 4
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("graph", ["all", "ring"])
+def test_nobody_waits_for_acknowledgements_of_one_that_opens_vectors_still(graph, seed):
+    """Who waits for them in the first vector does not come to where the newcomer gets the second one."""
+
+    def live(transport):
+        w = {"a": np.zeros(4, np.float32)}
+        replica = malt.Replica(w, sync="notify-ack", graph=graph)
+        v = malt.vector(np.zeros(2), sync="bsp", graph=graph)
+        opened_at = transport.clock()
+        while v.step < STEPS:
+            w["a"] += 1
+            replica.step()
+            v.scatter()
+            v.gather()
+            transport._place.pause(14)  # as code of the user: it looks at nothing
+        replica.vectors[0].close()  # a rank that waits here takes no messages, which others would wait for
+        return v.step, opened_at
+
+    found = Job(4, seed, {seed % 4: 90 + 7 * seed}, {seed % 4: [0]}).run(live)
+    assert [one[0] for one in found] == [STEPS] * 4 and max(one[1] for one in found) < 1.0
 
 
 @pytest.mark.parametrize("closes", [False, True])
