@@ -274,7 +274,7 @@ def test_a_step_that_is_chosen_suits_features_of_any_scale(alone, tmp_path, scal
 
 @pytest.mark.parametrize(("scale", "options"), [(1e25, []), (1e-42, ["--no-intercept", "--l2", "0"])])
 def test_features_that_no_step_suits_are_reported_in_one_line(tmp_path, scale, options):
-    with pytest.raises(BadInput, match=r"the rows, of mean length .*, are out of scale: .*: scale the features$"):
+    with pytest.raises(BadInput, match=r"the rows, of mean length .*, are badly scaled: .*: scale the features$"):
         run([str(scaled(tmp_path, scale)), *options])
 
 

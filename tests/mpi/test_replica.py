@@ -130,7 +130,7 @@ def test_an_exception_in_the_loop_is_not_swallowed_and_closes_without_a_common_m
         (dict(params=lambda: np.zeros(3)), "params: the function returns a new copy at each call.*: give set="),
         (dict(params=np.zeros(3), name=3), "name must be a string, got 3"),
         (dict(params=np.zeros((4, 4)).T[:2]), "C-contiguous.*: np.ascontiguousarray makes a copy, which the loop must"),
-        (dict(params=[np.frombuffer(bytes(24))]), r"params\[0\] must be writable.*: its copy() makes a copy"),
+        (dict(params=[np.frombuffer(bytes(24))]), r"params\[0\] must be writable.*: its copy\(\) makes a copy"),
         (dict(params={"w": np.ma.zeros(3)}), r"params\['w'\] is a MaskedArray"),
         (dict(params=np.zeros(3, np.longdouble)), "params must be of float16, 32 or 64"),
         (dict(params=np.zeros(3, ">f8")), "native byte order"),
