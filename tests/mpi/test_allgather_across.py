@@ -36,7 +36,7 @@ def test_what_is_read_has_come_before_a_signal_ends_the_call(monkeypatch):
     from dstorm.transports import mpi
     from dstorm.transports.mpi import window as module
 
-    waited = []
+    library, waited = import_module("dstorm.transports.mpi.library"), []
 
     def waitall(requests):
         waited.append(len(requests))
@@ -46,7 +46,6 @@ def test_what_is_read_has_come_before_a_signal_ends_the_call(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(progress, "spans_hosts", lambda hosts: True)
-    monkeypatch.setattr(module, "yield_core", interrupt)
     transport = mpi.MpiTransport(MPI.COMM_WORLD)
     try:
         window = transport.window(64)
@@ -54,9 +53,10 @@ def test_what_is_read_has_come_before_a_signal_ends_the_call(monkeypatch):
         transport.barrier()
         peer, far = (transport.rank + 1) % transport.size, window._far
         far._looks, found = True, np.zeros((2, 8), np.uint8)
-        request = SimpleNamespace(Testall=lambda requests: False, Waitall=waitall)
         with monkeypatch.context() as patch:
-            patch.setattr(module, "MPI", SimpleNamespace(BYTE=MPI.BYTE, Request=request))
+            patch.setattr(module, "MPI", SimpleNamespace(BYTE=MPI.BYTE, Request=SimpleNamespace(Waitall=waitall)))
+            patch.setattr(library, "MPI", SimpleNamespace(Request=SimpleNamespace(Testall=lambda requests: False)))
+            patch.setattr(library, "yield_core", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 far.get(found.reshape(-1), peer, 0)
             with pytest.raises(KeyboardInterrupt):
