@@ -795,3 +795,36 @@ def test_what_a_former_incarnation_was_told_of_a_vector_is_void():
     job = Job(3, 1, {1: 200}, {1: [0, 0]})
     found = job.run(live)
     assert found[0] == found[2] == 0 and found[1] in (4, 5)
+
+
+def test_who_closes_a_vector_before_it_takes_a_newcomer_up_answers_it_later():
+    """In a barrier it may read last that the newcomer has opened the vector. It has answered the former incarnation."""
+    lives = []
+
+    def live(transport):
+        v = malt.vector(np.zeros(2), sync="asp")
+        lives.append(job.group.incarnations[transport.rank])
+        while v.step < STEPS and not v.closed:
+            while transport.rank == 1 and job.group.incarnations[1] == 1:  # until rank 2 has it fail
+                transport.pause(14)
+            while transport.rank == 0 and v.step == 10 and 2 not in lives:
+                transport.pause(14)
+            v.scatter()
+            if transport.rank == 2 and v.step == 3:
+                await_the_next(transport, v)
+                transport.returns.barrier.check()  # as between two polls of a barrier
+                v.close()
+            transport.pause(14)
+        return v.step
+
+    def await_the_next(transport, v):
+        while Member(1, 1) not in v.returning._told:
+            transport.pause(14)
+        job.group._turns_left[1] = 1
+        while not transport.view.has(1, 2):
+            transport.pause(14)
+        while not transport.returns._board.read(1)["open"]:
+            transport._place.pause(14)  # as code of the user: it looks at nothing
+
+    job = Job(3, 1, {1: 100}, {1: [0, 0]})
+    assert job.run(live) == [STEPS, STEPS, 3]
