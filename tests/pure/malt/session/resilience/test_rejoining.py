@@ -11,9 +11,12 @@ import pytest
 from returning import Job
 
 import malt
+from dstorm.membership.resilient import SurvivingTransport
+from dstorm.membership.returns.returns import Returns
 from dstorm.queues.waits.waiting import Awaited, Waiting
 from dstorm.view import Member
 from malt.session import session
+from vol.returns.returning import Returning
 
 pytestmark = pytest.mark.serial
 
@@ -828,3 +831,41 @@ def test_who_closes_a_vector_before_it_takes_a_newcomer_up_answers_it_later():
 
     job = Job(3, 1, {1: 100}, {1: [0, 0]})
     assert job.run(live) == [STEPS, STEPS, 3]
+
+
+def test_one_that_is_in_takes_up_who_has_opened_the_vector_meanwhile_before_it_goes_on(monkeypatch):
+    """Rank 2 opens it while rank 1 copies the values. It has seen no more of rank 1 when it finds all in one step."""
+    announce, read, answers = Returning.announce, SurvivingTransport.read, Returns.answers
+    at = set()
+
+    def announced(self, born):
+        """Rank 2 opens the vector when rank 1, which knows of its admission, has the values but for a copy."""
+        at.add(self._rank)
+        while not {1, 2} <= at:
+            self._transport.pause(14)
+        while self._rank == 2 and "reads" not in at:
+            self._transport._place.pause(6)
+        announce(self, born)
+
+    def copied(self, *args):
+        at.add("reads")
+        while self.rank == 1 and "asks" not in at:
+            self._place.pause(1)  # it is not to look again soon
+        return read(self, *args)
+
+    def found(self, place):
+        """Rank 2 loses the core until all have answered, after it has read who is in."""
+        if self._rank == 2 and "asks" not in at:
+            at.add("asks")
+            while len(answers(self, place)) < 3:
+                self.arena._place.pause(8)
+        return answers(self, place)
+
+    monkeypatch.setattr(Returning, "announce", announced)
+    monkeypatch.setattr(SurvivingTransport, "read", copied)
+    monkeypatch.setattr(Returns, "answers", found)
+    found = Job(4, 1, {1: 100, 2: 100}, {1: [0], 2: [0]}).run(trained)
+    check(found)
+    assert at == {1, 2, "reads", "asks"}
+    for rank, (_, _, _, merged) in enumerate(found):
+        assert all(merged[step] == tuple({0, 1, 2, 3} - {rank}) for step in found[2][3])
