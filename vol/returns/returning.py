@@ -194,9 +194,10 @@ class Returning:
     def _tell(self, rank: int, **news: Any) -> None:
         """Answer `rank`, where that is new. One-sided."""
         member = self._view.member(rank)
-        before, self._told[member] = self._told[member], self._told[member]._replace(**news)
-        if before != self._told[member]:
-            self._returns.answer(rank, self._place, self._told[member])
+        before = self._told.get(member)  # None: another thread has followed the admission of the next one
+        if before is not None and before != (now := before._replace(**news)):
+            self._told[member] = now
+            self._returns.answer(member, self._place, now)
 
     def close(self) -> None:
         """Answer newcomers that this rank has closed the vector. One-sided."""

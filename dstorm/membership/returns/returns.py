@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dstorm.membership.returns.board import Board, Note
-from dstorm.view import View
+from dstorm.view import Member, View
 
 if TYPE_CHECKING:
     from dstorm.membership.barriers.tolerant import TolerantBarrier
     from dstorm.membership.resilient import SurvivingTransport
 
 _K, _FOR, _PROCESS, _OPEN, _ANSWERS = "incarnation", "for", "process", "open", "answers"
-_ADMISSION, _REFUSAL, _OPENS = "admission", "refusal", "opens"
+_ADMISSION, _SESSION, _REFUSAL, _OPENS = "admission", "session", "refusal", "opens"
 IN = -1
 """What a newcomer says of a vector in which it takes part from now on."""
 
@@ -90,8 +90,9 @@ class Returns:
     def welcome(self, rank: int, stamp: int) -> None:
         """Begin anew with `rank`, which was admitted by `stamp`: what was told its former incarnation is void."""
         with self._lock:
-            if self._private.get(rank, {}).get(_ADMISSION) != stamp:
-                self._private[rank] = {}
+            before = self._private.get(rank, {})
+            is_mine = before.get(_ADMISSION) == stamp  # then another thread may have answered between `admit` and this
+            self._private[rank] = {one: before[one] for one in (_ADMISSION, _SESSION)} if is_mine else {}
             self._write(rank)
 
     def process_of(self, rank: int, incarnation: int) -> Sequence[int] | None:
@@ -114,13 +115,15 @@ class Returns:
         is_present = self._view.has(rank, note.get(_K, -1))
         return note if is_present else {}
 
-    def answer(self, rank: int, place: int, answer: Answer) -> None:
-        """Answer `rank`, which has opened the vector at `place`."""
+    def answer(self, member: Member, place: int, answer: Answer) -> None:
+        """Answer `member`, which has opened the vector at `place`; not the next one of its rank."""
+        rank, incarnation = member
         with self._lock:
-            private = self._private.setdefault(rank, {})
-            private[_FOR] = self._view.incarnation(rank)
-            private.setdefault(_ANSWERS, {})[str(place)] = answer
-            self._write(rank)
+            if self._view.incarnation(rank) == incarnation:  # another thread makes that the next one, then `welcome`
+                private = self._private.setdefault(rank, {})
+                private[_FOR] = incarnation
+                private.setdefault(_ANSWERS, {})[str(place)] = answer
+                self._write(rank)
 
     # -- the rank that admits ---------------------------------------------------------------------------------
 
@@ -128,7 +131,7 @@ class Returns:
         """Tell `rank` by which stamp it is admitted, and what all ranks know; return whether that is short enough."""
         with self._lock:
             before = self._private.get(rank, {})
-            self._private[rank] = {_ADMISSION: stamp, "session": session}
+            self._private[rank] = {_ADMISSION: stamp, _SESSION: session}
             if not self._write(rank):
                 self._private[rank] = before
                 return False
@@ -158,7 +161,7 @@ class Returns:
     def admission(self, stamp: int, others: Sequence[int]) -> Note | None:
         """Return the note that came with the admission by `stamp`."""
         notes = [self._board.read(rank) for rank in others]
-        return next((note["session"] for note in notes if note.get(_ADMISSION) == stamp), None)
+        return next((note[_SESSION] for note in notes if note.get(_ADMISSION) == stamp), None)
 
     def open(self, place: int, opening: Opening) -> None:
         """Tell all live ranks what this one says of the vector at `place`."""

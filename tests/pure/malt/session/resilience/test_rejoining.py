@@ -11,8 +11,12 @@ import pytest
 from returning import Job
 
 import malt
+from dstorm.membership.resilient import SurvivingTransport
+from dstorm.membership.returns.returns import Returns
 from dstorm.queues.waits.waiting import Awaited, Waiting
+from dstorm.view import Member
 from malt.session import session
+from vol.returns.returning import Returning
 
 pytestmark = pytest.mark.serial
 
@@ -653,3 +657,215 @@ def test_a_rank_comes_back_amid_collectives(seed):
     assert all(
         one is None or "stays out: it is in malt." in one or "have ended" in one for one in found if one not in ends
     )
+
+
+def test_one_that_asks_amid_an_exchange_gets_the_values_of_its_end():
+    """Rank 0 copies its values while it waits for rank 2 in a gather, and again when that is over."""
+    vectors = {}
+
+    def live(transport):
+        v = vectors[transport.rank] = malt.vector(np.zeros(4), sync="bsp")
+        began, arrays = v.step, {v.step: v.array.tolist()}
+        while transport.rank == 2 and v.step < 3:
+            one_exchange(transport, v, arrays)
+        while transport.rank == 2 and not (v.returning.is_held and vectors[0].returning._copies):
+            transport.pause(14)
+        while v.step < STEPS:
+            one_exchange(transport, v, arrays)
+        return began, arrays
+
+    def one_exchange(transport, v, arrays):
+        v.array += transport.rank
+        v.scatter()
+        v.gather()
+        arrays[v.step] = v.array.tolist()
+
+    found = Job(3, 1, {1: 200}, {1: [0]}).run(live)
+    began, arrays = found[1]
+    assert began == 4 and arrays[began] == found[0][1][began] == found[2][1][began]
+
+
+def test_one_that_comes_back_waits_until_the_rank_that_gives_the_values_has_made_the_step_of_the_others():
+    """Under ssp rank 2 is a step ahead of rank 0, and neither is in an exchange."""
+    vectors = {}
+
+    def live(transport):
+        while transport.rank == 1 and job.group.incarnations[1] and vectors[2].step < 4:
+            transport._place.pause(14)
+        v = vectors[transport.rank] = malt.vector(np.zeros(4), sync="ssp:1")
+        began, arrays = v.step, {v.step: v.array.tolist()}
+        while v.step < STEPS:
+            if transport.rank == 2 and v.step == 4:
+                await_newcomer(v, transport)
+            while transport.rank == 0 and v.step == 3 and getattr(v.returning._opening(1), "asked", -1) < 4:
+                transport.pause(14)
+            for _ in range(20 if transport.rank == 0 and v.step == 3 else 0):
+                transport.pause(14)
+            v.array += 1
+            v.scatter()
+            v.gather()
+            arrays[v.step] = v.array.tolist()
+        return began, arrays
+
+    job = Job(3, 1, {1: 200}, {1: [0]})
+    found = job.run(live)
+    began, arrays = found[1]
+    assert began == 4 and arrays[began] == found[0][1][began]
+
+
+def test_one_that_comes_back_begins_in_no_vector_amid_an_exchange_of_another_one():
+    """Two exchanges of the first vector are within each of the second one. It is told when that is over, at once."""
+
+    def live(transport):
+        start = transport.clock()
+        inner, outer = (malt.vector(np.zeros(2), sync="bsp") for _ in range(2))
+        opened_s = transport.clock() - start
+        while outer.step < STEPS:
+            outer.scatter()
+            for _ in range(2):
+                inner.scatter()
+                inner.gather()
+                if inner.step in (7, 8):
+                    await_newcomer(inner, transport)
+            outer.gather()
+        return inner.step, outer.step, opened_s
+
+    found = Job(3, 1, {1: 300}, {1: [0]}).run(live)
+    assert [one[:2] for one in found] == [(2 * STEPS, STEPS)] * 3
+    assert found[1][2] < 1.0
+
+
+def test_nobody_sends_to_one_that_opens_vectors_still_amid_an_exchange_of_those():
+    """Who waited there for its acknowledgement would not come to the end of that exchange."""
+
+    def live(transport):
+        inner = malt.vector(np.zeros(2), sync="notify-ack")
+        came_at = transport.clock()
+        for _ in range(6 if transport.rank == 1 and job.group.incarnations[1] else 0):
+            transport._place.pause(14)  # as code of the user: it looks at nothing
+        outer = malt.vector(np.zeros(2), sync="bsp")
+        opened_s = transport.clock() - came_at
+        while outer.step < STEPS:
+            outer.scatter()
+            inner.scatter()
+            inner.gather()
+            outer.gather()
+            transport._place.pause(14)
+        inner.close()  # a rank that waits here takes no messages, which others would wait for
+        return outer.step, opened_s
+
+    job = Job(3, 1, {1: 100}, {1: [0]})
+    found = job.run(live)
+    assert [one[0] for one in found] == [STEPS] * 3 and found[1][1] < 1.0
+
+
+def test_what_a_former_incarnation_was_told_of_a_vector_is_void():
+    """Rank 2 has told it that it is between two exchanges of the second vector. It is amid one when the next asks."""
+    made = {}
+
+    def live(transport):
+        life = job.group.incarnations[transport.rank]
+        first = malt.vector(np.zeros(2), sync="asp")
+        while life == 2 and made[2].returning.progress() != (4, False):
+            transport._place.pause(14)
+        second = malt.vector(np.zeros(2), sync="bsp")
+        while life == 1:  # until rank 0 has it fail
+            transport.pause(14)
+        made[transport.rank], began = second, second.step
+        while second.step < STEPS:
+            first.scatter()
+            if not life and second.step == 3:
+                await_the_next(transport, first, second)
+            second.scatter()
+            if transport.rank == 2 and second.step == 4:
+                for _ in range(20):
+                    transport._place.pause(14)  # as code of the user: it looks at nothing
+            second.gather()
+        return began
+
+    def await_the_next(transport, first, second):
+        """Both are told to the one that comes back, which then fails; the next one has opened the first vector."""
+        while Member(1, 1) not in second.returning._told:
+            transport.pause(14)
+        job.group._turns_left[1] = 1
+        while Member(1, 2) not in first.returning._told:
+            transport.pause(14)
+        while transport.rank == 0 and Member(1, 2) not in second.returning._told:
+            transport.pause(14)
+        for _ in range(10 if transport.rank == 0 else 0):
+            transport.pause(14)
+
+    job = Job(3, 1, {1: 200}, {1: [0, 0]})
+    found = job.run(live)
+    assert found[0] == found[2] == 0 and found[1] in (4, 5)
+
+
+def test_who_closes_a_vector_before_it_takes_a_newcomer_up_answers_it_later():
+    """In a barrier it may read last that the newcomer has opened the vector. It has answered the former incarnation."""
+    lives = []
+
+    def live(transport):
+        v = malt.vector(np.zeros(2), sync="asp")
+        lives.append(job.group.incarnations[transport.rank])
+        while v.step < STEPS and not v.closed:
+            while transport.rank == 1 and job.group.incarnations[1] == 1:  # until rank 2 has it fail
+                transport.pause(14)
+            while transport.rank == 0 and v.step == 10 and 2 not in lives:
+                transport.pause(14)
+            v.scatter()
+            if transport.rank == 2 and v.step == 3:
+                await_the_next(transport, v)
+                transport.returns.barrier.check()  # as between two polls of a barrier
+                v.close()
+            transport.pause(14)
+        return v.step
+
+    def await_the_next(transport, v):
+        while Member(1, 1) not in v.returning._told:
+            transport.pause(14)
+        job.group._turns_left[1] = 1
+        while not transport.view.has(1, 2):
+            transport.pause(14)
+        while not transport.returns._board.read(1)["open"]:
+            transport._place.pause(14)  # as code of the user: it looks at nothing
+
+    job = Job(3, 1, {1: 100}, {1: [0, 0]})
+    assert job.run(live) == [STEPS, STEPS, 3]
+
+
+def test_one_that_is_in_takes_up_who_has_opened_the_vector_meanwhile_before_it_goes_on(monkeypatch):
+    """Rank 2 opens it while rank 1 copies the values. It has seen no more of rank 1 when it finds all in one step."""
+    announce, read, answers = Returning.announce, SurvivingTransport.read, Returns.answers
+    at = set()
+
+    def announced(self, born):
+        """Rank 2 opens the vector when rank 1, which knows of its admission, has the values but for a copy."""
+        at.add(self._rank)
+        while not {1, 2} <= at:
+            self._transport.pause(14)
+        while self._rank == 2 and "reads" not in at:
+            self._transport._place.pause(6)
+        announce(self, born)
+
+    def copied(self, *args):
+        at.add("reads")
+        while self.rank == 1 and "asks" not in at:
+            self._place.pause(1)  # it is not to look again soon
+        return read(self, *args)
+
+    def found(self, place):
+        """Rank 2 loses the core until all have answered, after it has read who is in."""
+        if self._rank == 2 and "asks" not in at:
+            at.add("asks")
+            while len(answers(self, place)) < 3:
+                self.arena._place.pause(8)
+        return answers(self, place)
+
+    monkeypatch.setattr(Returning, "announce", announced)
+    monkeypatch.setattr(SurvivingTransport, "read", copied)
+    monkeypatch.setattr(Returns, "answers", found)
+    found = Job(4, 1, {1: 100, 2: 100}, {1: [0], 2: [0]}).run(trained)
+    check(found)
+    assert at == {1, 2, "reads", "asks"}
+    for rank, (_, _, _, merged) in enumerate(found):
+        assert all(merged[step] == tuple({0, 1, 2, 3} - {rank}) for step in found[2][3])

@@ -1,0 +1,76 @@
+"""What a rank tells newcomers while another thread follows the admission of the next incarnation of one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from interleaved import interleaved
+
+from dstorm.membership.returns.admission import stamp
+from dstorm.membership.returns.returns import Opening, Returns
+from dstorm.queues.consistency import BSP
+from dstorm.view import FaultTolerantView
+from vol.returns.returning import Returning
+
+PLACE = 64
+"""Where the vector lies."""
+NOTE = {"incarnation": 1, "open": {str(PLACE): Opening(2, 3)}, "opens": True}
+"""That of rank 1, which has opened it."""
+
+
+class Notes(dict):
+    """The board of rank 0, which has written to rank 1 what is in it."""
+
+    def write(self, peer, note):
+        self[peer] = note
+        return True
+
+    def read(self, peer):
+        return NOTE if peer == 1 else {}
+
+
+def taken_up(at):
+    """Rank 0, which has answered the first incarnation of rank 1 that came back; `at`: its step."""
+    view, notes = FaultTolerantView(3), Notes()
+    view.change(failed=[1])
+    view.change(joined=[1])
+    returns = Returns(notes, view, 0, None)
+    returns.poll()
+    window = SimpleNamespace(place=PLACE)
+    queues = SimpleNamespace(window=window, closed=False, renew=lambda rank, base: None)
+    transport = SimpleNamespace(view=view, rank=0, clock=lambda: 0.0)
+    returning = Returning(transport, returns, queues, [0, 0, 0], dict, BSP, lambda: (at[0], True))
+    returning.take_up()
+    assert notes[1]["answers"][str(PLACE)].step == at[0]
+    return returning, returns, view, notes
+
+
+def follow(returns, view):
+    """Rank 0 admits the next incarnation of rank 1, as the lowest rank, and follows that."""
+    returns.admit(1, stamp(2), {"made": []})
+    view.change(failed=[1])
+    view.change(joined=[1])
+    returns.welcome(1, stamp(2))
+
+
+@pytest.mark.parametrize("code", [Returning.serve, Returning.close, Returning._tell, Returns.answer, follow])
+def test_what_is_for_a_former_incarnation_is_not_told_to_the_next_one(code):
+    """It would take the vector up at a step at which this rank does not wait for it."""
+    boards = []
+
+    def prepare():
+        at = [3]
+        returning, returns, view, notes = taken_up(at)
+        boards.append(notes)
+
+        def tell():
+            at[0] = 4
+            returning.close() if code is Returning.close else returning.serve()
+
+        calls = tell, lambda: follow(returns, view)
+        return calls[::-1] if code is follow else calls
+
+    for place in interleaved(code.__code__, prepare):
+        assert "answers" not in boards[-1][1] and boards[-1][1]["session"] == {"made": []}, place
+    assert len(boards) > 10
