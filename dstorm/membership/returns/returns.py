@@ -119,7 +119,8 @@ class Returns:
         """Answer `member`, which has opened the vector at `place`; not the next one of its rank."""
         rank, incarnation = member
         with self._lock:
-            if self._view.incarnation(rank) == incarnation:  # another thread makes that the next one, then `welcome`
+            is_current = self._view.incarnation(rank) == incarnation
+            if is_current:  # another thread makes that the next one, then `welcome`
                 private = self._private.setdefault(rank, {})
                 private[_FOR] = incarnation
                 private.setdefault(_ANSWERS, {})[str(place)] = answer
