@@ -86,28 +86,10 @@ def _run(
     chosen: argparse.Namespace, words: tuple[str, ...], ranks: int, where: tuple[Host, ...], environ: dict[str, str],
     library: Callable[[], Library],
 ) -> int:  # fmt: skip
-    survive = _survive(chosen, environ) or ("1" if chosen.elastic else None)
-    if chosen.elastic:
-        from malt.commands import scale
-
-        scale.check(chosen.elastic, ranks)
-    if chosen.rejoin and survive is None:
-        raise LaunchError("--rejoin needs --survive, or --survive=best-effort: otherwise a failed rank ends the job")
-    for name in (SURVIVE, REJOIN):
-        environ.pop(name, None)
     most = chosen.elastic[1] if chosen.elastic else ranks
-    injected = _faults(chosen.inject, most, survive)
-    view = chosen.view and _can_draw()
-    display = Display(chosen.label or view, chosen.output, _shown(chosen.filter, most), view)
-    metrics = None if chosen.metrics is None else _destination(chosen.metrics)
-    if metrics is not None:
-        environ.pop(METRICS, None)
-    trace = None if chosen.trace is None else os.path.abspath(chosen.trace)
-    if trace is not None:
-        environ.pop(TRACE, None)
-    rejoin = chosen.rejoin or chosen.elastic is not None
-    wanted = Job(ranks, words, where, survive, display, metrics, trace, rejoin, chosen.elastic)
-    bound = None if survive else _of_family(chosen.mpi, library())
+    wanted = _wanted(chosen, words, ranks, where, environ)
+    injected = _faults(chosen.inject, most, wanted.survive)
+    bound = None if wanted.survive else _of_family(chosen.mpi, library())
     mpiexec = "" if bound is None else find_mpiexec(bound, environ)
     machine = this_machine()
 
@@ -127,11 +109,34 @@ def _run(
     comes_late = not (chosen.hosts or chosen.hostfile) and allocation.is_of_mpijob(environ)
     with contextlib.closing(examined(wanted, bound, environ, chosen.need, comes_late)) as remote:
         start = partial(restarts.run, line, environ, chosen.restarts, chosen.grace, remote)
-        if trace is None:
+        if wanted.trace is None:
             return start()
         from malt.launch import traced
 
         return traced.run(start, chosen.trace, traced.facts(wanted, bound, machine, environ))
+
+
+def _wanted(
+    chosen: argparse.Namespace, words: tuple[str, ...], ranks: int, where: tuple[Host, ...], environ: dict[str, str]
+) -> Job:  # fmt: skip
+    """The job that the options ask for. Variables that they replace leave `environ`. LaunchError."""
+    survive = _survive(chosen, environ) or ("1" if chosen.elastic else None)
+    if chosen.elastic:
+        from malt.commands import scale
+
+        scale.check(chosen.elastic, ranks)
+    if chosen.rejoin and survive is None:
+        raise LaunchError("--rejoin needs --survive, or --survive=best-effort: otherwise a failed rank ends the job")
+    view = chosen.view and _can_draw()
+    most = chosen.elastic[1] if chosen.elastic else ranks
+    display = Display(chosen.label or view, chosen.output, _shown(chosen.filter, most), view)
+    metrics = None if chosen.metrics is None else _destination(chosen.metrics)
+    trace = None if chosen.trace is None else os.path.abspath(chosen.trace)
+    given = {SURVIVE: True, REJOIN: True, METRICS: metrics is not None, TRACE: trace is not None}
+    for name in filter(given.__getitem__, given):
+        environ.pop(name, None)
+    rejoin = chosen.rejoin or chosen.elastic is not None
+    return Job(ranks, words, where, survive, display, metrics, trace, rejoin, chosen.elastic)
 
 
 def _faults(values: Sequence[str], ranks: int, survive: str | None) -> faults.Faults | None:
