@@ -132,9 +132,9 @@ def _wanted(
     display = Display(chosen.label or view, chosen.output, _shown(chosen.filter, most), view)
     metrics = None if chosen.metrics is None else _destination(chosen.metrics)
     trace = None if chosen.trace is None else os.path.abspath(chosen.trace)
-    given = {SURVIVE: True, REJOIN: True, METRICS: metrics is not None, TRACE: trace is not None}
-    for name in filter(given.__getitem__, given):
-        environ.pop(name, None)
+    for name, is_given in ((SURVIVE, True), (REJOIN, True), (METRICS, metrics is not None), (TRACE, trace is not None)):
+        if is_given:
+            environ.pop(name, None)
     rejoin = chosen.rejoin or chosen.elastic is not None
     return Job(ranks, words, where, survive, display, metrics, trace, rejoin, chosen.elastic)
 

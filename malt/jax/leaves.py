@@ -48,6 +48,7 @@ class Leaves:
         """`params` with `arrays`, which are JAX's from then on, in the place of leaves, on the devices of these."""
 
         def new(name: str, leaf: Any) -> Any:
+            """The leaf that takes the place of `leaf`: it itself where no array has its name. Local."""
             if name not in arrays:
                 return leaf
             array = np.asarray(arrays[name]).astype(leaf.dtype, copy=False)

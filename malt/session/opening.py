@@ -37,6 +37,11 @@ def opened(
         joining.join(one, deadline_s)
     if reporting.is_plain():
         return _of_plain_processes(comm, deadline_s, suspect_after_s)
+    return _of_mpi(comm, deadline_s, survive, close)
+
+
+def _of_mpi(comm: Any, deadline_s: float, survive: bool, close: Callable[[], None]) -> World:
+    """A new world of the ranks of MPI, or of this process alone where no MPI can be loaded. Collective."""
     is_meant = os.environ.get(ALONE) == "1"
     expected = 1 if is_meant else network.process_count(os.environ) or 1
     try:

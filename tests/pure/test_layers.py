@@ -162,13 +162,30 @@ def test_sessions_begin_and_graphs_are_mended_without_scipy():
     ("import malt.commands.command_line, malt.commands.run", {"numpy", "mpi4py", "vol"}),
     ("import malt; malt.init()", {"malt.session.resilience.start", "malt.replica", "vol.vector"}),
     ("from malt.launch.hosts.agent import agent", {"numpy", "malt.launch.job"}),
-], ids=["launcher", "rank", "agent"])  # fmt: skip
+    (
+        "from malt.session.resilience import start",
+        {"malt.session.resilience.joining", "malt.session.world.asking", "malt.watch.trace", "dstorm.transports.links"},
+    ),
+], ids=["launcher", "rank", "agent", "rank that may fail"])  # fmt: skip
 def test_a_job_starts_with_what_it_needs(program, others):
     """Four ranks that share two cores load all of it at once."""
     program = f"{program}\nimport sys; print(*sys.modules)"
     environment = {**os.environ, "MALT_ALONE": "1"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
     assert not others & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("package", ["dstorm", "vol", "malt"])
+def test_names_at_first_use_are_those_that_type_checkers_see(package):
+    """From the modules that define them, or from packages that have them in turn."""
+    module = import_module(package)
+    (block,) = [node for node in ast.parse(Path(module.__file__).read_text()).body if isinstance(node, ast.If)]
+    seen = {name.name: node.module for node in block.body for name in node.names}
+    packages = {name for name, origin in seen.items() if origin == package}  # of malt: they have a way of their own
+    assert seen.keys() - packages == module._LATER.keys()
+    assert set(module.__all__) - {"jax", "torch"} <= seen.keys()
+    for name, origin in module._LATER.items():
+        assert seen[name] == origin or seen[name].startswith(f"{origin}."), name
 
 
 def test_one_module_calls_mpi_windows():

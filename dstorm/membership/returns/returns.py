@@ -120,7 +120,7 @@ class Returns:
         rank, incarnation = member
         with self._lock:
             is_current = self._view.incarnation(rank) == incarnation
-            if is_current:  # another thread makes that the next one, then `welcome`
+            if is_current:  # else another thread has followed the admission of the next one
                 private = self._private.setdefault(rank, {})
                 private[_FOR] = incarnation
                 private.setdefault(_ANSWERS, {})[str(place)] = answer

@@ -10,6 +10,8 @@ from mpi4py import MPI
 from dstorm.queues.waits.waiting import yield_core
 
 _is_finalize_noticed = False
+_under_way: list[MPI.Request] = []
+"""What signals have left under way: requests hold the memory that MPI may still write to."""
 
 
 def library() -> str:
@@ -63,9 +65,14 @@ def members(comm: MPI.Intracomm) -> tuple[int, ...]:
 def wait_for(*requests: MPI.Request) -> None:
     """Return once all of these have completed. Local.
 
-    Meanwhile other ranks of this host get the core, which waits of the library itself may keep from them.
+    Meanwhile other ranks of this host get the core, which waits of the library itself may keep from them. A signal may
+    end the wait.
     """
     polls = 0
-    while not MPI.Request.Testall(requests):
-        yield_core(polls)
-        polls += 1
+    try:
+        while not MPI.Request.Testall(requests):
+            yield_core(polls)
+            polls += 1
+    except BaseException:
+        _under_way.extend(requests)
+        raise

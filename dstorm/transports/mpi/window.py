@@ -30,9 +30,7 @@ _SHORTEST_NAP_S, _LONGEST_NAP_S = 2e-5, 5e-5
 
 
 class _FarMemory:
-    """The memory of ranks of other hosts, over a window of MPI. `watchdog`: watches the flushes. Methods without a
-    docstring are those of `Window`.
-    """
+    """The memory of ranks of other hosts, over a window of MPI. `watchdog`: watches the flushes."""
 
     keeps_order = False
 
@@ -42,6 +40,7 @@ class _FarMemory:
         self._looks = not progress.can_yield(library()) and not isinstance(win, progress.Serialized)
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
+        """Start to write all of `source` (C-contiguous) at byte `offset` of `peer`'s memory. One-sided."""
         nbytes = source.nbytes
         self._win.Put((source, nbytes, MPI.BYTE), peer, (offset, nbytes, MPI.BYTE))
 
@@ -51,6 +50,7 @@ class _FarMemory:
         return partial(self._win.Put, [source.data, nbytes, MPI.BYTE], peer, (offset, nbytes, MPI.BYTE))
 
     def flush(self, peers: Sequence[int]) -> None:
+        """Return when all earlier Puts to `peers` are complete in their memory. One-sided."""
         with self._watching("MPI_Win_flush", peers):
             if len(peers) == 1:
                 self._win.Flush(peers[0])
@@ -58,6 +58,7 @@ class _FarMemory:
                 self._win.Flush_all()
 
     def flush_local(self, peers: Sequence[int]) -> None:
+        """Let all earlier Puts to `peers` leave; return when their sources may change (MPI_Win_flush_local)."""
         with self._watching("MPI_Win_flush_local", peers):
             for peer in peers:
                 self._win.Flush_local(peer)
@@ -83,6 +84,7 @@ class _FarMemory:
         return self._watchdog.watching(f"{call} to ranks {list(peers)}")
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
+        """Read from `peer`'s memory into `destination`, complete on return. Return the bytes read. One-sided."""
         if not destination.size:
             return 0
         if places is None:

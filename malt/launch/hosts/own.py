@@ -12,11 +12,10 @@ from pathlib import Path
 from malt.launch.mpi_library import LaunchError
 
 _START = (
-    f"import sys; sys.path[:1] = [{str(Path(__file__).parents[3])!r}]; "
+    f"import sys; sys.path.insert(0, {str(Path(__file__).parents[3])!r}); "
     "from malt.launch.hosts.agent import agent; agent.main()"
 )
-"""Runs it from the files of this malt. What stands first in the path is the working directory, whose files are the
-user's."""
+"""Runs it from the files of this malt. It is isolated (-I): no file of the user's hides one of Python's."""
 _CLEAN_S = 15.0
 """How long it may take to end what is left of the job."""
 
@@ -30,7 +29,7 @@ class OwnAgent:
     def __init__(self, folder: Path) -> None:
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _START], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                [sys.executable, "-I", "-c", _START], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         except OSError as error:

@@ -48,6 +48,7 @@ class Averaging(Learner):
         """The messages sent up to the last exchange."""
 
     def take(self) -> Numbers:
+        """Take the users that this rank owns now. Return the places of the new ones in `mine`. Local."""
         new = super().take()
         self._is_shared = self.ratings.lone_ranks() < 0
         """Whether several ranks have ratings of an item, by item."""
@@ -80,6 +81,7 @@ class Averaging(Learner):
         return [part for part in np.split(order, cuts) if len(part) or self._settings.meets]
 
     def learn(self, epoch: int, order: Iterable[Numbers]) -> int:
+        """Train on the parts of `order`, with an exchange after each. Return the number of ratings. One-sided."""
         steps, trained = self._steps(epoch), 0
         for part in order:
             self._train(self.data[0], part, self.items.array, *steps)
@@ -104,6 +106,7 @@ class Averaging(Learner):
         self._touched[:] = False
 
     def end(self) -> None:
+        """Close the vector of items; return once all ranks have trained all epochs. Collective."""
         self.items.close()
         barrier()
 
