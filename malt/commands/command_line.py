@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -105,6 +104,8 @@ def _open_what_is_closed() -> None:
 
 def _check_temporary_files() -> None:
     """Raise LaunchError where no folder for temporary files can be written to: a job has one."""
+    import tempfile  # the look at the library begins before
+
     try:
         tempfile.gettempdir()
     except FileNotFoundError:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import stat
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -71,7 +70,7 @@ def running() -> list[RunningJob]:
 
     A folder of another user, or one that others may write to, is no job.
     """
-    found = [_job(path) for path in Path(tempfile.gettempdir()).glob("malt-*") if _is_own(path)]
+    found = [_job(path) for path in Path(_place()).glob("malt-*") if _is_own(path)]
     return sorted((job for job in found if job is not None), key=lambda job: job.started)
 
 
@@ -82,9 +81,15 @@ def chosen(number: int | None) -> RunningJob:
         return jobs[0]
     if not jobs:
         which = f"no job {number} of this user runs" if number is not None else "no job of this user runs"
-        raise LookupError(f"{which} on this machine, with its folder in {tempfile.gettempdir()}")
+        raise LookupError(f"{which} on this machine, with its folder in {_place()}")
     listed = "".join(f"\n  {job.number}  {job.ranks} ranks  {job.program}" for job in jobs)
     raise LookupError(f"{len(jobs)} jobs run: select one by its number{listed}")
+
+
+def _place() -> str:
+    import tempfile  # ranks need none
+
+    return tempfile.gettempdir()
 
 
 def _since(started: int) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
 import sys
 import threading
@@ -11,11 +10,14 @@ from pathlib import Path
 
 from malt.launch.mpi_library import LaunchError
 
+_LOADS_S = 1.0
 _START = (
-    f"import sys; sys.path.insert(0, {str(Path(__file__).parents[3])!r}); "
-    "from malt.launch.hosts.agent import agent; agent.main()"
+    f"import select, sys; select.select([0], [], [], {_LOADS_S}); "
+    f"sys.path.insert(0, {str(Path(__file__).parents[3])!r}); "
+    "from malt.launch.hosts.agent import agent; agent.main(sys.argv[1])"
 )
-"""Runs it from the files of this malt. It is isolated (-I): no file of the user's hides one of Python's."""
+"""Runs it from the files of this malt. It is isolated (-I): no file of the user's hides one of Python's. It needs no
+packages (-S), and loads once the ranks have: else they would start later."""
 _CLEAN_S = 15.0
 """How long it may take to end what is left of the job."""
 
@@ -29,15 +31,11 @@ class OwnAgent:
     def __init__(self, folder: Path) -> None:
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-c", _START], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                [sys.executable, "-I", "-S", "-c", _START, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             raise LaunchError(f"cannot start {sys.executable}: {error.strerror}") from None
-        assert self._process.stdin
-        with contextlib.suppress(OSError):  # it has been killed
-            self._process.stdin.write(json.dumps(["keep", str(folder)]).encode() + b"\n")
-            self._process.stdin.flush()
 
     @property
     def process(self) -> int:

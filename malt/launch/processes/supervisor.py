@@ -73,6 +73,10 @@ class Supervised:
             raise LaunchError(f"cannot start {arguments[0]}: {error.strerror}") from None
         self._input.start()
         signals.suspend = self._suspend
+        self._end, self._files = select.poll(), list[int]()
+        with contextlib.suppress(AttributeError, OSError):  # no Linux: the end of mpiexec is seen at the next look
+            self._files = [os.pidfd_open(self._process.pid)]
+            self._end.register(self._files[0])
 
     def wait(
         self, failure: Callable[[], int | None], is_ending: Callable[[], bool] = bool,
@@ -85,6 +89,8 @@ class Supervised:
         mpiexec cannot end the job, as it cannot reach a host.
         """
         status = self._wait(failure, is_ending, is_stuck)
+        for file in self._files:
+            os.close(file)
         if status < 0:
             self.kill_leftovers()
         self._input.close()
@@ -109,8 +115,9 @@ class Supervised:
         """Wait for mpiexec, and end it when it is time to. Returns its status, or -n after signal n."""
         failed_s = 0.0
         while not self._is_time_to_kill() and failed_s <= (0.0 if is_stuck() else FAILED_S):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return self._process.wait(_POLL_S)
+            self._end.poll(1000 * _POLL_S)
+            if (ended_with := self._process.poll()) is not None:
+                return ended_with
             status = failure()
             if status is not None and (status or (_is_read() and not is_ending())):
                 failed_s += _POLL_S

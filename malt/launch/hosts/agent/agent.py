@@ -16,8 +16,8 @@ Of a job that an mpiexec starts (malt/launch/hosts/agent/watch.py):
 watch   the folder of the job, and the identity of the launcher's host; makes it, and sends each report that a rank
         writes there (malt/runner/reporting.py); answers whose it is, or why it cannot be made
 signal  a number: ranks here get that signal
-keep    the folder of a job that is there already: of the launcher's own host, or of an agent that was killed. There is
-        nothing to do until `clean`, or until the launcher has ended without it
+keep    the folder of a job that is there already, as its agent was killed. There is nothing to do until `clean`, or
+        until the launcher has ended without it. The agent of the launcher's own host begins with that
 
 Of a job of plain processes (malt/launch/hosts/agent/ranks.py, which says what is sent):
 
@@ -72,11 +72,11 @@ class Job(Protocol):
 
 
 class Agent:
-    """The conversation with the launcher."""
+    """The conversation with the launcher. `folder`: that of a job, as after `keep`."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str | None = None) -> None:
         self._server: socket.socket | None = None
-        self._job: Job | None = None
+        self._job: Job | None = None if folder is None else Kept(folder)
         self._taken = self._unsent = b""
         self._is_paused = self._is_over = False
 
@@ -190,10 +190,10 @@ class Agent:
             self.send(["failed", str(error)])
 
 
-def main() -> None:
-    """Run an agent in this process, to the end of the job."""
+def main(folder: str | None = None) -> None:
+    """Run an agent in this process, to the end of the job. `folder`: as of `Agent`."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    agent = Agent()
+    agent = Agent(folder)
     signal.signal(signal.SIGTERM, agent.depart)
     agent.run()
 
