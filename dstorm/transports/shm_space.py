@@ -48,16 +48,6 @@ def host_nbytes() -> int:
         return 2**62
 
 
-def mapped(process: int | str = "self") -> list[str]:
-    """The files of MPI in /dev/shm that a process has mapped; [] where the system is not Linux. Local."""
-    try:
-        with open(f"/proc/{process}/maps") as file:
-            paths = {line.split(maxsplit=5)[5].rstrip("\n") for line in file if _FOLDER in line}
-    except OSError:
-        return []
-    return sorted(path for path in paths if os.path.basename(path).startswith(_OF_MPI) and os.path.exists(path))
-
-
 def check(hosts: Sequence[str], wanted: Sequence[int], free: Sequence[int]) -> None:
     """Raise MemoryError where the ranks of a host together want more than the host has free. Pure.
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dstorm.transports.progress import OPENMPI_YIELD
+from malt.launch.hosts.agent.processes import WITHIN
 from malt.launch.hosts.allocation import Host
 from malt.launch.hosts.variables import travelling
 from malt.launch.injection.faults import Faults
@@ -199,7 +200,7 @@ def compose(job: Job, library: Library | None, mpiexec: str, machine: Machine, e
         if not machine.terminal and "FORCE_COLOR" not in environ:
             settings["NO_COLOR"] = "1"  # its ranks print to a pseudo-terminal, and would colour what goes into a file
         options += _openmpi_options(environ)
-    ours = {**settings, FAILURE_DIR: ""}
+    ours = {**settings, FAILURE_DIR: "", WITHIN: ""}
     options += _hosts_options(library.family, placed, travelling({**environ, **ours}) if is_spread else [])
     added = {name: value for name, value in settings.items() if name not in environ}
     command = [mpiexec, *options, sys.executable, RUNNER, *marked(job.program)]

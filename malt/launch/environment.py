@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from dstorm.membership.children import RANK_PROCESS, RANKS
 from malt.launch.command import RESTART
+from malt.launch.hosts.agent.processes import ELSEWHERE, WITHIN
 from malt.runner.program import FAILURE_DIR, JOB_DIR
 from malt.runner.reporting import CALL, CONTROL_SERVER, HOST_SIZE, INCARNATION, RANK, REJOIN, SIZE, SURVIVE
 from malt.watch.metrics import COUNTS, METRICS, TRACE
 
 _OURS = (
     RANK_PROCESS, FAILURE_DIR, JOB_DIR, CONTROL_SERVER, CALL, SURVIVE, RESTART, METRICS, COUNTS, TRACE, RANK, SIZE,
-    HOST_SIZE, REJOIN, INCARNATION,
+    HOST_SIZE, REJOIN, INCARNATION, WITHIN, ELSEWHERE,
 )  # fmt: skip
 _ASKED = {SURVIVE, METRICS, TRACE}
 """Those of them that a user may set."""

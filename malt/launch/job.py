@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from dstorm.transports.links import handshake
 from malt.launch.command import Line, is_here
+from malt.launch.hosts.agent.processes import WITHIN
 from malt.launch.hosts.ending import Ending
 from malt.launch.hosts.own import OwnAgent
 from malt.launch.hosts.plain.away import Away
@@ -86,8 +87,7 @@ def run(
         departure = Departure(reports, line.first, line.is_spread, follower is not None, control_server)
         output = Output(folder, line.ranks, line.display)
         agent = OwnAgent(folder)
-        job = Supervised(line.arguments, ours, signals, departure, grace_s, output,
-                         [agent.process, *remote.processes()], line.ended_by)  # fmt: skip
+        job = Supervised(line.arguments, ours, signals, departure, grace_s, output, line.ended_by)
         signals.suspend, signals.pass_on = remote.pausing(signals.suspend), remote.passing(departure.pass_on)
         output.start()
         away = Away(dict(line.away or ()), line.ranks, line.program, _passed(ours), folder, remote)
@@ -188,7 +188,7 @@ def _variables(line: Line, environ: Mapping[str, str], folder: str, has_hosts: b
     ours = {SESSION_BASE: folder, **({REMOTE_SESSION_BASE: folder} if is_watched else {}), **environ, **line.settings}
     for variable in (JOB_DIR, CONTROL_SERVER):  # of the job that starts this one
         ours.pop(variable, None)
-    ours[FAILURE_DIR] = folder
+    ours |= {FAILURE_DIR: folder, WITHIN: folder}
     ours |= {JOB_DIR: folder} if line.survives else {}
     ours |= {CONTROL_SERVER: endpoint} if endpoint else {}
     return ours | ({_LAST: ours.pop(_LAST, "")} if has_hosts or line.is_spread else {})

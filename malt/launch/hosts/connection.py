@@ -74,11 +74,6 @@ class Connection:
         self._listening.start()
 
     @property
-    def process(self) -> int:
-        """The number of its process on this host."""
-        return self._process.pid
-
-    @property
     def is_open(self) -> bool:
         """True if something may still be heard of the agent."""
         return self._listening.is_alive()

@@ -37,11 +37,6 @@ class OwnAgent:
         except OSError as error:
             raise LaunchError(f"cannot start {sys.executable}: {error.strerror}") from None
 
-    @property
-    def process(self) -> int:
-        """The number of its process."""
-        return self._process.pid
-
     def end(self, cleans: bool) -> None:
         """End it. `cleans`: it first ends what is left of the job, and removes what MPI has left."""
         assert self._process.stdin and self._process.stdout

@@ -188,10 +188,6 @@ class RemoteHosts:
             say(f"malt run: host {host} does not answer: what is left of the job there ends by itself within "
                 f"{SILENCE_S:.0f} s\n")  # fmt: skip
 
-    def processes(self) -> list[int]:
-        """The processes of the connections, on this host."""
-        return [one.process for one in self._connections]
-
     def cut_off(self) -> str | None:
         """Return a host that has not been heard of for too long, or None. Writes down what ranks have reported.
 

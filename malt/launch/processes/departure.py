@@ -21,7 +21,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dstorm.membership.processes import Process, handles, has_ended, send
-from dstorm.transports import shm_space
 from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.hosts.agent.closing import has_closed
 from malt.launch.hosts.plain.starter import ENDING
@@ -95,14 +94,6 @@ class Departure:
     def slow(self) -> list[int]:
         """Return the ranks that are waited for, and have not left, in ascending order. Local."""
         return sorted(self._awaited() - self._left())
-
-    def shared(self) -> set[str]:
-        """Return the files in /dev/shm that the ranks have mapped. MPI leaves them if ranks are killed. Local."""
-        return {name for process in self._started().values() for name in shm_space.mapped(process.number)}
-
-    def sessions(self) -> set[int]:
-        """Return the sessions that ranks may lead, by the process numbers of the ranks. Local."""
-        return {process.number for process in self._started().values()}
 
     def _started(self) -> dict[int, Process]:
         """The processes of the ranks that have started, as far as this one has seen that."""

@@ -21,14 +21,14 @@ import os
 import select
 import signal
 import subprocess
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from dstorm.waits.stopwatch import Stopwatch
+from malt.launch.hosts.agent.processes import kill, of_job
 from malt.launch.mpi_library import LaunchError
-from malt.launch.processes import offspring
 from malt.launch.processes.departure import Departure
-from malt.launch.processes.offspring import Offspring
+from malt.launch.processes.parent import end_with_parent
 from malt.launch.processes.signals import Signals
 from malt.launch.streams.display import say
 from malt.launch.streams.output import Output
@@ -46,19 +46,17 @@ _STUCK_S = 1.0
 
 
 class Supervised:
-    """An mpiexec and the processes that it starts. `own`: the launcher's others. `ended_by`: as of its `Line`.
+    """An mpiexec and the processes that it starts. `ended_by`: as of its `Line`.
 
     LaunchError: it cannot be started.
     """
 
     def __init__(
         self, arguments: list[str], environ: Mapping[str, str], signals: Signals, departure: Departure, grace_s: float,
-        output: Output, own: Collection[int] = (), ended_by: int = signal.SIGTERM,
+        output: Output, ended_by: int = signal.SIGTERM,
     ) -> None:  # fmt: skip
         self._signals, self._departure, self._grace_s = signals, departure, grace_s
-        self._offspring, self._output = Offspring(own), output
-        self._ended_by = ended_by
-        self._shared: set[str] = set()
+        self._output, self._ended_by = output, ended_by
         self._leaving: Stopwatch | None = None
         """Since the ranks were asked to leave. None: they were not."""
         self._input = StandardInput(departure.folder, departure.is_spread, output.note_typed)
@@ -67,7 +65,7 @@ class Supervised:
             self._process = subprocess.Popen(
                 arguments, env=dict(environ), stdin=self._input.source, start_new_session=True,
                 stdout=stdout, stderr=stderr, pass_fds=output.other_ends,
-                preexec_fn=partial(offspring.end_with_parent, ended_by),
+                preexec_fn=partial(end_with_parent, ended_by),
             )  # fmt: skip
         except OSError as error:
             raise LaunchError(f"cannot start {arguments[0]}: {error.strerror}") from None
@@ -100,14 +98,8 @@ class Supervised:
         return failed_with if failed_with is not None else 128 - status if status < 0 else status
 
     def kill_leftovers(self) -> None:
-        """Kill the processes that the ended job left running, and remove the shared memory of its ranks. Local."""
-        left = self._offspring.kill({self._process.pid, *self._departure.sessions()})
-        for name in self._shared:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-        if left:
-            names = ", ".join(map(str, left))
-            say(f"malt run: killed, but not ended yet: process {names}\n")
+        """Kill the processes that the ended job left running. Local."""
+        kill(partial(of_job, str(self._departure.folder)))
 
     def _wait(
         self, failure: Callable[[], int | None], is_ending: Callable[[], bool], is_stuck: Callable[[], bool]
@@ -121,7 +113,6 @@ class Supervised:
             status = failure()
             if status is not None and (status or (_is_read() and not is_ending())):
                 failed_s += _POLL_S
-        self._shared = self._departure.shared()
         # When all ranks have left, mpiexec could only complain of how they ended: it is killed.
         has_ended = self._signals.first is not None and self._departure.is_over() and not self._departure.is_spread
         for number in (signal.SIGKILL if has_ended else self._ended_by, signal.SIGKILL):

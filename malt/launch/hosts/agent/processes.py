@@ -14,6 +14,12 @@ _POLL_S, _KILLED_S = 0.05, 5.0
 """How long killed processes may take to end."""
 _TRIES, _EXEC_S = 6, 0.01
 """How often the variables of a process are read that has none, and the time between: it may be in the midst of exec."""
+WITHIN = "MALT_WITHIN"
+"""The variable of all processes of a job, children of ranks included: its folder."""
+ELSEWHERE = "MALT_AGENT"
+"""The variable by which an agent finds what its starter has started, children of ranks included. Other agents leave
+them alone where names of one machine stand for hosts."""
+_DAEMONS = "prted", "orted", "hydra_pmi_proxy", "hydra_bstrap_proxy"
 _KERNEL_THREAD = 0x00200000
 """The flag of a thread of the kernel, in proc_pid_stat(5)."""
 
@@ -35,6 +41,33 @@ def kill(find: Callable[[], set[int]]) -> int:
 def with_variable(text: str) -> set[int]:
     """The processes that have the variable `text`, NAME=VALUE."""
     return {int(word) for word, variables in environments().items() if os.fsencode(text) in variables.split(b"\0")}
+
+
+def of_job(folder: str) -> set[int]:
+    """The processes of a job that run here: with its folder among their variables, or daemons with it on their line.
+
+    And the daemons that have started them.
+    """
+    mark, found = os.fsencode(folder), set[int]()
+    for word, environ in environments().items():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if int(word) == os.getpid() or stat(word)[0] in "ZX" or os.fsencode(f"{ELSEWHERE}=") in environ:
+                continue
+            if mark in environ or (mark in _line(word) and _name(word) in _DAEMONS):
+                found.add(int(word))
+                parent = stat(word)[1]
+                if _name(parent) in _DAEMONS:
+                    found.add(int(parent))
+    return found
+
+
+def _line(process: str) -> bytes:
+    with open(f"/proc/{process}/cmdline", "rb") as file:
+        return file.read()
+
+
+def _name(process: str) -> str:
+    return os.path.basename(_line(process).split(b"\0")[0].decode(errors="replace"))
 
 
 def environments() -> dict[str, bytes]:

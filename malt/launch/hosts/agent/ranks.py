@@ -33,7 +33,7 @@ from collections.abc import Callable
 from typing import Any
 
 from malt.launch.hosts.agent.checks import kept
-from malt.launch.hosts.agent.processes import kill, with_variable
+from malt.launch.hosts.agent.processes import ELSEWHERE, kill, with_variable
 from malt.launch.hosts.plain.starter import ADRIFT, AWAY, ENDING, EXITED, NONE_ENDED_WELL
 
 _POLL_S, _PIECE_NBYTES, _PIECES_NBYTES = 0.05, 1 << 16, 1 << 20
@@ -46,8 +46,6 @@ _FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 """Where the folder of the job is made if it cannot be made where the launcher has it."""
 ROSTER = "roster"
 """The name of the file of malt/runner/roster.py, and of the command that brings it."""
-_MARK = "MALT_AGENT"
-"""The variable by which the agent finds what its starter has started, children of ranks included."""
 _HAS_STARTED = 0, NONE_ENDED_WELL, 128 + signal.SIGTERM, 128 + signal.SIGHUP
 
 
@@ -64,7 +62,7 @@ class Ranks:
     def __init__(self, wanted: dict[str, Any], send: Callable[[list[Any]], None]) -> None:
         self._folder, self._is_ours = _folder(wanted["folder"], *wanted["key"])
         self._key = os.path.join(self._folder, wanted["key"][0])
-        self._mark = f"{_MARK}={self._folder}@{os.uname().nodename}:{os.getpid()}"
+        self._mark = f"{ELSEWHERE}={self._folder}@{os.uname().nodename}:{os.getpid()}"
         self._send, self._is_done = send, False
         self._read: dict[str, int] = {}
         self._starter: subprocess.Popen[bytes] | None = None

@@ -10,14 +10,11 @@ import os
 import time
 
 from malt.launch.hosts.agent.closing import LOCK
-from malt.runner.events import Kind, Stream
 
 _POLL_S, _CLOSES_S = 0.1, 1.0
-_NOTE_S, _RARELY_S, _SHARE = 0.5, 5.0, 0.05
-"""How long two looks are apart, at first and at most; in between it is a share of the time so far."""
 _EARLIER_S = 5.0
 """How long before the first rank begins a daemon of mpiexec may have made its file."""
-_SHM, _SHM_OF_MPI = "/dev/shm/", ("sm_segment.", "osc_sm.", "vader_segment.", "mpich_shm_", "ucx_shm_posix_")
+_SHM = "/dev/shm/"
 _HWLOC_OF_HYDRA = "/tmp/hydra_hwloc_xmlfile_"
 
 
@@ -25,40 +22,23 @@ class Traces:
     """The files that MPI makes for ranks of this host, and leaves where it is killed: in /dev/shm, and of hydra."""
 
     def __init__(self, folder: str) -> None:
-        self._reports, self._noted_at, self._began = Stream(folder), 0.0, time.monotonic()
-        self._paths: set[str] = set()
         self._before = _older(folder, _by_name())
-
-    def note(self) -> None:
-        """Look which files there are, now and then. The ranks have reported their processes in the folder."""
-        now = time.monotonic()
-        if now - self._noted_at < min(max(_NOTE_S, _SHARE * (now - self._began)), _RARELY_S):
-            return
-        self._noted_at = now
-        for text in self._reports.read().texts(Kind.STARTED).values():
-            self.note_process(int(text.split()[0]))
-
-    def note_process(self, process: int) -> None:
-        """Look which files a process has, and the daemon that started it."""
-        self._paths |= _mapped(process)
-        with contextlib.suppress(OSError):
-            self._paths |= {path for path in _opened(int(stat(str(process))[1])) if path.startswith(_HWLOC_OF_HYDRA)}
 
     def remove(self) -> None:
         """Remove what is left of them. No rank runs any more.
 
-        A file that has come during the job, and that no process uses, is of a rank or daemon that ended before it was
-        looked at: a live job uses its own.
+        A file that has come during the job, and that no process uses, is of a rank or daemon of it: a live job uses its
+        own.
         """
-        end = time.monotonic() + _CLOSES_S
-        while fresh := _by_name() - self._before - self._paths:
+        end, left = time.monotonic() + _CLOSES_S, set[str]()
+        while fresh := _by_name() - self._before - left:
             processes = [int(word) for word in os.listdir("/proc") if word.isdecimal()]
             opened = list(map(_opened, processes))  # first: a process maps a file before it closes it
-            self._paths |= fresh.difference(*opened, *map(_mapped, processes))
+            left |= fresh.difference(*opened, *map(_mapped, processes))
             if time.monotonic() > end:
                 break
             time.sleep(_POLL_S)
-        for path in self._paths:
+        for path in left:
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
@@ -83,16 +63,15 @@ def _written(path: str) -> float:
 
 
 def _by_name() -> set[str]:
-    """The files by which ranks of MPICH and of UCX share memory, and those in which MPICH's daemons keep the topology.
+    """The files by which ranks of this host share memory, and those in which MPICH's daemons keep the topology.
 
-    MPICH keeps its file while it runs. UCX removes the name at once: one that stays is of a process that was killed in
-    between.
+    Open MPI's and MPICH's are there while a rank runs. UCX removes the name at once: one that stays is of a process
+    that was killed in between. Other containers may share /dev/shm: Open MPI's names begin with that of the host.
     """
-    return {
-        path
-        for name in (f"{_SHM}mpich_shm_", f"{_SHM}ucx_shm_posix_", _HWLOC_OF_HYDRA)
-        for path in glob.glob(f"{name}*")
-    }
+    host = glob.escape(os.uname().nodename.partition(".")[0])
+    names = [f"{_SHM}{name}{host}." for name in ("sm_segment.", "osc_sm.", "vader_segment.")]
+    names += [f"{_SHM}mpich_shm_", f"{_SHM}ucx_shm_posix_", _HWLOC_OF_HYDRA]
+    return {path for name in names for path in glob.glob(f"{name}*")}
 
 
 def _opened(process: int) -> set[str]:
@@ -105,8 +84,7 @@ def _opened(process: int) -> set[str]:
 
 
 def _mapped(process: int) -> set[str]:
-    """The files of MPI in shared memory that a process has mapped: others are the user's."""
+    """The files in shared memory that a process has mapped."""
     with contextlib.suppress(OSError), open(f"/proc/{process}/maps") as file:
-        paths = {line.split(None, 5)[5].rstrip("\n") for line in file if _SHM in line}
-        return {path for path in paths if os.path.basename(path).startswith(_SHM_OF_MPI) and os.path.exists(path)}
+        return {line.split(None, 5)[5].rstrip("\n") for line in file if _SHM in line}
     return set()

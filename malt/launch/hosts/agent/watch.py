@@ -9,18 +9,16 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from malt.launch.hosts.agent.closing import has_closed
-from malt.launch.hosts.agent.processes import environments, kill
+from malt.launch.hosts.agent.processes import kill, of_job
 from malt.launch.hosts.agent.traces import Traces, stat
 from malt.runner.events import SENT, Kind, Stream, event
 
 OWN, OF_LAUNCHER, SHARED = "own", "of the launcher", "shared"
 """Whose the folder of a job is: the agent's; the launcher's, on one host with the agent; that of another host."""
-_ELSEWHERE = b"MALT_AGENT="
-"""What ranks of another agent have (malt/launch/hosts/agent/ranks.py), where names of one machine stand for hosts."""
-_DAEMONS = "prted", "orted", "hydra_pmi_proxy", "hydra_bstrap_proxy"
 
 
 def identity() -> list[Any]:
@@ -40,8 +38,7 @@ class Kept:
         self._folder, self._traces = folder, Traces(folder)
 
     def tend(self) -> bool:
-        """Note what MPI makes for the ranks. Returns False: the next look comes soon enough."""
-        self._traces.note()
+        """Nothing. Returns False."""
         return False
 
     def pause(self, is_paused: bool) -> None:
@@ -63,31 +60,13 @@ class Kept:
 
         Returns the number of processes killed.
         """
-        killed = kill(self._processes)
+        killed = kill(partial(of_job, self._folder))
         self._traces.remove()
         for path in glob.glob(f"/dev/shm/{os.path.basename(self._folder)}-*"):  # of plain processes
             with contextlib.suppress(OSError):
                 os.unlink(path)
         shutil.rmtree(self._folder, ignore_errors=True)
         return killed
-
-    def _processes(self) -> set[int]:
-        """The processes of the job that run: those with its folder in their environment or command line."""
-        mark, found = os.fsencode(self._folder), set[int]()
-        for word, environ in environments().items():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                if int(word) == os.getpid() or stat(word)[0] in "ZX" or _ELSEWHERE in environ:
-                    continue
-                with open(f"/proc/{word}/cmdline", "rb") as file:
-                    line = file.read()
-                if mark in environ or (mark in line and _name(word) in _DAEMONS):
-                    found.add(int(word))
-                    parent = stat(word)[1]
-                    if _name(parent) in _DAEMONS:
-                        found.add(int(parent))
-        for process in found:
-            self._traces.note_process(process)
-        return found
 
 
 class Watch(Kept):
@@ -140,7 +119,7 @@ class Watch(Kept):
         """End what runs here, and send the last reports. Returns the number of processes that were killed."""
         if self.owner != OWN:
             return 0
-        killed = kill(self._processes)
+        killed = kill(partial(of_job, self._folder))
         self._pass_on()
         return killed + super().end()
 
@@ -148,15 +127,9 @@ class Watch(Kept):
         """Send the reports that have come since the last call, and which ranks have ended with their interpreters."""
         if self.owner != OWN:
             return
-        self._traces.note()
         fresh = [one for one in self._reports.fresh() if one.kind in SENT]
         running = self._reports.ranks(Kind.FINISHED) - self._closed
         closed = [event(Kind.CLOSED, rank) for rank in running if has_closed(self._folder, rank)]
         self._closed.update(one.rank for one in closed)
         for one in (*fresh, *closed):
             self._send(["report", one.line().decode()])
-
-
-def _name(process: str) -> str:
-    with open(f"/proc/{process}/cmdline", "rb") as file:
-        return os.path.basename(file.read().split(b"\0")[0].decode(errors="replace"))

@@ -22,50 +22,34 @@ a row. A line on stderr says so.
 Where the job has a roster (malt/runner/roster.py), only so many of RANKS are started as it says. When it says more, the
 next ones are, as ranks that come back. A rank that has left as it said fewer is started again then, too.
 
-It is started by its path, so of malt it loads events.py, reporting.py and roster.py of malt/runner alone, also by their
-paths.
+It is started by its path, and finds malt above that.
 """
 
 from __future__ import annotations
 
 import contextlib
 import glob
-import importlib.util
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from types import FrameType, ModuleType
-from typing import TYPE_CHECKING
+from types import FrameType
 
 
-def _of_runner(name: str) -> str:
-    """The path of a file of malt/runner. Agents are sent this module, and have none."""
-    return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[os.pardir] * 3, "runner", name))
+def _root() -> str:
+    """The folder of the packages of malt. Agents are sent this module, and have none."""
+    return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[os.pardir] * 4))
 
 
-def _loaded(name: str) -> ModuleType:
-    """A module of malt/runner, loaded by its path."""
-    spec = importlib.util.spec_from_file_location(f"malt.runner.{name}", _of_runner(f"{name}.py"))
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+if __name__ == "__main__":
+    sys.path[:0] = [_root()]
 
-
-if TYPE_CHECKING or __name__ != "__main__":
-    from malt.runner.events import Kind, Stream, append, event
-    from malt.runner.reporting import HOST_SIZE, INCARNATION, RANK, REJOIN, SIZE
-    from malt.runner.roster import Roster, changed_at
-    from malt.runner.roster import read as read_roster
-else:
-    events, reporting, roster = map(_loaded, ("events", "reporting", "roster"))
-    HOST_SIZE, INCARNATION, RANK = reporting.HOST_SIZE, reporting.INCARNATION, reporting.RANK
-    REJOIN, SIZE = reporting.REJOIN, reporting.SIZE
-    Kind, Stream, append, event = events.Kind, events.Stream, events.append, events.event
-    Roster, changed_at, read_roster = roster.Roster, roster.changed_at, roster.read
+from malt.runner.events import Kind, Stream, append, event  # noqa: E402
+from malt.runner.reporting import HOST_SIZE, INCARNATION, RANK, REJOIN, SIZE  # noqa: E402
+from malt.runner.roster import Roster, changed_at  # noqa: E402
+from malt.runner.roster import read as read_roster  # noqa: E402
 
 PRINTED = "printed-{}-{}"
 """The files in the folder of the job to which ranks on other hosts print: rank, and 1 or 2 for stdout or stderr."""
@@ -118,7 +102,7 @@ class Restarts:
 
 def commands(ranks: list[int], size: int, program: list[str]) -> dict[int, tuple[list[str], dict[str, str]]]:
     """The command line and the variables of each rank. Pure."""
-    words = [sys.executable, _of_runner("program.py"), *program]
+    words = [sys.executable, os.path.join(_root(), "malt", "runner", "program.py"), *program]
     counts = {SIZE: str(size), HOST_SIZE: str(len(ranks))}
     return {rank: (words, {RANK: str(rank), **counts}) for rank in ranks}
 

@@ -166,7 +166,7 @@ def test_binding_of_the_user_is_kept(policy):
 )
 def test_hosts(at, expected):
     between = network.between_hosts(MPICH, {})
-    names = sorted([*THREADS, *HEAP, *between, "MALT_FAILURE_DIR"])
+    names = sorted([*THREADS, *HEAP, *between, "MALT_FAILURE_DIR", "MALT_WITHIN"])
     assert options(MPICH, at=at) == ["-n", "4", "-hosts", expected, "-genvlist", ",".join(names)]
     exported = [word for name in names if name not in between for word in ("-x", name)]
     assert options(OPENMPI5, at=at) == ["-n", "4", "--bind-to", "none", "--host", expected, *exported]

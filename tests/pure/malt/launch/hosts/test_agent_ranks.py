@@ -14,7 +14,6 @@ import sys
 import termios
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from processes import is_alive, wait_for
@@ -22,7 +21,7 @@ from processes import is_alive, wait_for
 from dstorm.membership.processes import is_stopped, process, stat_fields
 from malt.launch.command import STARTER
 from malt.launch.hosts.agent import processes as found
-from malt.launch.hosts.agent import ranks, watch
+from malt.launch.hosts.agent import ranks
 from malt.launch.hosts.connection import program as agent
 from malt.launch.hosts.plain import starter
 from malt.runner.program import FAILURE_DIR
@@ -298,11 +297,9 @@ def in_exec(monkeypatch):
 
 
 FINDERS = {
-    ranks._MARK: lambda mark: found.with_variable(f"{ranks._MARK}={mark}"),
-    FAILURE_DIR: lambda mark: watch.Watch._processes(
-        SimpleNamespace(_folder=mark, _traces=SimpleNamespace(note_process=bool))
-    ),
-}  # fmt: skip
+    ranks.ELSEWHERE: lambda mark: found.with_variable(f"{ranks.ELSEWHERE}={mark}"),
+    FAILURE_DIR: found.of_job,
+}
 
 
 @pytest.mark.parametrize("variable", FINDERS, ids=["plain processes", "an mpiexec"])

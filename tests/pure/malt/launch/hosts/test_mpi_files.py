@@ -11,23 +11,9 @@ import pytest
 
 from malt.launch.hosts.agent import traces
 from malt.launch.hosts.agent.closing import LOCK
-from malt.launch.hosts.agent.traces import Traces, _mapped
+from malt.launch.hosts.agent.traces import Traces
 
 pytestmark = pytest.mark.serial
-
-
-def test_files_of_the_user_are_not_those_of_mpi():
-    files = [Path(f"/dev/shm/{name}-{os.getpid()}") for name in ("sm_segment.test", "train.npy", "my_sm_segment.")]
-    try:
-        maps = []
-        for file in files:
-            file.write_bytes(bytes(4096))
-            with open(file, "r+b") as opened:
-                maps.append(mmap.mmap(opened.fileno(), 0))
-        assert _mapped(os.getpid()) & {str(file) for file in files} == {str(files[0])}
-    finally:
-        for file in files:
-            file.unlink(missing_ok=True)
 
 
 def test_a_file_that_is_mapped_and_closed_between_two_looks_is_in_use(tmp_path, monkeypatch):
@@ -54,7 +40,10 @@ def test_a_file_that_is_mapped_and_closed_between_two_looks_is_in_use(tmp_path, 
         file.unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("kind", ["mpich_shm_", "ucx_shm_posix_"])
+OF_OPENMPI = f"sm_segment.{os.uname().nodename.partition('.')[0]}.0.1."
+
+
+@pytest.mark.parametrize("kind", ["mpich_shm_", "ucx_shm_posix_", OF_OPENMPI])
 def test_files_that_came_during_the_job_go_unless_they_are_in_use(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(traces, "_CLOSES_S", 0.0)
     before, left, opened, mapped = (Path(f"/dev/shm/{kind}{name}-{os.getpid()}") for name in ("0", "1", "2", "3"))
@@ -72,6 +61,18 @@ def test_files_that_came_during_the_job_go_unless_they_are_in_use(kind, tmp_path
     finally:
         for file in (before, left, opened, mapped):
             file.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("name", ["train.npy", "my_sm_segment.", "sm_segment.another-host.0.1.0"])
+def test_files_of_the_user_and_of_other_hosts_stay(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(traces, "_CLOSES_S", 0.0)
+    made, file = Traces(str(tmp_path)), Path(f"/dev/shm/{name}-{os.getpid()}")
+    try:
+        file.touch()
+        made.remove()
+        assert file.exists()
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def test_an_agent_that_comes_late_knows_what_is_of_the_job(tmp_path, monkeypatch):

@@ -54,6 +54,10 @@ def hosts(tmp_path):
     made.close()
 
 
+def processes(hosts):
+    return [one._process.pid for one in hosts._connections]
+
+
 def test_a_folder_that_hosts_share_is_made_elsewhere(hosts, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(remote, "_FOLDERS", (str(tmp_path),))
@@ -68,12 +72,12 @@ def test_a_folder_that_hosts_share_is_made_elsewhere(hosts, monkeypatch, tmp_pat
 
 
 def test_an_agent_that_has_ended_is_started_anew_for_the_next_job(hosts, capsys):
-    before = hosts.processes()
+    before = processes(hosts)
     with hosts.folder():
         os.killpg(before[0], signal.SIGKILL)
     assert "malt run: host b does not answer" in capsys.readouterr().err
     with hosts.folder() as folder:
-        assert hosts.processes()[0] != before[0] and hosts.processes()[1] == before[1]
+        assert processes(hosts)[0] != before[0] and processes(hosts)[1] == before[1]
         assert hosts.cut_off() is None and folder.is_dir()
     assert capsys.readouterr().err == ""
 
@@ -90,11 +94,11 @@ def test_reports_that_a_full_disk_does_not_take_count(hosts):
 
 def test_a_host_that_has_been_silent_for_long_is_not_waited_for_at_the_end(hosts, capsys, monkeypatch):
     with hosts.folder():
-        os.killpg(hosts.processes()[0], signal.SIGSTOP)
+        os.killpg(processes(hosts)[0], signal.SIGSTOP)
         monkeypatch.setattr(hosts._connections[0].silence, "seconds", lambda: agent.SILENCE_S)
         began = time.monotonic()
     assert time.monotonic() - began < agent.SILENCE_S / 2
-    os.killpg(hosts.processes()[0], signal.SIGKILL)
+    os.killpg(processes(hosts)[0], signal.SIGKILL)
     assert capsys.readouterr().err.count("malt run: host b does not answer") == 1
 
 
