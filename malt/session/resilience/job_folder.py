@@ -1,9 +1,8 @@
 """The folder of a job that another launcher than malt's has started: the ranks of each host agree on one.
 
-The first of them makes it, and tells the others its name over a Unix socket. The socket lies in a folder that this user
-alone can enter: so nobody else can be asked, or ask. Its name is that of the start of the ranks
-(malt/session/resilience/torchrun.py). It is removed once all ranks have come. One that a killed rank has left answers
-to nobody, and the next one replaces it.
+Its name is that of the start of the ranks (malt/session/resilience/torchrun.py). The first of them makes it, closed to
+all other users, and holds a lock on it as long as it runs. The others wait for a folder with such a lock in which they
+have not begun before: one that a killed rank has left has no lock, and the next first rank replaces it.
 
 The launcher removes nothing. So the first rank does at its end, or the lowest that sees another one fail. It cannot be
 removed earlier: `malt status` and `malt stacks` look into it, and a later session begins in it. What is left of ranks
@@ -13,29 +12,24 @@ that were killed is removed by the next job of this user.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import shutil
-import socket
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from dstorm.errors import DeadlinePassed
 from dstorm.transports import shm_space
 from dstorm.waits.stopwatch import Stopwatch
-from malt.session.resilience.party import PREFIX, is_made, missing
+from malt.session.resilience.party import PREFIX, is_made
 from malt.watch import jobs
 
-_CALL: Final = "malt.init"
-_POLL_S, _ANSWER_S = 0.02, 5.0
-_MOST_NBYTES = 1 << 12
-_NOT_THERE = FileNotFoundError, ConnectionError, TimeoutError, BlockingIOError
-"""What a rank finds that looks for the first one too early, or while too many others do."""
+_POLL_S = 0.02
+_ENDS_S = 5.0
+"""How long the first rank waits for the end of another job of that name."""
 
 _locks: list[int] = []
 """The folders that this process has made. It holds a lock on each as long as it runs, which shows that."""
@@ -47,26 +41,28 @@ def agreed(
     """The folder of the job, the same on all `ranks`, which are those of one host, of this user alone. Collective.
 
     `name`: the same on all ranks, and of no other job that runs; fit for a file. `program`: what is shown of the job.
-    `size`: the number of its ranks, by default of these. The first rank returns once all have come, the others once it
-    has.
+    `size`: the number of its ranks, by default of these. The others return once the first rank has made it.
 
-    DeadlinePassed: after `deadline_s` seconds ranks are missing; it names them. RuntimeError: another user may have
-    made the folder of the socket, or another job has this name.
+    DeadlinePassed: after `deadline_s` seconds it has not. RuntimeError: another user may have made the folder, or
+    another job has this name.
     """
-    with _place() as place:
-        path = f"/proc/self/fd/{place}/{name}"  # a socket's own path may have 107 bytes
-        if rank != ranks[0]:
-            return _asked(path, rank, ranks[0], deadline_s)
+    path, waited = Path(tempfile.gettempdir(), f"{PREFIX}{os.geteuid()}-{name}"), Stopwatch()
+    if rank == ranks[0]:
         remove_left()
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        while not _is_made(path):
+            if waited.seconds() > _ENDS_S:
+                _replace(path)
+            time.sleep(_POLL_S)
         try:
-            _lock(folder)
-            jobs.publish(folder, size or len(ranks), program)
-            _serve(path, folder, ranks, deadline_s)
+            jobs.publish(path, size or len(ranks), program)
         except BaseException:
-            remove(folder)
+            remove(path)
             raise
-        return folder
+    while rank != ranks[0] and not _is_ready(path, rank):
+        if waited.seconds() > deadline_s:
+            raise DeadlinePassed(f"malt.init: rank {rank} has come", {ranks[0]: 0}, {ranks[0]: deadline_s})
+        time.sleep(_POLL_S)
+    return path
 
 
 def remove(folder: str | os.PathLike[str]) -> None:
@@ -91,108 +87,58 @@ def remove_left() -> None:
                 remove(folder)
 
 
-def _lock(folder: Path) -> None:
-    _locks.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+def _is_made(path: Path) -> bool:
+    """Make the folder, and lock it. Returns whether that was done: another one may be there."""
+    try:
+        path.mkdir(0o700)
+    except FileExistsError:
+        with contextlib.suppress(FileNotFoundError):  # it goes at this moment
+            _check(path.lstat(), path)
+        return False
+    _locks.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     with contextlib.suppress(OSError):  # this file system has no locks: nobody finds the folder unlocked
         fcntl.flock(_locks[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return True
+
+
+def _replace(path: Path) -> None:
+    """Remove what a rank has left that was killed as it made it. RuntimeError: it is of a rank that runs."""
+    with contextlib.suppress(OSError):
+        if not _is_locked(path):
+            return remove(path)
+    raise RuntimeError(
+        "another job with the variables of this one (MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID) runs: give this "
+        "one another port, as by torchrun --standalone"
+    )
+
+
+def _is_ready(path: Path, rank: int) -> bool:
+    """Return whether the first rank has made the folder, for a start of this one: not for one before."""
+    with contextlib.suppress(FileNotFoundError):
+        _check(path.lstat(), path)
+        return (path / jobs.FILE).exists() and _is_locked(path) and not (path / f"events-{rank}").exists()
+    return False
 
 
 def _is_locked(folder: Path) -> bool:
-    """Return whether the rank that has made it runs. OSError: the file system has no locks."""
+    """Return whether the rank that has made it runs, as far as is known."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError:  # or it has no locks
         return True
     finally:
         os.close(file)
     return False
 
 
-@contextlib.contextmanager
-def _place() -> Iterator[int]:
-    """The folder of sockets of this user, as a file descriptor: what is checked is then what is used."""
-    path = os.path.join(tempfile.gettempdir(), f"malt-{os.geteuid()}")
-    try:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(path, 0o700)
-        place = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        raise RuntimeError(_foreign(path)) from error
-    try:
-        if not _is_own(os.fstat(place)):
-            raise RuntimeError(_foreign(path))
-        yield place
-    finally:
-        os.close(place)
-
-
-def _foreign(path: str) -> str:
-    what = "is not a folder that only this user can enter, another user may have made it"
-    return f"{path} {what}: set TMPDIR to a folder of yours"
+def _check(found: os.stat_result, path: Path) -> None:
+    """Raise RuntimeError unless a folder is of this user alone."""
+    if not _is_own(found):
+        what = "is not a folder that only this user can enter, another user may have made it"
+        raise RuntimeError(f"{path} {what}: set TMPDIR to a folder of yours")
 
 
 def _is_own(found: os.stat_result) -> bool:
     """Return whether this is a folder of this user, closed to all others."""
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-
-
-def _serve(path: str, folder: Path, ranks: Sequence[int], deadline_s: float) -> None:
-    """Answer all other ranks as they come."""
-    came, waited = {ranks[0]}, Stopwatch()
-    with socket.socket(socket.AF_UNIX) as server:
-        _bind(server, path)
-        try:
-            server.listen(len(ranks))
-            server.settimeout(_POLL_S)
-            while len(came) < len(ranks):
-                with contextlib.suppress(TimeoutError):
-                    came |= _answer(server, folder, ranks)
-                if len(came) < len(ranks) and waited.seconds() > deadline_s:
-                    raise missing(came, ranks, deadline_s)
-        finally:
-            os.unlink(path)
-
-
-def _answer(server: socket.socket, folder: Path, ranks: Sequence[int]) -> set[int]:
-    """Answer the next rank that comes: its number. TimeoutError: none comes."""
-    caller, _ = server.accept()
-    with caller, contextlib.suppress(OSError):  # it has ended meanwhile
-        caller.settimeout(_ANSWER_S)
-        rank = caller.recv(_MOST_NBYTES)
-        if rank.isdigit() and int(rank) in ranks:  # else it has looked whether somebody is here
-            caller.sendall(os.fsencode(folder))
-            return {int(rank)}
-    return set()
-
-
-def _bind(server: socket.socket, path: str) -> None:
-    """Bind `server` to `path`, in place of what a rank that was killed has left there."""
-    try:
-        server.bind(path)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(ConnectionRefusedError):
-            probe.connect(path)
-            raise RuntimeError(
-                "another job with the variables of this one (MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID) starts at "
-                "the same time: give it another port, as by torchrun --standalone"
-            ) from None
-        os.unlink(path)
-        server.bind(path)
-
-
-def _asked(path: str, rank: int, first: int, deadline_s: float) -> Path:
-    """The folder, as the rank `first` says."""
-    waited = Stopwatch()
-    while True:
-        with contextlib.suppress(*_NOT_THERE), socket.socket(socket.AF_UNIX) as me:
-            me.settimeout(_ANSWER_S)
-            me.connect(path)
-            me.sendall(b"%d" % rank)
-            if found := me.recv(_MOST_NBYTES):
-                return Path(os.fsdecode(found))
-        if waited.seconds() > deadline_s:
-            raise DeadlinePassed(f"{_CALL}: rank {rank} has come", {first: 0}, {first: deadline_s})
-        time.sleep(_POLL_S)

@@ -1,9 +1,8 @@
-"""The ranks of a job that another launcher has started agree on its folder, at a Unix socket that is theirs alone."""
+"""The ranks of a job that another launcher has started agree on its folder, which is theirs alone."""
 
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,12 +22,13 @@ NAME = "0123456789abcdef"
 
 @pytest.fixture(autouse=True)
 def temporary(monkeypatch, tmp_path):
-    """A folder for temporary files whose name is longer than that of a socket may be."""
-    folder = tmp_path / ("long" * 30)
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    """A folder for temporary files."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(job_folder, "_locks", [])
-    return folder
+    monkeypatch.setattr(job_folder, "_ENDS_S", 0.5)
+    yield tmp_path
+    for file in job_folder._locks:
+        os.close(file)
 
 
 def come(ranks, size, name=NAME, deadline_s=20.0):
@@ -49,13 +49,13 @@ def come(ranks, size, name=NAME, deadline_s=20.0):
     return found
 
 
-def sockets(temporary):
-    return os.listdir(temporary / f"malt-{os.geteuid()}")
+def place(temporary, name=NAME):
+    return temporary / f"malt-torchrun-{os.geteuid()}-{name}"
 
 
 def test_all_ranks_get_the_folder_that_rank_0_makes(temporary):
     found = come([2, 0, 1], 3)
-    assert len(set(found.values())) == 1 and sockets(temporary) == []
+    assert set(found.values()) == {place(temporary)}
     folder = found[0]
     assert folder.stat().st_mode & 0o777 == 0o700 and is_made(folder)
     [job] = jobs.running()  # malt status shows it
@@ -69,63 +69,55 @@ def test_jobs_with_other_names_have_other_folders():
     assert one[0] == one[1] != other[0] == other[1]
 
 
-@pytest.mark.parametrize(
-    ("ranks", "said"),
-    [
-        ([0, 2], {0: r"ranks 0, 2 have come: the deadline passed waiting for rank 1 .*, rank 3 "}),
-        ([0], {0: r"rank 0 has come: the deadline passed waiting for rank 1 .*, rank 2 .*, rank 3 "}),
-        ([3], {3: r"rank 3 has come: the deadline passed waiting for rank 0 "}),
-    ],
-)
-def test_ranks_that_do_not_come_are_named_and_nothing_is_left(ranks, said, temporary):
-    found = come(ranks, 4, deadline_s=0.3)
-    for rank, message in said.items():
-        with pytest.raises(DeadlinePassed, match=message):
-            raise found[rank]
-    assert sockets(temporary) == [] and not list(temporary.glob("malt-torchrun-*"))
+def test_a_first_rank_that_does_not_come_is_named(temporary):
+    with pytest.raises(DeadlinePassed, match="rank 3 has come: the deadline passed waiting for rank 0 "):
+        raise come([3], 4, deadline_s=0.3)[3]
+    assert not list(temporary.iterdir())
 
 
-def left_socket(temporary, name=NAME):
-    """A socket of a rank 0 that was killed."""
-    with job_folder._place(), socket.socket(socket.AF_UNIX) as server:
-        old = os.getcwd()
-        os.chdir(temporary / f"malt-{os.geteuid()}")
-        server.bind(name)
-        os.chdir(old)
+@pytest.mark.parametrize("was_published", [True, False])
+def test_what_a_killed_rank_0_has_left_is_replaced(was_published, temporary):
+    """The others do not take it for that of this start, though they may come before the first."""
+    left = place(temporary)
+    left.mkdir(mode=0o700)
+    (left / "old").touch()
+    if was_published:
+        jobs.publish(left, 2, ["old.py"])
+    late = threading.Timer(0.2, come, args=([0], 2))
+    late.start()
+    assert come([1], 2) == {1: left} and not (left / "old").exists()
+    late.join()
 
 
-def test_what_a_killed_rank_0_has_left_is_replaced(temporary):
-    left_socket(temporary)
-    found = come([1, 0], 2)
-    assert found[0] == found[1] and sockets(temporary) == []
+def test_the_folder_of_a_start_before_is_not_joined(temporary):
+    """Its first rank has not ended so far."""
+    come([0], 2)
+    (place(temporary) / "events-1").touch()
+    with pytest.raises(DeadlinePassed, match="rank 1 has come"):
+        raise come([1], 2, deadline_s=0.3)[1]
 
 
-def test_two_jobs_that_start_at_once_with_the_same_variables_do_not_mix(temporary):
-    first = threading.Thread(target=come, args=([0], 2), kwargs=dict(deadline_s=2.0))
-    first.start()
-    while not (temporary / f"malt-{os.geteuid()}" / NAME).exists():
-        pass
+def test_two_jobs_with_the_same_variables_do_not_mix():
+    come([0], 2)
     with pytest.raises(RuntimeError, match="another job with the variables of this one"):
         raise come([0], 2)[0]
-    first.join()
 
 
 @pytest.mark.parametrize("how", ["open to others", "a link", "a file", "another user's"])
 def test_a_folder_that_is_not_of_this_user_alone_is_refused(how, temporary, monkeypatch):
-    place = temporary / f"malt-{os.geteuid()}"
+    number = os.geteuid() + (how == "another user's")
+    made = temporary / f"malt-torchrun-{number}-{NAME}"
     if how == "a link":
         (temporary / "mine").mkdir(mode=0o700)
-        place.symlink_to(temporary / "mine")
+        made.symlink_to(temporary / "mine")
     elif how == "a file":
-        place.touch(mode=0o700)
+        made.touch(mode=0o700)
     else:
-        place.mkdir(mode=0o700)
+        made.mkdir(mode=0o700)
     if how == "open to others":
-        place.chmod(0o750)
+        made.chmod(0o750)
     if how == "another user's":
-        number = os.geteuid()
-        place.rename(temporary / f"malt-{number + 1}")
-        monkeypatch.setattr(job_folder.os, "geteuid", lambda: number + 1)
+        monkeypatch.setattr(job_folder.os, "geteuid", lambda: number)
     for found in come([0, 1], 2, deadline_s=1.0).values():
         with pytest.raises(RuntimeError, match="is not a folder that only this user can enter.*set TMPDIR"):
             raise found
