@@ -13,6 +13,7 @@ from typing import NamedTuple
 from dstorm.transports.links import handshake
 from malt.launch.command import Line, is_here
 from malt.launch.hosts.agent.processes import WITHIN
+from malt.launch.hosts.agent.watch import Kept
 from malt.launch.hosts.ending import Ending
 from malt.launch.hosts.own import OwnAgent
 from malt.launch.hosts.plain.away import Away
@@ -86,13 +87,13 @@ def run(
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
         departure = Departure(reports, line.first, line.is_spread, follower is not None, control_server)
         output = Output(folder, line.ranks, line.display)
-        agent = OwnAgent(folder)
+        kept, agent = Kept(str(folder)), OwnAgent(folder)
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output, line.ended_by)
-        signals.suspend, signals.pass_on = remote.pausing(signals.suspend), remote.passing(departure.pass_on)
+        signals.pass_on = lambda number: departure.pass_on(number) and remote.send_signal(number)
         output.start()
         away = Away(dict(line.away or ()), line.ranks, line.program, _passed(ours), folder, remote)
         striker = Striker(folder, line)
-        signals.suspend = striker.pausing(signals.suspend)
+        signals.suspends += [remote.suspend, striker.suspend]
         observer = Observer(folder, line.ranks, line.program, output, line.display.view)
         observer.start()
         striker.start()
@@ -106,12 +107,12 @@ def run(
         remote.clean()
         status, is_printed = _settled(status, line, reports.read(), follower, signals.first is not None)
         is_clean = follower is None and status == 0 and not (ending is not None and ending.is_forced)
-        if not is_clean:
-            job.kill_leftovers()  # children of failed ranks
         say(striker.close(status))
         _say_why(status, reports.read(), follower, signals.first, b"" if is_printed else banners)
         say(away.last_words)
-        agent.end(cleans=not is_clean)
+        if not is_clean:
+            kept.end()  # children of failed ranks, say
+        agent.end()
     is_done = status == 0 and output.has_lost()
     return End(status or int(is_done), signals.first is not None, away.are_left, is_done)
 
@@ -240,7 +241,6 @@ def _settled(
     """The status of a job whose mpiexec has ended with `status`, and whether it is printed how ranks have ended it."""
     if follower is not None:
         status = status if is_signalled else follower.end(status)
-        follower.clean()
     elif not is_signalled:
         status += 128 * (line.forwards_signals and _was_killed(reports, status))
         status, why = ends_inside_mpi(reports, status)

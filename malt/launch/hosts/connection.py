@@ -9,7 +9,7 @@ import shlex
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import IO, Any
 
 from dstorm.waits.stopwatch import Stopwatch
@@ -18,10 +18,11 @@ from malt.launch.hosts.agent.agent import PULSE_S
 from malt.launch.hosts.probe import Probe
 from malt.launch.hosts.shell import command_on
 
+_AGENT = "malt.launch.hosts.agent"
 _MODULES = (
     "dstorm.waits.running_time", "dstorm.waits.stopwatch", "malt.runner.events", "malt.runner.reporting",
-    "malt.runner.roster", "malt.launch.hosts.plain.starter",
-    *(f"malt.launch.hosts.agent.{name}" for name in ("closing", "traces", "processes", "checks", "watch", "ranks")),
+    "malt.runner.roster", f"{_AGENT}.closing", f"{_AGENT}.traces", f"{_AGENT}.processes",
+    "malt.launch.hosts.plain.starter", f"{_AGENT}.checks", f"{_AGENT}.watch", f"{_AGENT}.ranks",
 )  # fmt: skip
 _POLL_S = 0.25
 _ENDS_S = 1.0
@@ -150,25 +151,11 @@ class Connection:
         self._answers.put(None)
 
 
-def pausing(connections: Iterable[Connection], suspend: Callable[[int], None]) -> Callable[[int], None]:
-    """Return suspend(number), around which the agents of `connections` know that this process is stopped. Local."""
-
-    def pause_and_suspend(number: int) -> None:
-        """Have the agents wait before SIGSTOP, and go on after SIGCONT; and suspend."""
-        if number == signal.SIGSTOP:
-            _pause(connections)
-        suspend(number)
-        for one in connections if number == signal.SIGCONT else ():
-            one.ask("alive")
-
-    return pause_and_suspend
-
-
-def _pause(connections: Iterable[Connection]) -> None:
-    """Ask the agents to wait, and wait for their answers: this process stops right after it."""
+def suspend(connections: Sequence[Connection], number: int) -> None:
+    """Have the agents wait before SIGSTOP, which stops this process, and go on after SIGCONT. Local."""
     for one in connections:
         one.paused.clear()
-        one.ask("pause")
+        one.ask("pause" if number == signal.SIGSTOP else "alive")
     waited = Stopwatch()
-    for one in connections:
+    for one in connections if number == signal.SIGSTOP else ():
         one.paused.wait(max(0.0, _PAUSES_S - waited.seconds()))

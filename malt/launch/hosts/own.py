@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 from malt.launch.mpi_library import LaunchError
@@ -18,8 +16,6 @@ _START = (
 )
 """Runs it from the files of this malt. It is isolated (-I): no file of the user's hides one of Python's. It needs no
 packages (-S), and loads once the ranks have: else they would start later."""
-_CLEAN_S = 15.0
-"""How long it may take to end what is left of the job."""
 
 
 class OwnAgent:
@@ -31,23 +27,15 @@ class OwnAgent:
     def __init__(self, folder: Path) -> None:
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _START, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, start_new_session=True,
+                [sys.executable, "-I", "-S", "-c", _START, str(folder)], stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             raise LaunchError(f"cannot start {sys.executable}: {error.strerror}") from None
 
-    def end(self, cleans: bool) -> None:
-        """End it. `cleans`: it first ends what is left of the job, and removes what MPI has left."""
-        assert self._process.stdin and self._process.stdout
-        limit = threading.Timer(_CLEAN_S, self._process.kill)
-        limit.start()
-        with contextlib.suppress(OSError), self._process.stdin, self._process.stdout:
-            if cleans:
-                self._process.stdin.write(b'["end", null]\n')
-                self._process.stdin.flush()
-            else:
-                self._process.kill()
-            self._process.stdout.read()  # to its end
-        limit.cancel()
+    def end(self) -> None:
+        """End it: the launcher itself has left nothing of the job."""
+        self._process.kill()
         self._process.wait()
+        assert self._process.stdin
+        self._process.stdin.close()

@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from dstorm.waits.stopwatch import Stopwatch
@@ -20,7 +17,7 @@ from malt.launch.hosts import findings
 from malt.launch.hosts.agent import checks
 from malt.launch.hosts.agent.agent import SILENCE_S
 from malt.launch.hosts.agent.watch import OWN, SHARED, identity
-from malt.launch.hosts.connection import Connection, Silent, pausing
+from malt.launch.hosts.connection import Connection, Silent, suspend
 from malt.launch.hosts.findings import Need
 from malt.launch.hosts.probe import Probe
 from malt.launch.hosts.shell import remote_shell
@@ -84,10 +81,6 @@ class RemoteHosts:
 
     def check(self, need: Need, environ: Mapping[str, str]) -> None:
         """Look whether the job can start there. `environ`: that of the launcher. LaunchError: it cannot."""
-        with self._pausable():
-            self._check(need, environ)
-
-    def _check(self, need: Need, environ: Mapping[str, str]) -> None:
         self._answers("hello", HELLO_S)
         probe = PROBE if need.library is not None else ""
         wanted = {"folder": need.folder, "files": need.files, "package": _PACKAGE, "probe": probe,
@@ -205,44 +198,14 @@ class RemoteHosts:
             return f"the connection to host {one.host} has ended"
         return f"nothing was heard of host {one.host} for {one.silence.seconds():.0f} s, by a link that is down, say"
 
-    def pausing(self, suspend: Callable[[int], None]) -> Callable[[int], None]:
-        """Return suspend(number), as `malt.launch.hosts.connection.pausing`."""
-        return pausing(self._connections, suspend)
+    def suspend(self, number: int) -> None:
+        """Do as `malt.launch.hosts.connection.suspend` with these hosts."""
+        suspend(self._connections, number)
 
-    def passing(self, pass_on: Callable[[int], bool]) -> Callable[[int], bool]:
-        """Return pass_on(number), after which ranks on these hosts get the signal, too, where it returns True."""
-
-        def pass_to_all(number: int) -> bool:
-            """Pass the signal on; return whether ranks were to get it."""
-            is_taken = pass_on(number)
-            if is_taken:
-                self._ask("signal", number)
-            return is_taken
-
-        return pass_to_all
-
-    @contextlib.contextmanager
-    def _pausable(self) -> Iterator[None]:
-        """A block in which Ctrl-Z asks the agents to wait: no job runs yet (malt/launch/processes/signals.py)."""
-        if (
-            signal.getsignal(signal.SIGTSTP) is not signal.SIG_DFL
-            or threading.current_thread() is not threading.main_thread()
-        ):
-            yield
-            return
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            """Stop this process, while the agents wait."""
-            suspend = self.pausing(lambda number: None)
-            suspend(signal.SIGSTOP)
-            os.kill(os.getpid(), signal.SIGSTOP)
-            suspend(signal.SIGCONT)
-
-        signal.signal(signal.SIGTSTP, stop)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    def send_signal(self, number: int) -> bool:
+        """Have the ranks on these hosts get a signal. Returns True."""
+        self._ask("signal", number)
+        return True
 
     def close(self) -> None:
         """End the connections."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Iterable, Set
 from pathlib import Path
 
 from dstorm.membership.processes import Process, send
@@ -47,22 +47,16 @@ class Striker:
             say(f"malt run: --inject {self._schedule.faults} strikes ranks{where}, once they have a session\n")
             self._thread.start()
 
-    def pausing(self, suspend: Callable[[int], None]) -> Callable[[int], None]:
-        """Return suspend(number), which strikes nobody from SIGSTOP to SIGCONT: no rank may go on in between.
+    def suspend(self, number: int) -> None:
+        """Strike nobody from SIGSTOP to SIGCONT: no rank may go on in between.
 
         It is called by a handler in the main thread, which takes the lock here alone.
         """
-
-        def pause_and_suspend(number: int) -> None:
-            """Hold the strikes from SIGSTOP to SIGCONT, and suspend."""
-            if number == signal.SIGSTOP:
-                self._striking.acquire()
-            suspend(number)
-            if number == signal.SIGCONT:
-                self._stopped.clear()  # all ranks go on
-                self._striking.release()
-
-        return pause_and_suspend
+        if number == signal.SIGSTOP:
+            self._striking.acquire()
+        else:
+            self._stopped.clear()  # all ranks go on
+            self._striking.release()
 
     def close(self, status: int) -> str:
         """Let all ranks go on, and return the line that says who was struck; "" without faults. Local.

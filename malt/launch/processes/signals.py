@@ -29,8 +29,8 @@ class Signals:
         """The first signal that ends the job. None: none has come."""
         self.times = 0
         """How many such signals have come."""
-        self.suspend: Callable[[int], None] = lambda number: None
-        """Called with SIGSTOP on Ctrl-Z, and with SIGCONT on fg."""
+        self.suspends: list[Callable[[int], object]] = []
+        """Called with SIGSTOP on Ctrl-Z, the last first, and with SIGCONT on fg."""
         self.pass_on: Callable[[int], bool] = lambda number: False
         """Called by `deliver` with a signal for the ranks. Returns whether they take it."""
         self._waiting: list[int] = []
@@ -84,7 +84,9 @@ class Signals:
     def _stop(self, number: int, frame: FrameType | None) -> None:
         """Stop the job, then this process, on Ctrl-Z: the terminal's signals do not reach the job."""
         self._is_stopped = True
-        self.suspend(signal.SIGSTOP)
+        for suspend in reversed(self.suspends):
+            suspend(signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
-        self.suspend(signal.SIGCONT)
+        for suspend in self.suspends:
+            suspend(signal.SIGCONT)
         self._is_stopped = False

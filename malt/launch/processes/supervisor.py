@@ -70,7 +70,7 @@ class Supervised:
         except OSError as error:
             raise LaunchError(f"cannot start {arguments[0]}: {error.strerror}") from None
         self._input.start()
-        signals.suspend = self._suspend
+        signals.suspends.append(self._suspend)
         self._end, self._files = select.poll(), list[int]()
         with contextlib.suppress(AttributeError, OSError):  # no Linux: the end of mpiexec is seen at the next look
             self._files = [os.pidfd_open(self._process.pid)]
@@ -90,16 +90,12 @@ class Supervised:
         for file in self._files:
             os.close(file)
         if status < 0:
-            self.kill_leftovers()
+            kill(partial(of_job, str(self._departure.folder)))
         self._input.close()
         if self._signals.first is not None:
             return 128 + self._signals.first
         failed_with = failure()
         return failed_with if failed_with is not None else 128 - status if status < 0 else status
-
-    def kill_leftovers(self) -> None:
-        """Kill the processes that the ended job left running. Local."""
-        kill(partial(of_job, str(self._departure.folder)))
 
     def _wait(
         self, failure: Callable[[], int | None], is_ending: Callable[[], bool], is_stuck: Callable[[], bool]

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from dstorm.membership.processes import SUSPECT_AFTER_S, Process, ProcessMonitor, is_stopped
-from dstorm.transports import shm_space
 from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.reports.job_state import JobState
@@ -70,11 +69,6 @@ class Follower:
         status, line = self.state.end(str(self._folder.parent))
         say(line)
         return status
-
-    def clean(self) -> None:
-        """Remove what ranks left in /dev/shm. Call it after the end of the job. Local."""
-        for left in shm_space.files_of(self._folder.name):
-            left.unlink(missing_ok=True)
 
     def _look(self) -> int | None:
         over = ended(self._reports)

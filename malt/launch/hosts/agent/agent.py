@@ -38,7 +38,7 @@ import signal
 import socket
 import time
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.hosts.agent.checks import checked, close, listener, unreached
@@ -49,34 +49,12 @@ PULSE_S, SILENCE_S = 1.0, 30.0
 _POLL_S = 0.05
 
 
-class Job(Protocol):
-    """The part of a job on this host."""
-
-    def tend(self) -> bool:
-        """Send what is new. Returns whether there may be more. CannotStart: its ranks cannot; nothing of it is left."""
-
-    def pause(self, is_paused: bool) -> None:
-        """Stop what runs here, or let it go on."""
-
-    def is_over_without(self, is_silent: bool) -> bool:
-        """Return whether the agent is not needed any more. `is_silent`: the launcher is not heard."""
-
-    def tell(self, command: str, value: Any) -> None:
-        """Follow a command that is of this kind of job alone."""
-
-    def leave(self) -> None:
-        """Do what is left to do where the connection has ended."""
-
-    def end(self) -> int:
-        """Kill what is left of it, and remove its files. Returns the number of processes killed."""
-
-
 class Agent:
     """The conversation with the launcher. `folder`: that of a job, as after `keep`."""
 
     def __init__(self, folder: str | None = None) -> None:
         self._server: socket.socket | None = None
-        self._job: Job | None = None if folder is None else Kept(folder)
+        self._job: Kept | Ranks | None = None if folder is None else Kept(folder)
         self._taken = self._unsent = b""
         self._is_paused = self._is_over = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import signal
 import time
@@ -36,6 +37,13 @@ def kill(find: Callable[[], set[int]]) -> int:
             break
         time.sleep(_POLL_S)
     return len(killed)
+
+
+def remove_memory(folder: str) -> None:
+    """Remove the memory that the plain processes of a job have shared here: none of them runs any more."""
+    for path in glob.glob(f"/dev/shm/{os.path.basename(folder)}-*"):
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 def with_variable(text: str) -> set[int]:

@@ -33,7 +33,7 @@ from collections.abc import Callable
 from typing import Any
 
 from malt.launch.hosts.agent.checks import kept
-from malt.launch.hosts.agent.processes import ELSEWHERE, kill, with_variable
+from malt.launch.hosts.agent.processes import ELSEWHERE, kill, remove_memory, with_variable
 from malt.launch.hosts.plain.starter import ADRIFT, AWAY, ENDING, EXITED, NONE_ENDED_WELL
 
 _POLL_S, _PIECE_NBYTES, _PIECES_NBYTES = 0.05, 1 << 16, 1 << 20
@@ -131,7 +131,7 @@ class Ranks:
         self._tell(ADRIFT, True)
         status = self._starter.wait()
         self._tell(ADRIFT, False)
-        self._remove_memory()
+        remove_memory(self._folder)
         if status != 0:
             self.end()
         elif self._is_ours:
@@ -149,7 +149,7 @@ class Ranks:
             killed = kill(lambda: with_variable(self._mark))
         if self._is_ours:
             shutil.rmtree(self._folder, ignore_errors=True)
-        self._remove_memory()
+        remove_memory(self._folder)
         return killed
 
     def _status(self) -> int | None:
@@ -169,12 +169,6 @@ class Ranks:
                 with open(f"{path}.new", "w", encoding="utf-8") as file:
                     file.write(text)
                 os.replace(file.name, path)
-
-    def _remove_memory(self) -> None:
-        """Remove the memory that the ranks have shared: none of them runs any more."""
-        for path in glob.glob(f"/dev/shm/{os.path.basename(self._folder)}-*"):
-            with contextlib.suppress(OSError):
-                os.unlink(path)
 
     def _pass_on(self) -> bool:
         """Send the next pieces of what ranks have printed; return whether there were any."""

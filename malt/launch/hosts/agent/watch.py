@@ -4,7 +4,6 @@ only what it is sent with."""
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import shutil
 import signal
@@ -13,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from malt.launch.hosts.agent.closing import has_closed
-from malt.launch.hosts.agent.processes import kill, of_job
+from malt.launch.hosts.agent.processes import kill, of_job, remove_memory
 from malt.launch.hosts.agent.traces import Traces, stat
 from malt.runner.events import SENT, Kind, Stream, event
 
@@ -62,9 +61,7 @@ class Kept:
         """
         killed = kill(partial(of_job, self._folder))
         self._traces.remove()
-        for path in glob.glob(f"/dev/shm/{os.path.basename(self._folder)}-*"):  # of plain processes
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+        remove_memory(self._folder)
         shutil.rmtree(self._folder, ignore_errors=True)
         return killed
 

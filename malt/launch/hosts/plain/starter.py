@@ -28,7 +28,6 @@ It is started by its path, and finds malt above that.
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import shutil
 import signal
@@ -46,6 +45,7 @@ def _root() -> str:
 if __name__ == "__main__":
     sys.path[:0] = [_root()]
 
+from malt.launch.hosts.agent.processes import remove_memory  # noqa: E402
 from malt.runner.events import Kind, Stream, append, event  # noqa: E402
 from malt.runner.reporting import HOST_SIZE, INCARNATION, RANK, REJOIN, SIZE  # noqa: E402
 from malt.runner.roster import Roster, changed_at  # noqa: E402
@@ -316,9 +316,7 @@ def main() -> None:
             ended_by = 0
         if ended_by:
             ranks.kill()
-            for path in glob.glob(f"/dev/shm/{os.path.basename(folder)}-*"):  # the launcher may have been killed
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
+            remove_memory(folder)  # the launcher may have been killed
             os._exit(128 + ended_by)
         time.sleep(_POLL_S)
     if is_away and ranks.have_all_failed():

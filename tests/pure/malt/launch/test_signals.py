@@ -85,9 +85,9 @@ def test_what_no_rank_takes_ends_the_job_where_the_terminal_is_gone(clock):
 def test_ctrl_z_stops_the_job_then_the_launcher(monkeypatch):
     done = []
     with Signals() as seen:
-        seen.suspend = done.append
+        seen.suspends = [done.append, lambda number: done.append(f"last {number:d}")]
         seen.pass_on = lambda number: done.append("again")
         monkeypatch.setattr(signals.os, "kill", lambda *_: [done.append("itself"), seen._keep(signal.SIGCONT, None)])
         seen._stop(signal.SIGTSTP, None)
         seen.deliver()
-    assert done == [signal.SIGSTOP, "itself", signal.SIGCONT]
+    assert done == ["last 19", signal.SIGSTOP, "itself", signal.SIGCONT, "last 18"]

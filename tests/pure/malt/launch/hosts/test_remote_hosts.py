@@ -22,7 +22,7 @@ from malt.commands.doctor.hosts import examine
 from malt.launch.bootstrap import copying
 from malt.launch.bootstrap.contents import Contents
 from malt.launch.command import Job
-from malt.launch.hosts import connection, examination, findings, remote
+from malt.launch.hosts import examination, findings, remote
 from malt.launch.hosts.agent import agent, checks
 from malt.launch.hosts.agent.closing import LOCK, has_closed
 from malt.launch.hosts.agent.watch import Watch
@@ -125,8 +125,7 @@ def test_a_folder_that_cannot_be_made_is_made_elsewhere_or_named(hosts, monkeypa
 def test_a_signal_is_passed_on_to_ranks_there(hosts, monkeypatch, tmp_path):
     asked, sent = [], []
     monkeypatch.setattr(hosts, "_ask", lambda *words: asked.append(words))
-    for is_taken in (False, True):
-        assert hosts.passing(lambda number, is_taken=is_taken: is_taken)(10) == is_taken
+    assert hosts.send_signal(10)
     assert asked == [("signal", 10)]
     monkeypatch.undo()
     watch = Watch(str(tmp_path / "malt-x"), ELSEWHERE, print)
@@ -158,20 +157,6 @@ def test_an_agent_waits_while_the_launcher_is_stopped(monkeypatch):
     for one in (waits, ends):
         one.stdin.close()
         one.wait(60)
-
-
-def test_before_the_job_ctrl_z_makes_the_agents_wait(hosts, monkeypatch):
-    stops = []
-    script = f"import os, signal, time\ntime.sleep(0.5)\nos.kill({os.getpid()}, signal.SIGCONT)"
-    with hosts._pausable():
-        monkeypatch.setattr(
-            connection, "_pause", lambda connections: stops.append(subprocess.Popen([sys.executable, "-c", script]))
-        )
-        began = time.monotonic()
-        os.kill(os.getpid(), signal.SIGTSTP)
-        assert time.monotonic() - began > 0.3
-    assert len(stops) == 1 and stops[0].wait(60) == 0
-    assert signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
 
 
 def test_ranks_are_stopped_with_the_launcher(monkeypatch, tmp_path):
