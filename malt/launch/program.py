@@ -81,31 +81,27 @@ def files_of(program: Sequence[str]) -> tuple[str, ...]:
         return ()
     if program[0] != "-m":
         return (os.path.abspath(program[0]),)
-    path: list[str] = [os.getcwd(), *sys.path]
-    parts = program[1].split(".")
-    for end in range(1, len(parts) + 1):
-        spec = _find(".".join(parts[:end]), path)
-        if spec is None:
-            return ()
-        path = list(spec.submodule_search_locations or ())
-    main = _find(f"{program[1]}.__main__", path) if path else spec
+    main = _main_of(program[1])
     return (os.path.abspath(main.origin),) if main is not None and main.origin else ()
 
 
 def _is_module(name: str) -> bool:
     """Return whether `python -m name` finds the module, judged by files: an import could start MPI in the launcher."""
-    path = [os.getcwd(), *sys.path]
     try:
-        for end in range(1, name.count(".") + 2):
-            spec = _find(".".join(name.split(".")[:end]), path)
-            if spec is None:
-                return False
-            if spec.submodule_search_locations is None:
-                return end == name.count(".") + 1
-            path = list(spec.submodule_search_locations)
-        return _find(f"{name}.__main__", path) is not None
+        return _main_of(name) is not None
     except (ImportError, KeyError, ValueError):
         return True  # a namespace inside another needs the import: the ranks report the error, if there is one
+
+
+def _main_of(name: str) -> ModuleSpec | None:
+    """What `python -m name` runs: the module, or __main__ of the package."""
+    path, words = [os.getcwd(), *sys.path], name.split(".")
+    for end in range(1, len(words) + 1):
+        spec = _find(".".join(words[:end]), path)
+        if spec is None or spec.submodule_search_locations is None:
+            return spec if end == len(words) else None
+        path = list(spec.submodule_search_locations)
+    return _find(f"{name}.__main__", path)
 
 
 def _find(name: str, path: list[str]) -> ModuleSpec | None:

@@ -7,18 +7,12 @@ processes are busy or stopped answers, too.
 from __future__ import annotations
 
 import errno
-import select
 import socket
 import threading
 from collections.abc import Sequence
 
-from dstorm.waits.stopwatch import Stopwatch
-
 ANSWER_S = 3.0
-"""How long an answer may take: TCP asks again after 1 and 3 s. While this process is stopped no time passes."""
-_STEP_MS = 100
-_PENDING = errno.EINPROGRESS, errno.EAGAIN
-_ANSWERS = 0, errno.ECONNREFUSED
+"""How long an answer may take: TCP asks again after 1 and 3 s."""
 
 
 class Probe:
@@ -52,24 +46,13 @@ class Probe:
 
 def answers(addresses: Sequence[str], port: int, patience_s: float) -> bool:
     """Return whether a host accepts or refuses a connection at one of `addresses` within `patience_s`. Local."""
-    pending, ready = dict[int, socket.socket](), select.poll()
-    try:
-        for address in addresses:
-            made = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-            pending[made.fileno()] = made
-            if (status := made.connect_ex((address, port))) in _ANSWERS:
+    for address in addresses:
+        try:
+            socket.create_connection((address, port), patience_s / len(addresses)).close()
+            return True
+        except ConnectionRefusedError:
+            return True
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # too many files are open: nothing is known
                 return True
-            if status in _PENDING:
-                ready.register(made, select.POLLOUT)
-        waited = Stopwatch()
-        while waited.seconds() < patience_s:
-            for number, _ in ready.poll(_STEP_MS):
-                if pending[number].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in _ANSWERS:
-                    return True
-                ready.unregister(number)
-        return False
-    except OSError:  # too many files are open: nothing is known
-        return True
-    finally:
-        for made in pending.values():
-            made.close()
+    return False
