@@ -121,9 +121,24 @@ def listen(connection: int) -> None:
     _is_connected = False
 
 
-def published() -> dict[str, str]:
-    """Return the texts that ranks have published, by name, that the launcher on another host has sent. Local."""
-    return dict(_published)
+def publications() -> list[str]:
+    """Return the names of what ranks have published, as far as this one knows. Local."""
+    folder = folder_of_job()
+    if folder is None:
+        return list(_published)
+    with contextlib.suppress(OSError):
+        return os.listdir(folder)
+    return []
+
+
+def published(name: str) -> str | None:
+    """Return the text that a rank has published under this name, or None. Local."""
+    folder = folder_of_job()
+    if folder is None:
+        return _published.get(name)
+    with contextlib.suppress(OSError), open(os.path.join(folder, name), encoding="utf-8") as file:
+        return file.read()
+    return None
 
 
 def is_disconnected() -> bool:

@@ -189,7 +189,7 @@ def _call_again(exchange: Exchange, endpoints: Mapping[int, Endpoint], known: Kn
 def _newest(session: str) -> dict[int, int]:
     """By rank: the newest incarnation that has published an endpoint of the session, of those started again."""
     found: dict[int, int] = {}
-    for name in sessions.names():
+    for name in leaving.publications():
         one = _NAME.fullmatch(name)
         if one and one[1] == session and one[4]:
             found[int(one[3])] = max(int(one[4]), found.get(int(one[3]), 0))
@@ -249,13 +249,7 @@ def _hosts_of(reported: Mapping[int, str], size: int) -> list[str]:
 
 
 def _look_up(session: str, rank: int, incarnation: int = 0) -> str | None:
-    name, folder = PUBLISHED.format(session, f"{rank}.{incarnation}" if incarnation else rank), reporting.folder()
-    if folder is None:
-        return leaving.published().get(name)
-    try:
-        return Path(folder, name).read_text(encoding="utf-8")
-    except OSError:
-        return None
+    return leaving.published(PUBLISHED.format(session, f"{rank}.{incarnation}" if incarnation else rank))
 
 
 def _memory(session: str, place: SeveralHosts, ranks: Party, free_nbytes: Mapping[int, int]) -> SharedMemory:

@@ -86,5 +86,5 @@ class Asking:
     @staticmethod
     def _answer() -> list[Any] | None:
         """The last answer of the launcher, as roster.ANSWER says."""
-        found: list[Any] | None = json.loads(leaving.published().get(roster.ANSWER, "null"))
+        found: list[Any] | None = json.loads(leaving.published(roster.ANSWER) or "null")
         return found

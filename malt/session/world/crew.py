@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from malt.runner import leaving, reporting, roster
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.1
 """The interval of the looks at the roster."""
-_LEFT = "left-"
-"""What the name begins with under which a rank publishes something as it leaves. Its number and incarnation follow."""
+_LEAVES, _LEFT = "left-{}-{}", re.compile(r"left-\d+-\d+")
+"""The names under which ranks publish something as they leave: number and incarnation."""
 _MOST_LOOPS = 1 << 32
 """More loops over epochs than a session has."""
 
@@ -109,10 +109,6 @@ class Crew:
             return ""
         return "as it was told to (SIGTERM)" if found.is_departing(rank, incarnation) else "as the job shrank"
 
-    def has_retired(self, rank: int, incarnation: int) -> bool:
-        """Return whether `rank`, which has ended, has left in order. Local."""
-        return bool(self.why_left(rank, incarnation))
-
     def depart(self) -> None:
         """Have this rank leave at its next epoch, or without malt.epochs in its next call. For a signal handler. Local.
 
@@ -122,12 +118,8 @@ class Crew:
 
     def left_behind(self) -> list[Any]:
         """Return what the ranks that have left in order have left behind, as far as this rank knows. Local."""
-        if reporting.is_connected():
-            texts = [text for name, text in sorted(leaving.published().items()) if name.startswith(_LEFT)]
-        else:
-            paths = sorted(Path(self._folder).glob(f"{_LEFT}*"))
-            texts = [path.read_text(encoding="utf-8") for path in paths if not path.suffix]  # with one, it is written
-        return [json.loads(text) for text in texts]
+        names = sorted(name for name in leaving.publications() if _LEFT.fullmatch(name))
+        return [json.loads(leaving.published(name) or "null") for name in names]
 
     def scale(self, size: int) -> None:
         """Let the job have `size` ranks. Local. ValueError: it cannot have so many."""
@@ -194,5 +186,5 @@ class Crew:
         """Leave in order. SystemExit."""
         self.is_retired = True
         if self.leave_behind is not None:
-            reporting.publish(f"{_LEFT}{self._rank}-{self._incarnation}", json.dumps(self.leave_behind()))
+            reporting.publish(_LEAVES.format(self._rank, self._incarnation), json.dumps(self.leave_behind()))
         raise SystemExit(0)

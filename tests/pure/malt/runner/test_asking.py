@@ -32,7 +32,7 @@ def launcher(tmp_path, monkeypatch):
 
     monkeypatch.setattr(reporting, "is_connected", lambda: True)
     monkeypatch.setattr(reporting, "publish", publish)
-    monkeypatch.setattr(leaving, "published", lambda: published)
+    monkeypatch.setattr(leaving, "published", published.get)
     monkeypatch.setattr(leaving, "is_disconnected", lambda: state["has_ended"])
     return folder, state
 

@@ -84,7 +84,7 @@ def test_without_a_loop_over_epochs_a_rank_leaves_in_a_call(made):
     one.look()
     with pytest.raises(SystemExit):
         made.calls.pop()()
-    assert not made.calls and one.has_retired(1, 0) and not one.has_retired(0, 1)
+    assert not made.calls and one.why_left(1, 0) and not one.why_left(0, 1)
 
 
 def test_a_rank_that_was_told_to_leave_and_has_begun_a_loop_since_leaves_at_an_epoch(made):
