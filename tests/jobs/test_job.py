@@ -268,6 +268,16 @@ def test_only_processes_of_the_job_are_killed(tmp_path, malt_environment):
     os.kill(spared, signal.SIGKILL)
 
 
+def test_what_a_rank_has_started_ends_with_a_launcher_that_is_killed(tmp_path, malt_environment):
+    """It is of no mpiexec any more, and a rank removes the variable by which its reports find the launcher."""
+    script = "env -u MALT_FAILURE_DIR -u PRTE_MCA_prte_local_tmpdir_base setsid sleep 250 & echo $! > {0}/1.pid; wait"
+    launcher = supervise(tmp_path, malt_environment, script)
+    wait_for(lambda: (tmp_path / "1.pid").exists() and (tmp_path / "1.pid").read_text())
+    launcher.kill()
+    wait_for(lambda: not is_alive(int((tmp_path / "1.pid").read_text())), 10.0)
+    launcher.communicate(timeout=200)
+
+
 def test_the_first_failure_is_printed_at_the_end():
     history = History()
     assert first_failure(history) == ""
