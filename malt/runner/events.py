@@ -4,7 +4,7 @@ A rank adds its own. From another host it sends the lines to the launcher (malt/
 there does (malt/launch/hosts/agent/watch.py). The launcher adds them, and what it learns of the rank itself.
 The events of one rank are in order. Those of different ranks have times of one clock, that of the launcher's host.
 
-The runner and the starter load this module by its path, and the agents are sent it: it imports nothing of malt.
+The runner loads this module by its path, and the agents are sent it: it imports nothing of malt.
 """
 
 from __future__ import annotations

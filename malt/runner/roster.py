@@ -10,7 +10,7 @@ that epoch when the failure was noted here, which is the first time that a rank 
 The file is replaced as a whole, under a lock, so that of two ranks the later one sees what the earlier one has done.
 It is on the launcher's host. Other hosts have a copy, which the agent writes; ranks there ask the launcher (`ASK`).
 
-The starter loads this module by its path: it imports nothing of malt.
+Agents are sent this module, after reporting.py, and it imports nothing else of malt.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from malt.runner.reporting import write as write_whole
 
 FILE, _LOCK = "roster", "roster.lock"
 ASK, ANSWER = "roster-ask", "roster-answer"
@@ -231,10 +233,7 @@ class Roster:
 
 def write(folder: str | os.PathLike[str], roster: Roster) -> None:
     """Make `roster` that of the job in `folder`, in place of the one before. OSError: nothing changes. Local."""
-    path = os.path.join(folder, FILE)
-    with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
-        file.write(text(roster))
-    os.replace(file.name, path)
+    write_whole(os.path.join(folder, FILE), text(roster))
 
 
 def text(roster: Roster) -> str:

@@ -35,6 +35,7 @@ from typing import Any
 from malt.launch.hosts.agent.checks import kept
 from malt.launch.hosts.agent.processes import ELSEWHERE, kill, remove_memory, with_variable
 from malt.launch.hosts.plain.starter import ADRIFT, AWAY, ENDING, EXITED, NONE_ENDED_WELL
+from malt.runner.reporting import write
 
 _POLL_S, _PIECE_NBYTES, _PIECES_NBYTES = 0.05, 1 << 16, 1 << 20
 """How much of a file is sent at once, and of all."""
@@ -163,12 +164,9 @@ class Ranks:
 
     def _write_roster(self, text: str) -> None:
         """Write the roster for starter and ranks, whole or not at all, unless the launcher's is in that place."""
-        path = os.path.join(self._folder, ROSTER)
         if self._is_ours and text:
             with contextlib.suppress(OSError):  # a full disk: they go on with the one before
-                with open(f"{path}.new", "w", encoding="utf-8") as file:
-                    file.write(text)
-                os.replace(file.name, path)
+                write(os.path.join(self._folder, ROSTER), text)
 
     def _pass_on(self) -> bool:
         """Send the next pieces of what ranks have printed; return whether there were any."""
