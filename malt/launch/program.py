@@ -94,7 +94,7 @@ def _is_module(name: str) -> bool:
 
 
 def _main_of(name: str) -> ModuleSpec | None:
-    """What `python -m name` runs: the module, or __main__ of the package."""
+    """The module that `python -m name` runs: that, or __main__ of the package; None: there is none."""
     path, words = [os.getcwd(), *sys.path], name.split(".")
     for end in range(1, len(words) + 1):
         spec = _find(".".join(words[:end]), path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import math
 import os
 import time
 
@@ -52,8 +51,8 @@ def stat(process: str) -> list[str]:
 def _older(folder: str, paths: set[str]) -> set[str]:
     """Those of `paths` that were there before the job in `folder`: all, if no rank has begun."""
     locks = os.path.join(folder, LOCK.format("*"))  # a rank makes it, and never writes to it
-    began = min(map(_written, glob.glob(locks)), default=math.inf)
-    return {path for path in paths if _written(path) < began - _EARLIER_S}
+    began = min(map(_written, glob.glob(locks)), default=None)
+    return paths if began is None else {path for path in paths if _written(path) < began - _EARLIER_S}
 
 
 def _written(path: str) -> float:
@@ -68,10 +67,11 @@ def _by_name() -> set[str]:
     Open MPI's and MPICH's are there while a rank runs. UCX removes the name at once: one that stays is of a process
     that was killed in between. Other containers may share /dev/shm: Open MPI's names begin with that of the host.
     """
-    host = glob.escape(os.uname().nodename.partition(".")[0])
-    names = [f"{_SHM}{name}{host}." for name in ("sm_segment.", "osc_sm.", "vader_segment.")]
-    names += [f"{_SHM}mpich_shm_", f"{_SHM}ucx_shm_posix_", _HWLOC_OF_HYDRA]
-    return {path for name in names for path in glob.glob(f"{name}*")}
+    host = os.uname().nodename.partition(".")[0]
+    names = [f"{name}{host}." for name in ("sm_segment.", "osc_sm.", "vader_segment.")]
+    kinds = (*names, "mpich_shm_", "ucx_shm_posix_")
+    found = {_SHM + name for name in (os.listdir(_SHM) if os.path.isdir(_SHM) else ()) if name.startswith(kinds)}
+    return found | set(glob.glob(f"{_HWLOC_OF_HYDRA}*"))
 
 
 def _opened(process: int) -> set[str]:
