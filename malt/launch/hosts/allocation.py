@@ -27,6 +27,9 @@ MPIJOB_FILES = (
 )  # fmt: skip
 """The variables in which the operator of MPIJob names its hostfile: for Open MPI, MPICH and Intel MPI."""
 
+_WORD = r"(?:[^\[\],]|\[[^\[\]]*\])+"
+"""A word of a node list of Slurm: commas within brackets are of it."""
+
 
 @dataclass(frozen=True)
 class Host:
@@ -103,24 +106,9 @@ def _host(word: str) -> Host:
 
 def expanded(nodelist: str) -> list[str]:
     """Return the names in a node list of Slurm, `n[01-03,7],x`, in its order. ValueError: brackets do not match."""
-    return [name for word in _words(nodelist) for name in _expanded(word)]
-
-
-def _words(nodelist: str) -> Iterator[str]:
-    """The words between commas that stand outside brackets."""
-    word, depth = "", 0
-    for letter in nodelist:
-        depth += {"[": 1, "]": -1}.get(letter, 0)
-        if depth not in (0, 1):
-            break
-        if letter == "," and depth == 0:
-            yield word
-            word = ""
-        else:
-            word += letter
-    if depth != 0:
+    if not re.fullmatch(f"{_WORD}(,{_WORD})*", nodelist):
         raise ValueError(f"brackets do not match in {nodelist!r}")
-    yield word
+    return [name for word in re.findall(_WORD, nodelist) for name in _expanded(word)]
 
 
 def _expanded(word: str) -> Iterator[str]:
