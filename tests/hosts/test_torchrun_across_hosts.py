@@ -49,12 +49,12 @@ def torchrun(hosts):
 
 
 def until_clean(hosts, killed=False):
-    """Wait until nothing is left of jobs, but for empty folders of sockets, and what torch leaves.
+    """Wait until nothing is left of jobs, but for what torch leaves.
 
     `killed`: torchrun may have ended the ranks of a host before one removed the folder of the job, which is small.
     """
     for host in hosts.names:
-        hosts.shell(host, f"rm -rf {OF_TORCH}* /tmp/torchinductor*; ! test -e /tmp/malt-0 || rmdir /tmp/malt-0")
+        hosts.shell(host, f"rm -rf {OF_TORCH}* /tmp/torchinductor*")
         if killed:
             wait_for(lambda host=host: all(one.startswith(OF_JOB) for one in hosts.left(host)))
             sizes = hosts.shell(host, f"find {OF_JOB}* -type f -printf '%s\\n' 2>/dev/null || :").split()
