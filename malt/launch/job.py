@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -55,6 +56,8 @@ _KILLING = {
 }  # fmt: skip
 """Signals that kill a Python process, without 1 to 3, with which mpiexec itself ends."""
 
+_FAILED, _EXIT_CODE = 255, re.compile(rb"^=   EXIT CODE: (\d+)\r?$", re.MULTILINE)
+
 
 class End(NamedTuple):
     """The end of a job."""
@@ -105,6 +108,7 @@ def run(
             control_server.close()
         away.end()
         remote.clean()
+        status = _of_the_rank(status, banners)
         status, is_printed = _settled(status, line, reports.read(), follower, signals.first is not None)
         is_clean = follower is None and status == 0 and not (ending is not None and ending.is_forced)
         say(striker.close(status))
@@ -233,6 +237,12 @@ def _waited(
     """The status with which a job has ended. `ends`: those of `_ends`."""
     status = job.wait(*ends, lambda: ending is not None and ending.is_cut_off)
     return status if ending is None or not status or signals.first is not None else ending.settled(status)
+
+
+def _of_the_rank(status: int, banners: bytes) -> int:
+    """The status of an mpiexec, or that which MPICH's `banners` name: it ends with 255 where its daemons fail, too."""
+    found = _EXIT_CODE.search(banners) if status == _FAILED else None
+    return int(found[1]) if found else status
 
 
 def _settled(
