@@ -69,7 +69,7 @@ if [ -z "$MALT_RESTART" ]; then
     sleep 250 & echo $! > {0}/left; echo $MALT_FAILURE_DIR > {0}/folder
     exit 9
 fi
-kill -0 $(cat {0}/left) 2>/dev/null && echo process left
+grep -qs "^State:.*[RSDT] (" /proc/$(cat {0}/left)/status && echo process left
 [ -e $(cat {0}/folder) ] && echo folder left
 touch {0}/second
 sleep {1}
