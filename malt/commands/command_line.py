@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from malt.launch.mpi_library import LaunchError, Library, looking_for_library
-from malt.launch.program import named
-from malt.runner.reporting import SURVIVE
 
 if TYPE_CHECKING:
     import argparse
@@ -19,6 +17,8 @@ if TYPE_CHECKING:
 
 _NO_MPI = "--survive", "--elastic"
 """What the options of a job begin with whose ranks load no MPI."""
+_SURVIVE = "MALT_SURVIVE"
+"""That of malt/runner/reporting.py. What takes time to load is loaded while another process looks for the library."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,12 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_what_is_closed()
     words = list(sys.argv[1:] if arguments is None else arguments)
     may_need_mpi = words[:1] == ["run"] and not any(word.startswith(_NO_MPI) for word in words)
-    with looking_for_library(may_need_mpi and not os.environ.get(SURVIVE)) as library:  # while the launcher is loaded
+    with looking_for_library(may_need_mpi and not os.environ.get(_SURVIVE)) as library:
         return _main(words, library)
 
 
 def _main(words: list[str], library: Callable[[], Library]) -> int:
     from malt.commands import hints, options
+    from malt.launch.program import named
 
     parser = options.parser(next(iter(words), ""))
     hints.check_command(words, parser)
@@ -69,6 +70,7 @@ def _other(chosen: argparse.Namespace, program: Sequence[str], parser: options.P
         return graph.main(chosen.name, chosen.n, chosen.degree, chosen.seed, chosen.hosts, chosen.json, chosen.plot)
     if chosen.command == "plan":
         from malt.commands.plan import command as plan
+        from malt.launch.program import named
 
         return plan.main(
             named(program, chosen.module), chosen.ranks, chosen.slots, chosen.loss, chosen.json, chosen.latency,

@@ -22,6 +22,7 @@ from malt.launch.hosts.allocation import MPIJOB_FILES, Host
 from malt.launch.job import End
 from malt.launch.mpi_library import Library
 from malt.runner.program import marked
+from malt.runner.reporting import SURVIVE
 
 pytestmark = pytest.mark.serial
 
@@ -378,6 +379,8 @@ def test_ranks_that_may_fail_need_no_mpi(monkeypatch, capsys):
     monkeypatch.setattr(command_line, "looking_for_library", lambda begins: pytest.fail("begun") if begins else unknown)
     assert status(["run", "--dry-run", "--survive", "-n", "2", "x.py"]) == 0
     assert capsys.readouterr().out.endswith("starter.py 0,1 2 x.py\n")
+    monkeypatch.setenv(SURVIVE, "1")
+    assert status(["run", "--dry-run", "-n", "2", "x.py"]) == 0
 
 
 def test_survive_in_the_environment_is_checked(monkeypatch, capsys):
