@@ -41,7 +41,7 @@ def train(interval, exchanges, held_s, count_s=ROW_S, link_s=0.0):
 @pytest.mark.parametrize("held_s", [25e-6, 0.5e-3, 13e-3])
 def test_an_exchange_costs_a_tenth_of_what_is_trained_between_two(held_s):
     found = train(Interval(), 60, held_s)
-    assert found[-1] == pytest.approx(10 * held_s / ROW_S, rel=0.01)
+    assert found[-1] == pytest.approx(TIMES * held_s / ROW_S, rel=0.01)
     assert all(after <= 2 * before for before, after in pairwise([1, *found]))
 
 
@@ -51,7 +51,7 @@ def test_a_cheap_exchange_beside_a_long_step_is_made_at_each_step():
 
 def test_it_follows_costs_that_rise_and_fall():
     found = train(Interval(), 90, lambda number: 1e-3 if 30 <= number < 60 else 50e-6)
-    few, many = 10 * 50e-6 / ROW_S, 10 * 1e-3 / ROW_S
+    few, many = TIMES * 50e-6 / ROW_S, TIMES * 1e-3 / ROW_S
     assert [found[29], found[59], found[89]] == pytest.approx([few, many, few], rel=0.01)
     assert all(before // 2 <= after <= 2 * before for before, after in pairwise(found))
 
@@ -69,7 +69,7 @@ def test_costs_that_vary_as_on_busy_cores_leave_it_steady():
     random = np.random.default_rng(0)
     held_s = np.where(random.random(400) < 0.2, 4e-3, 50e-6 * random.uniform(0.8, 1.3, 400))  # a time slice of others
     found = train(Interval(), 400, lambda number: float(held_s[number]))[20:]
-    assert 0.7 < np.median(found) / (10 * 50e-6 / ROW_S) < 1.3
+    assert 0.7 < np.median(found) / (TIMES * 50e-6 / ROW_S) < 1.3
 
 
 @pytest.mark.parametrize("link_s", [0.02, 3.0])
@@ -81,14 +81,14 @@ def test_a_slow_link_lengthens_it_until_messages_leave(link_s):
 def test_a_link_that_is_fast_again_is_noticed():
     interval = Interval()
     slow, fast = train(interval, 200, 50e-6, link_s=0.02)[-1], train(interval, 200, 50e-6, link_s=1e-5)[-1]
-    assert fast == pytest.approx(10 * 50e-6 / ROW_S, rel=0.01) and slow > 10 * fast
+    assert fast == pytest.approx(TIMES * 50e-6 / ROW_S, rel=0.01) and slow > 10 * fast
 
 
 def test_few_superseded_messages_are_no_reason():
     interval = Interval()
     for number in range(60):
         interval.note(interval.counts, interval.counts * ROW_S, 50e-6, 16, int(number % 3 == 0))
-    assert interval.counts == pytest.approx(10 * 50e-6 / ROW_S, rel=0.01)
+    assert interval.counts == pytest.approx(TIMES * 50e-6 / ROW_S, rel=0.01)
 
 
 def test_bounds():
@@ -106,13 +106,13 @@ def test_an_epoch_has_some_exchanges_at_least():
 
 def test_without_an_epoch_there_is_a_cap_in_seconds():
     assert train(Interval(), 60, 0.4, count_s=1e-3)[-1] == round(CAP_S / 1e-3)
-    assert train(Interval(epoch=10**6), 60, 0.4, count_s=1e-3)[-1] == round(10 * 0.4 / 1e-3)
+    assert train(Interval(epoch=10**6), 60, 0.4, count_s=1e-3)[-1] == round(TIMES * 0.4 / 1e-3)
 
 
 def test_the_wish_is_known_before_the_interval_has_grown():
     interval = Interval()
     train(interval, 7, 13e-3)
-    assert interval.wish == pytest.approx(10 * 13e-3 / ROW_S, rel=0.01) and interval.counts <= 2**7
+    assert interval.wish == pytest.approx(TIMES * 13e-3 / ROW_S, rel=0.01) and interval.counts <= 2**7
 
 
 def test_a_clock_that_stands_still():

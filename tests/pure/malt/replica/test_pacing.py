@@ -50,11 +50,11 @@ def test_fragments_have_their_turns():
 
 
 @pytest.mark.parametrize("n", [1, 32])
-def test_auto_finds_ten_times_the_cost_in_counts(n):
+def test_auto_finds_twenty_times_the_cost_in_counts(n):
     loop = Loop(lambda clock: Auto(Interval(), clock))
     while len(loop.exchanged) < 30:
         loop.step(n)
-    assert loop.pacing.every == 500 and loop.exchanged[-1] - loop.exchanged[-2] == -(-500 // n) * n
+    assert loop.pacing.every == 1000 and loop.exchanged[-1] - loop.exchanged[-2] == -(-1000 // n) * n
 
 
 def test_ranks_that_are_to_agree_keep_the_lowest_one_and_know_their_wish():
