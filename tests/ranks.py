@@ -1,6 +1,9 @@
-"""Simulated ranks on hosts as named, each of which ends by itself."""
+"""Simulated ranks on hosts as named, each of which ends by itself; tests of which all ranks run a body."""
 
 from __future__ import annotations
+
+import functools
+from inspect import Parameter, signature
 
 import pytest
 
@@ -25,6 +28,18 @@ def run_ranks(function, hosts="a"):
 
     group = Group(len(hosts))
     return group.run(live)
+
+
+def on_all_ranks(test):
+    """A test with an argument `rank`: it runs on all ranks, those of this job or simulated ones."""
+
+    @functools.wraps(test)
+    def run(*method_of, everywhere, **given):
+        everywhere(lambda rank: test(*method_of, rank=rank, **given))
+
+    others = [one for one in signature(test).parameters.values() if one.name != "rank"]
+    run.__signature__ = signature(test).replace(parameters=[*others, Parameter("everywhere", Parameter.KEYWORD_ONLY)])
+    return run
 
 
 def run_alone(function):
