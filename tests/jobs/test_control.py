@@ -7,12 +7,11 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
-from reported import line, made, reported
+from reported import line, reported
 
 from dstorm.transports.links import server as server_of_dstorm
 from malt.launch.reports import control
@@ -54,16 +53,6 @@ def files(folder):
 
 def names(folder):
     return sorted(reported(folder))
-
-
-def test_reports_become_events(open_control_server, tmp_path):
-    """At the time at which they come: the clocks of hosts differ."""
-    before = time.monotonic_ns()
-    reports = [line(name) for name in ("ready-2", "lost-77")]
-    call(open_control_server, made("traceback-2", "Traceback: ü", 7).line(), line("left-2", "3"), *reports)
-    assert names(tmp_path) == ["elsewhere-2", "ended-2", "left-2", "lost-77", "ready-2", "traceback-2"]
-    assert reported(tmp_path)["traceback-2"] == "Traceback: ü" and files(tmp_path) == ["events-2", "events-77"]
-    assert Stream(tmp_path).read().get(Kind.TRACEBACK, 2).at > before
 
 
 def test_what_is_shown_and_published_becomes_files(open_control_server, tmp_path):
@@ -152,21 +141,6 @@ def test_a_report_that_a_full_disk_does_not_take_counts(open_control_server, cal
     caller.sendall(line("left-2", "3"))
     open_control_server.close()
     assert reports.read().texts(Kind.LEFT) == {2: "3"}
-
-
-def test_once_it_is_closed_nothing_is_written(open_control_server, caller, tmp_path):
-    wait_for("elsewhere-2", tmp_path)
-    caller.sendall(line("ready-2"))
-    open_control_server.close()
-    assert names(tmp_path) == ["elsewhere-2", "ready-2"]
-    assert "malt control server" not in {thread.name for thread in threading.enumerate()}
-
-
-def test_a_thread_that_does_not_end_in_time_writes_nothing(open_control_server, tmp_path):
-    open_control_server.close()
-    with socket.socket() as late:
-        open_control_server._listen(2, late)
-    assert files(tmp_path) == []
 
 
 def test_of_a_rank_that_was_started_again_the_former_incarnation_reports_nothing_more(open_control_server, tmp_path):

@@ -15,7 +15,6 @@ pytest.importorskip("numba")
 import malt
 from apps.gbdt import program
 from apps.harness import BadInput
-from apps.linear.roc import area
 
 pytestmark = pytest.mark.serial
 
@@ -96,16 +95,6 @@ def test_trees_are_equal_on_any_ranks_and_as_good_as_scikit_learns(report, plant
     assert p == pytest.approx(theirs, abs=1e-3)
 
 
-def test_the_area_under_the_curve(report, planted, tmp_path):
-    metrics, draw = pytest.importorskip("sklearn.metrics"), np.random.default_rng(0)
-    scores, y = draw.integers(0, 30, 500), np.where(draw.random(500) < 0.3, 1, -1)
-    assert area(scores, y) == pytest.approx(metrics.roc_auc_score(y, scores))
-    rows = planted("logistic")
-    made = report(3, rows.train, "--test", rows.test, *OPTIONS, "--missing")["final"]
-    p = predict(tmp_path / "model.npz", rows.X[1000:])
-    assert made["test_auc"] == pytest.approx(metrics.roc_auc_score(rows.y[1000:], p))
-
-
 def test_rows_to_validate_on_end_the_training(report, planted, tmp_path):
     rows = planted("logistic")
     words = [rows.train, "--valid", rows.test, "--depth", 6, "--learning-rate", 0.5, "--missing"]
@@ -131,14 +120,6 @@ def test_a_validated_run_resumes_and_ends_with_the_best_trees(report, planted, t
         assert rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
         assert rest["final"]["valid_loss"] == pytest.approx(whole["final"]["valid_loss"])
     assert rest["epochs"] == []
-
-
-def test_features_that_are_in_the_test_rows_alone_do_not_matter(report, planted, tmp_path):
-    rows = planted("logistic")
-    words = [rows.train, "--test", rows.test, *OPTIONS]
-    before = report(2, *words)["final"]
-    rows.test.write_text("".join(f"{line} 900:5\n" for line in rows.test.read_text().splitlines()))
-    assert report(2, *words)["final"]["test_auc"] == before["test_auc"]
 
 
 @pytest.mark.parametrize(("text", "options", "message"), [

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from programs import as_job, in_process, last_line, on_simulated_ranks
+from programs import as_job, in_process, last_line
 
 import malt
 from apps.harness import BadInput
@@ -75,29 +75,6 @@ class TestEmbeddedData:
         assert 0 < last["seconds"] == reports["final"]["seconds"]
         assert last["merged"] + last["overwritten"] <= last["bytes_sent"] / (124 * 4)
 
-    def test_bsp_ends_the_same_bit_by_bit_however_ranks_take_turns(self, alone):
-        first, second = (final(alone("--sync", "bsp", "--epochs", 2, ranks=3, seed=seed)) for seed in range(2))
-        assert first == second
-
-    def test_another_seed_makes_another_model(self, alone):
-        one, other = (final(alone("--epochs", 1, "--seed", k)) for k in (0, 1))
-        assert one != other
-
-
-@pytest.mark.parametrize("loss", ["hinge", "squared-hinge", "logistic"])
-def test_losses(alone, tiny, loss):
-    assert final(alone(tiny, "--test", tiny, "--loss", loss))[1] > 0.99
-
-
-def test_a_graph_has_the_degree_that_is_asked_for(tmp_path):
-    """Of 8 ranks along halton each has 3 peers, or one. A graph whose degree is not free refuses another one."""
-    simulated = on_simulated_ranks(run, tmp_path)
-    words = ["--epochs", 1, "--sync", "bsp", "--graph", "halton", "--exchange-every", 1000]
-    sent = [simulated(8, *words, *more)[0]["epochs"][-1]["bytes_sent"] for more in ([], ["--degree", 1])]
-    assert sent[0] == 3 * sent[1] > 0
-    with pytest.raises(BadInput, match="graph 'ring' of 3 ranks has degree 1: degree=2 is not possible"):
-        simulated(3, *words, "--graph", "ring", "--degree", 2)
-
 
 @pytest.mark.parametrize("vector", ["dense", "sparse"])
 @pytest.mark.parametrize("average", ["delta", "gradient", "none"])
@@ -147,35 +124,11 @@ def test_rows_sorted_by_label_do_not_hurt(alone, tiny):
     assert final(alone(tiny, "--test", tiny, "--average", "none", ranks=2))[1] > 0.99
 
 
-def test_more_ranks_than_rows(alone, tmp_path):
-    file = tmp_path / "three.svm"
-    file.write_text("1 1:1\n-1 1:-1\n1 1:2\n")
-    objective = final(alone(file, "--exchange-every", 1, "--sync", "bsp", ranks=4))[0]
-    assert objective < 0.01, "ranks without rows take part in the average"
-
-
-def test_tolerance_stops_early(alone):
-    done = alone("--tolerance", 0.05, "--epochs", 50)
-    final(done)
-    epochs = [line for line in done.stdout.splitlines() if re.match(r"\d+ ", line)][-1].split()[0]
-    assert 2 <= int(epochs) < 10
-
-
 @pytest.mark.parametrize("sync", ["bsp", "notify-ack"])
 def test_tolerance_where_ranks_have_different_numbers_of_rows(alone, tiny, sync):
     rows = tiny.read_text().splitlines()
     tiny.write_text("\n".join(rows[250:351]))  # 34, 34 and 33 rows
     final(alone(tiny, "--tolerance", 1e-3, "--exchange-every", 2, "--sync", sync, ranks=3))
-
-
-def test_a_model_worse_than_zeros_is_pointed_out(alone, tiny):
-    assert "worse than one of zeros: try a --step below 1e+10" in alone(tiny, "--step", 1e10, ranks=2).stderr
-    assert alone(tiny, ranks=2).stderr == ""
-
-
-def test_no_epochs_and_no_intercept(alone, tiny):
-    assert final(alone(tiny, "--epochs", 0))[0] == 1.0  # the hinge loss of w = 0
-    final(alone(tiny, "--no-intercept"))
 
 
 def test_save(alone, tiny, tmp_path):
@@ -240,13 +193,6 @@ def test_an_output_that_cannot_be_written_is_reported_before_training(svm, tiny,
     assert done.returncode == 2
     assert f"apps.svm: error: {tmp_path / path}: " in done.stderr and "Traceback" not in done.stderr
     assert [file.name for file in tmp_path.iterdir() if file.name.endswith("partial")] == []
-
-
-@pytest.mark.parametrize("line", ["1 1:nan", "1 2:x", "1 3:1 3:2", "inf 1:1"])
-def test_a_bad_line_is_named(tiny, line):
-    tiny.write_text(tiny.read_text().replace("\n", f"\n{line}\n", 1))
-    with pytest.raises(BadInput, match=re.escape(f"{tiny}:2: ")):
-        run([str(tiny)])
 
 
 @pytest.mark.thorough

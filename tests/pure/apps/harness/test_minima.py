@@ -132,11 +132,6 @@ def test_stochastic_optimizers_come_near_the_minimum(run, two, optimizer, ranks)
     np.testing.assert_allclose(sharded, [epoch["objective"] for epoch in report["epochs"][:4]], rtol=1e-4)
 
 
-def test_more_ranks_make_larger_steps_of_adam(run, two):
-    steps = [run(ranks, two, "--optimizer", "adam", "--epochs", 1)["options"]["step"] for ranks in (1, 4)]
-    assert steps == pytest.approx([0.03, 0.06])
-
-
 @THOROUGH(but="replicated")
 @KINDS
 def test_one_against_the_rest_is_a_model_for_each_class(run, three, kind, tmp_path):
@@ -213,15 +208,6 @@ def test_a_resumed_run_ends_as_one_that_was_never_stopped(run, two, tmp_path, op
     assert [one["objective"] for one in rest] == pytest.approx([one["objective"] for one in whole[2:]], rel=1e-9)
 
 
-def test_a_run_that_had_converged_goes_on_to_a_smaller_tolerance(run, two, tmp_path):
-    keeping = [two, "--l2", L2, "--checkpoint", tmp_path / "train.ckpt", "--resume", "--tolerance"]
-    first = run(1, *keeping, 0.01)
-    rest = run(2, *keeping, 1e-6)
-    assert rest["resumed_from"] == len(first["epochs"]) and rest["epochs"]
-    assert first["final"]["objective"] > rest["final"]["objective"] == pytest.approx(minimum(SIGNS)[0], rel=1e-6)
-    assert run(1, *keeping, 1e-3)["epochs"] == []
-
-
 BAD = {
     "--l1 needs --optimizer owlqn or ftrl, not lbfgs": "--l1 1",
     "--l1 needs --optimizer owlqn or ftrl, not adam": "--l1 1 --optimizer adam",
@@ -259,26 +245,6 @@ def test_what_ends_early_says_so(run, two, capsys):
     assert capsys.readouterr().err == "warning: it has not converged: 3 iterations were made\n"
     run(1, two)
     assert capsys.readouterr().err == ""
-
-
-def test_features_that_are_too_large_are_named(run, tmp_path, capsys):
-    (tmp_path / "huge.svm").write_text("1 1:1e38\n-1 1:-1e38\n")
-    run(1, tmp_path / "huge.svm")
-    printed = capsys.readouterr().err
-    assert re.fullmatch(r"warning: it has not converged: .*: scale the features, or lower --l2\n", printed)
-
-
-@pytest.mark.parametrize(("options", "at_zeros"), [
-    ([], np.log(2)), (["--loss", "squared"], 0.5), (["--loss", "squared-hinge"], 1), ([3], 3 * np.log(2)),
-    ([3, "--multiclass", "softmax"], np.log(3)),
-])  # fmt: skip
-def test_a_model_that_is_worse_than_zeros_is_warned_of(run, two, three, capsys, options, at_zeros):
-    options = [three, *options[1:]] if 3 in options else [two, *options]
-    warning = "warning: the model is worse than one of zeros: scale the features, or take a smaller --step\n"
-    report = run(1, *options, "--optimizer", "adam", "--step", 500, "--epochs", 1)
-    assert report["final"]["objective"] > at_zeros and capsys.readouterr().err == warning
-    report = run(1, *options, "--optimizer", "adam", "--step", 1e-9, "--epochs", 1)
-    assert report["final"]["objective"] == pytest.approx(at_zeros) and capsys.readouterr().err == ""
 
 
 def test_sums_of_sharded_gradients_are_in_at_once():

@@ -282,14 +282,6 @@ def test_ranks_whose_rows_differ_anywhere_are_told(tmp_path, change):
     assert kind == "ValueError" and re.search("rank 0 has rows 0 to 80 of a file, checksum .*, rank 1 has rows", text)
 
 
-def test_the_order_of_a_function_of_the_users():
-    def live(rank):
-        return malt.map_reduce(lambda theta, some: {"words": list(some)}, None, list("abcde"),
-                               lambda left, right: {"words": left["words"] + right["words"]})  # fmt: skip
-
-    assert malt.simulate(live, 3) == [{"words": ["a", "b", "c", "d", "e"]}] * 3
-
-
 def test_a_function_may_return_the_same_array_each_time():
     out = np.zeros(7)
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import malt
-from malt.replica.interval import Interval
 from malt.replica.options import bounds
-from malt.replica.pacing import Auto, Fixed, Led
+from malt.replica.pacing import Fixed, Led
 from malt.session import session
 
 pytestmark = pytest.mark.serial
@@ -47,35 +46,6 @@ def test_fragments_have_their_turns():
     for _ in range(20):
         loop.step()
     assert loop.exchanged == [3, 5, 8, 10, 13, 15, 18, 20]
-
-
-@pytest.mark.parametrize("n", [1, 32])
-def test_auto_finds_ten_times_the_cost_in_counts(n):
-    loop = Loop(lambda clock: Auto(Interval(), clock))
-    while len(loop.exchanged) < 30:
-        loop.step(n)
-    assert loop.pacing.every == 500 and loop.exchanged[-1] - loop.exchanged[-2] == -(-500 // n) * n
-
-
-def test_ranks_that_are_to_agree_keep_the_lowest_one_and_know_their_wish():
-    loop = Loop(lambda clock: Auto(Interval(2, 400), clock, agrees=True))
-    for _ in range(16):
-        loop.step()
-    assert loop.pacing.is_open and loop.exchanged == [2, 4, 6, 8, 10, 12, 14, 16]
-    assert (loop.pacing.every, loop.pacing.wish) == (2, 400)
-
-
-def test_superseded_messages_are_those_since_the_last_exchange():
-    totals = [0, 0]
-    loop = Loop(lambda clock: Auto(Interval(), clock, lambda: tuple(totals)), held_s=0.0)
-    for _ in range(12):
-        totals[:] = totals[0] + 1, totals[1] + 1
-        loop.step(loop.pacing.every)
-    slow = loop.pacing.every
-    for _ in range(60):
-        totals[0] += 1
-        loop.step(loop.pacing.every)
-    assert slow > 1000 and loop.pacing.every < slow / 2
 
 
 def test_who_is_led_is_never_due_by_itself():
@@ -119,19 +89,6 @@ def test_what_every_means(every, sync, changed, expected):
 def test_what_every_cannot_be(every, changed, message):
     with pytest.raises((ValueError, TypeError), match=message):
         bounds(every, "asp", **{**NONE, **changed})
-
-
-@pytest.mark.parametrize(("every", "fixed"), [(None, 1), ("auto", 1), ((4, 90), 4), (3, 3)])
-@pytest.mark.parametrize("sync", ["asp", "bsp"])
-def test_in_a_simulation_it_is_the_lowest_number(every, fixed, sync):
-    def train(rank):
-        replica = malt.Replica(np.zeros(3), every=every, sync=sync, graph="all")
-        exchanged = [replica.step() for _ in range(12)]
-        replica.finish()
-        return exchanged, replica.statistics().every
-
-    for exchanged, used in malt.simulate(train, 3):
-        assert exchanged == [number % fixed == 0 for number in range(1, 13)] and used == fixed
 
 
 def test_over_a_slow_link_it_is_as_long_as_a_message_takes(monkeypatch):

@@ -62,25 +62,6 @@ def test_the_bits_are_those_of_a_job_that_was_not_stopped(case, ranks):
         assert trained(case, ranks, kept=trained(case, ranks, stop)) == whole, stop
 
 
-def test_it_is_stopped_twice():
-    case = "fragments of changes"
-    assert trained(case, 2, kept=trained(case, 2, 9, trained(case, 2, 5))) == trained(case, 2)
-
-
-def test_a_state_that_is_asked_for_changes_nothing():
-    def run(rank, asks):
-        w, rng = np.zeros(40), np.random.default_rng(rank)
-        with malt.Replica({"w": w}, 4, sync="bsp", average="delta", fragments=2) as replica:
-            for _ in range(STEPS):
-                w += rng.normal(size=40)
-                replica.step()
-                if asks:
-                    replica.state_dict()
-        return w.tobytes()
-
-    assert malt.simulate(lambda rank: run(rank, True), 2) == malt.simulate(lambda rank: run(rank, False), 2)
-
-
 @pytest.mark.parametrize("sync", ["asp", "ssp:2", "notify-ack"])
 @pytest.mark.parametrize("average", ["model", "delta"])
 def test_ranks_take_the_mean_where_messages_may_be_under_way(sync, average):
@@ -157,18 +138,6 @@ def test_a_replica_that_has_left_has_no_state():
                 call()
 
     malt.simulate(run, 2)
-
-
-def test_ranks_that_have_agreed_on_an_interval_keep_it():
-    def run(rank):
-        replica = malt.Replica(np.zeros(3), every=(2, 9), sync="bsp")
-        state = {**replica.state_dict(), "every": 5}
-        replica.load_state_dict(state)
-        exchanged = [replica.step() for _ in range(10)]
-        replica.finish()
-        return exchanged
-
-    assert malt.simulate(run, 2) == [[False] * 4 + [True] + [False] * 4 + [True]] * 2
 
 
 @pytest.mark.parametrize("kind", ["a dict", "a function with set="])

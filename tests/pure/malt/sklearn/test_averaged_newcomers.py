@@ -115,26 +115,6 @@ def test_one_that_comes_between_the_others_first_calls_begins_with_them(seed):
     assert len({str(one) for one in found}) == 1 and found[0][1] == 5, found
 
 
-def test_two_that_are_trained_in_turn():
-    """And a Replica between them, which is made before either begins."""
-
-    def live(transport):
-        one, replica, other = average(KINDS["linear"](), every=1), malt.Replica(np.zeros(3), every=1), None
-        other = average(KINDS["clusters"](), every=1)
-        while replica._count < CALLS:
-            X, y = rows(1000 * transport.rank + replica._count)
-            one.partial_fit(X, y, classes=CLASSES)
-            other.partial_fit(X)
-            replica.step()
-            transport.pause(14)
-        for each in (one, other, replica):
-            each.finish()
-        return state(one), state(other)
-
-    found = Job(3, 1, {2: 20}, {2: [0]}, absent=(2,)).run(live)
-    assert len(set(found)) == 1 and isinstance(found[0], tuple), found
-
-
 def test_counts_are_of_ranks_that_stay(monkeypatch):
     """Nobody knows what a rank has counted before the end."""
     why = "MultinomialNB: ranks add up at the end what they have counted, which is lost where one leaves or fails"
@@ -151,15 +131,3 @@ def test_counts_are_of_ranks_that_stay(monkeypatch):
     monkeypatch.setattr(type(malt.init()), "is_elastic", True)
     with pytest.raises(ValueError, match=f"^malt.sklearn.average: {why}: start it without --elastic$"):
         average(MultinomialNB())
-
-
-def test_other_parameters_are_refused_in_a_line():
-    def live(transport):
-        model = average(SGDClassifier(alpha=0.1 if transport.returns.barrier.is_outside else 0.2), every=1)
-        for call in range(CALLS):
-            model.partial_fit(*rows(call), classes=CLASSES)
-            transport.pause(14)
-        return "ends"
-
-    out = "malt: rank 1 stays out: malt.sklearn.average: the parameter alpha is 0.1, and the others have 0.2"
-    assert Job(3, 1, {1: 30}, {1: [0]}).run(live) == ["ends", f"out: {out}", "ends"]

@@ -77,15 +77,6 @@ def test_bytes_across_are_those_sent_to_ranks_of_other_hosts():
     assert sum(one["dense"].bytes_across for one in found) == 4 * 40 * 6
 
 
-def test_on_one_host_there_are_none():
-    def live(rank):
-        v = malt.vector(10)
-        v.scatter()
-        return v.statistics()
-
-    assert all(one.bytes_sent and not one.bytes_across for one in malt.simulate(live, 3))
-
-
 def test_a_report_has_a_column_where_there_are_several_hosts():
     for across, titles in ((0, 0), (12, 1)):
         report = Report({}, (), TRAFFIC)

@@ -10,7 +10,6 @@ import pytest
 from traces import traced
 
 import malt
-from apps.harness.marks import Clock, Mark, over_ranks
 from dstorm.membership.processes import process, stat_fields
 from dstorm.waits.wait import Wait
 from malt.runner import reporting
@@ -31,45 +30,6 @@ def test_the_seconds_add_up():
     assert split(10.0, 8.0, 9.0) == Split(2.0, 0.0, 8.0)  # a wait that began before
 
 
-def scatters(rank):
-    malt.vector(3, sync="asp").scatter()
-
-
-def steps(rank):
-    malt.Replica(np.zeros(3), every=100).step()
-
-
-def sums(rank):
-    malt.allreduce(np.zeros(3))
-
-
-def maps(rank):
-    malt.map_reduce(lambda theta, chunk: [np.zeros(1)], np.zeros(1), np.zeros(3) if rank == 0 else None)
-
-
-def pulls(rank):
-    malt.sharded(3).pull()
-
-
-def begins_an_epoch(rank):
-    Clock().start()
-
-
-@pytest.mark.parametrize("work", [scatters, steps, sums, maps, pulls, begins_an_epoch])
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_rank_trains_from_its_first_step_or_exchange_on(work, ranks):
-    def live(rank):
-        transport = malt.init().transport
-        malt.barrier()
-        malt.Replica(np.zeros(3))
-        malt.allgather(3)
-        before = transport.trains_since
-        work(rank)
-        return before, transport.trains_since is not None
-
-    assert malt.simulate(live, ranks) == [(None, True)] * ranks
-
-
 def straggling(meet):
     """A function of a rank: 3 s of start, one of them in a wait on rank 1; then rank 0 computes for 4 s, rank 1 for 1
     s, and they meet."""
@@ -84,14 +44,6 @@ def straggling(meet):
         return counters(session.world(), range(2))
 
     return live
-
-
-@pytest.mark.parametrize("meet", [lambda _: malt.barrier(), lambda replica: replica.step(999), malt.Replica.agree])
-def test_waits_are_those_since_the_training_began(meet):
-    found = malt.simulate(straggling(meet), 2, network=malt.Network(1e-9, 1e12))
-    seconds = [(one.start_s, one.training_s, one.waiting_s) for one in found]
-    assert np.array(seconds) == pytest.approx(np.array([(3.0, 4.0, 0.0), (3.0, 1.0, 3.0)]), abs=1e-6)
-    assert [one.every for one in found] == [1000, 1000]
 
 
 def test_the_interval_is_that_of_what_says_when_the_rank_exchanges():
@@ -125,15 +77,6 @@ def test_a_wait_counts_while_it_lasts():
     assert malt.simulate(live, 2, network=malt.Network(1.0, 1.0)) == [(1.0, 1.0, 2.5)] * 2
 
 
-def test_the_marks_of_programs_are_means_over_ranks():
-    def live(rank):
-        return over_ranks([Mark(examples=10, seconds=1.0 + rank, start_s=1.0, training_s=4.0 - 3 * rank,
-                                waiting_s=3.0 * rank, every=100 + 201 * rank)])  # fmt: skip
-
-    (found,), _ = malt.simulate(live, 2)
-    assert found == Mark(examples=20, seconds=2.0, start_s=1.0, training_s=2.5, waiting_s=1.5, every=200)
-
-
 def test_a_launcher_is_older_than_its_ranks(tmp_path, monkeypatch):
     """The folder of a job says which process its launcher is: here another one, which is younger than this."""
     alone_s = jobs.launched_s()
@@ -163,18 +106,3 @@ def test_a_trace_says_the_same_as_the_counters(tmp_path):
     assert "rank 1: waiting 3 s" in page([trace])
     trace.ranks[0].launched = None
     assert "this trace was written by an earlier malt" in page([trace])
-
-
-def test_a_trace_that_has_lost_its_oldest_events_knows_the_start(tmp_path):
-    def live(rank):
-        malt.compute(2.0)
-        vector = malt.vector(3, sync="asp")
-        for _ in range(200):
-            vector.scatter()
-            malt.compute(0.01)
-
-    traced(tmp_path / "run", live, 2, capacity=32, network=malt.Network(1e-9, 1e12))
-    trace = read(tmp_path / "run")
-    for one, mine in zip(trace.ranks, summary.summarize(trace).split, strict=True):
-        assert one.dropped and mine.start_s == pytest.approx(2.0, abs=1e-3)
-        assert mine.training_s == pytest.approx(one.until - one.since)

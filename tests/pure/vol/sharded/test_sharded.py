@@ -351,22 +351,6 @@ def test_what_is_wrong_is_refused_on_the_caller_alone_and_changes_nothing(call, 
     assert everywhere(program, 3) == [3] * 10
 
 
-@pytest.mark.parametrize("call", [
-    lambda s, other: s.axpy(1, other), lambda s, other: s.sub(other), lambda s, other: s.mul(other),
-    lambda s, other: s.copy(other), lambda s, other: s.zip(lambda a, b: None, other), lambda s, other: s + other,
-    lambda s, other: operator.isub(s, other + 1),
-])  # fmt: skip
-def test_layouts_that_differ_are_named(call):
-    def program():
-        s, other = malt.sharded(10, name="w"), malt.sharded((10, 1), name="m")
-        with pytest.raises(ValueError) as caught:
-            call(s, other)
-        assert "w has shape (10,) on ranks 0, 1" in str(caught.value)
-        assert "has shape (10, 1) on ranks 0, 1" in str(caught.value)
-
-    everywhere(program, 2)
-
-
 def test_collective_calls_raise_the_same_error_on_all_ranks():
     def program():
         s, other = malt.sharded(10, name="w"), malt.sharded(11)
@@ -388,18 +372,6 @@ def test_collective_calls_raise_the_same_error_on_all_ranks():
             assert type(error) is kind and text in str(error)
 
     everywhere(program, 3)
-
-
-def test_numbers_of_numpy_and_what_is_not_finite():
-    def program():
-        s = malt.sharded(6)
-        s += np.float64(2)
-        t = np.float32(3) * s
-        assert t.dtype == np.float32 and (np.array(3.0) / s).dtype == np.float64
-        s.local[:] = [np.inf, -np.inf] * 3 if malt.size() == 1 else [np.inf, -np.inf, np.nan][malt.rank()]
-        return [s.sum(), s.norm(), s.max(), s @ s, s.nnz()]
-
-    assert everywhere(program, 3)[-1] == 6
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -622,38 +594,6 @@ def test_numpys_functions_are_those_of_arrays(name):
         assert np.shape(found) == np.shape(wanted)
 
     everywhere(program, 2)
-
-
-def textbook_lbfgs(function, w, memory=5, iterations=10):
-    """L-BFGS as a textbook has it, for arrays of NumPy: two loops, and a step that backtracks."""
-    value, gradient = function(w)
-    pairs = []
-    for _ in range(iterations):
-        way, factors = np.copy(gradient), []
-        for s, y in reversed(pairs):
-            factors.append(np.dot(s, way) / np.dot(y, s))
-            way = way - factors[-1] * y
-        if pairs:
-            s, y = pairs[-1]
-            way = np.dot(s, y) / np.dot(y, y) * way
-        for (s, y), factor in zip(pairs, reversed(factors), strict=True):
-            way = way + (factor - np.dot(y, way) / np.dot(y, s)) * s
-        step = 1.0 if pairs else 1 / np.linalg.norm(gradient)
-        while (found := function(w - step * way))[0] > value - 1e-4 * step * np.dot(gradient, way) and step > 1e-9:
-            step /= 2
-        pairs = [*pairs, (-step * way, found[1] - gradient)][-memory:]
-        w, (value, gradient) = w - step * way, found
-    return value
-
-
-def test_an_optimizer_that_was_written_for_arrays_runs_unchanged():
-    def rosenbrock(w):
-        return np.sum((w - 1) ** 2 + 10 * np.sqrt(1 + w**4)), 2 * (w - 1) + 20 * w**3 / np.sqrt(1 + w**4)
-
-    def program():
-        return textbook_lbfgs(rosenbrock, malt.sharded(11, "float64") + 3.0)
-
-    assert everywhere(program, 3) == pytest.approx(textbook_lbfgs(rosenbrock, np.full(11, 3.0)), rel=1e-12)
 
 
 def test_scalars_are_refused_when_the_session_is_over():
