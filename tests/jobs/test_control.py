@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -141,6 +142,14 @@ def test_a_report_that_a_full_disk_does_not_take_counts(open_control_server, cal
     caller.sendall(line("left-2", "3"))
     open_control_server.close()
     assert reports.read().texts(Kind.LEFT) == {2: "3"}
+
+
+def test_once_it_is_closed_nothing_is_written(open_control_server, caller, tmp_path):
+    wait_for("elsewhere-2", tmp_path)
+    caller.sendall(line("ready-2"))
+    open_control_server.close()
+    assert names(tmp_path) == ["elsewhere-2", "ready-2"]
+    assert "malt control server" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_of_a_rank_that_was_started_again_the_former_incarnation_reports_nothing_more(open_control_server, tmp_path):

@@ -15,6 +15,7 @@ pytest.importorskip("numba")
 import malt
 from apps.gbdt import program
 from apps.harness import BadInput
+from apps.linear.roc import area
 
 pytestmark = pytest.mark.serial
 
@@ -93,6 +94,16 @@ def test_trees_are_equal_on_any_ranks_and_as_good_as_scikit_learns(report, plant
     theirs = scikit_learn(loss, X, rows.y)
     assert error(loss, p, y) == pytest.approx(error(loss, theirs, y), rel=0.005)
     assert p == pytest.approx(theirs, abs=1e-3)
+
+
+def test_the_area_under_the_curve(report, planted, tmp_path):
+    metrics, draw = pytest.importorskip("sklearn.metrics"), np.random.default_rng(0)
+    scores, y = draw.integers(0, 30, 500), np.where(draw.random(500) < 0.3, 1, -1)
+    assert area(scores, y) == pytest.approx(metrics.roc_auc_score(y, scores))
+    rows = planted("logistic")
+    made = report(3, rows.train, "--test", rows.test, *OPTIONS, "--missing")["final"]
+    p = predict(tmp_path / "model.npz", rows.X[1000:])
+    assert made["test_auc"] == pytest.approx(metrics.roc_auc_score(rows.y[1000:], p))
 
 
 def test_rows_to_validate_on_end_the_training(report, planted, tmp_path):

@@ -85,6 +85,14 @@ class TestDigits:
         assert final(alone(*options))[1] >= 0.95
 
 
+@pytest.mark.parametrize(
+    ("rows", "sync"), [(3, "asp"), (3, "ssp:1"), (3, "bsp"), (3, "notify-ack"), (41, "bsp"), (41, "notify-ack")]
+)
+def test_uneven_and_empty_shards(alone, tmp_path, rows, sync):
+    options = ["--batch", 2, "--exchange-every", 1, "--epochs", 3, "--sync", sync, "--graph", "ring"]
+    final(alone(write_idx(tmp_path, rows), *options, ranks=4))
+
+
 def test_a_rank_without_rows_does_not_hold_the_model_back(alone, tmp_path):
     """There is one row. The rank that has it ends with the weights of the serial program, and so does the job."""
     folder, files = write_idx(tmp_path, rows=1), [tmp_path / "alone.npz", tmp_path / "job.npz"]

@@ -133,6 +133,14 @@ def test_the_helper_polls_until_it_is_stopped():
     assert len(polls) == count
 
 
+def test_the_helper_runs_at_once(monkeypatch):
+    called = []
+    monkeypatch.setattr(progress, "run_at_once", lambda: called.append(threading.current_thread()))
+    helper = Helper(lambda: None)
+    helper.stop()
+    assert called == [helper._thread]
+
+
 def test_the_helper_does_not_hold_up_the_end(job_environment):
     """It is stopped before the interpreter ends, and so before MPI is finalized."""
     program = (

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from programs import as_job, in_process, last_line
+from programs import as_job, in_process, last_line, on_simulated_ranks
 
 import malt
 from apps.harness import BadInput
@@ -76,6 +76,16 @@ class TestEmbeddedData:
         assert last["merged"] + last["overwritten"] <= last["bytes_sent"] / (124 * 4)
 
 
+def test_a_graph_has_the_degree_that_is_asked_for(tmp_path):
+    """Of 8 ranks along halton each has 3 peers, or one. A graph whose degree is not free refuses another one."""
+    simulated = on_simulated_ranks(run, tmp_path)
+    words = ["--epochs", 1, "--sync", "bsp", "--graph", "halton", "--exchange-every", 1000]
+    sent = [simulated(8, *words, *more)[0]["epochs"][-1]["bytes_sent"] for more in ([], ["--degree", 1])]
+    assert sent[0] == 3 * sent[1] > 0
+    with pytest.raises(BadInput, match="graph 'ring' of 3 ranks has degree 1: degree=2 is not possible"):
+        simulated(3, *words, "--graph", "ring", "--degree", 2)
+
+
 @pytest.mark.parametrize("vector", ["dense", "sparse"])
 @pytest.mark.parametrize("average", ["delta", "gradient", "none"])
 def test_averages(alone, tiny, average, vector):
@@ -124,11 +134,35 @@ def test_rows_sorted_by_label_do_not_hurt(alone, tiny):
     assert final(alone(tiny, "--test", tiny, "--average", "none", ranks=2))[1] > 0.99
 
 
+def test_more_ranks_than_rows(alone, tmp_path):
+    file = tmp_path / "three.svm"
+    file.write_text("1 1:1\n-1 1:-1\n1 1:2\n")
+    objective = final(alone(file, "--exchange-every", 1, "--sync", "bsp", ranks=4))[0]
+    assert objective < 0.01, "ranks without rows take part in the average"
+
+
+def test_tolerance_stops_early(alone):
+    done = alone("--tolerance", 0.05, "--epochs", 50)
+    final(done)
+    epochs = [line for line in done.stdout.splitlines() if re.match(r"\d+ ", line)][-1].split()[0]
+    assert 2 <= int(epochs) < 10
+
+
 @pytest.mark.parametrize("sync", ["bsp", "notify-ack"])
 def test_tolerance_where_ranks_have_different_numbers_of_rows(alone, tiny, sync):
     rows = tiny.read_text().splitlines()
     tiny.write_text("\n".join(rows[250:351]))  # 34, 34 and 33 rows
     final(alone(tiny, "--tolerance", 1e-3, "--exchange-every", 2, "--sync", sync, ranks=3))
+
+
+def test_a_model_worse_than_zeros_is_pointed_out(alone, tiny):
+    assert "worse than one of zeros: try a --step below 1e+10" in alone(tiny, "--step", 1e10, ranks=2).stderr
+    assert alone(tiny, ranks=2).stderr == ""
+
+
+def test_no_epochs_and_no_intercept(alone, tiny):
+    assert final(alone(tiny, "--epochs", 0))[0] == 1.0  # the hinge loss of w = 0
+    final(alone(tiny, "--no-intercept"))
 
 
 def test_save(alone, tiny, tmp_path):

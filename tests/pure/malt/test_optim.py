@@ -145,6 +145,13 @@ def test_owlqn_takes_no_step_that_lowers_the_value_by_next_to_nothing():
     assert values[0] < 1e-4
 
 
+@pytest.mark.parametrize("m, most", [(2, 32), (10, 26)])
+def test_owlqn_with_a_history_that_is_full(m, most):
+    w = np.zeros(12)
+    result = malt.optim.owlqn(logistic, w, l1=0.001, m=m, tolerance=1e-7)
+    assert result.reason == "converged" and result.iterations < most
+
+
 def test_owlqn_finds_the_minimum_and_its_zeros():
     def halves(both, l1):
         """The same with w = both[:12] - both[12:], which are not negative: smooth."""

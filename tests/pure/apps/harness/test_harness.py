@@ -211,6 +211,14 @@ def test_methods_are_called_in_order(run, ranks, tmp_path, capsys):
     assert float(malt.files.load_npz(tmp_path / "model.npz")["w"]) == pytest.approx(MEAN + (100 - MEAN) / 8)
 
 
+def test_a_model_that_no_rank_has_whole(run, tmp_path):
+    report, calls = run(3, "--together", "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0)
+    assert [call for call in calls if call.split()[0] in ("keep", "state", "finish", "measures_of_all")] == [
+        "keep 1", "state", "keep 2", "state", "keep 3", "finish", "state", "measures_of_all",
+    ]  # fmt: skip
+    assert len(report["epochs"]) == 3 and report["final"]["error"] == pytest.approx((100 - MEAN) / 8)
+
+
 @pytest.mark.parametrize(("tolerance", "epochs"), [(0.4, 20), (0.6, 2)])
 def test_the_tolerance_ends_training(run, tolerance, epochs):
     """Each epoch halves the error."""
@@ -269,6 +277,16 @@ def test_the_common_model_is_the_mean_over_ranks_that_count(given, counts, else_
     assert malt.simulate(live, 3) == [[one] * 3 for one in found]
     left_out = "malt: the model of rank 1 is not finite, and is left out of the mean\n"
     assert capsys.readouterr().err == (left_out if np.isnan(given[1]) else "")
+
+
+@pytest.mark.parametrize("own_loop", [(), ("--own-loop", "--enough", "12")])
+def test_each_epoch_is_shown_with_the_loss_that_training_has(run, monkeypatch, own_loop):
+    seen = []
+    monkeypatch.setattr("malt.watch.reports._callbacks", [seen.append])
+    run(1, *own_loop)
+    errors = [(100 - MEAN) / 2**epoch for epoch in (1, 2, 3)]
+    assert [(one["epoch"], one["epochs"], one["examples"]) for one in seen] == [(1, 3, 12), (2, 3, 24), (3, 3, 36)]
+    assert [one["loss"] for one in seen] == pytest.approx(errors)
 
 
 @pytest.mark.parametrize("lacking", [{0, 1, 2}, {2}])

@@ -247,6 +247,19 @@ def test_what_ends_early_says_so(run, two, capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(("options", "at_zeros"), [
+    ([], np.log(2)), (["--loss", "squared"], 0.5), (["--loss", "squared-hinge"], 1), ([3], 3 * np.log(2)),
+    ([3, "--multiclass", "softmax"], np.log(3)),
+])  # fmt: skip
+def test_a_model_that_is_worse_than_zeros_is_warned_of(run, two, three, capsys, options, at_zeros):
+    options = [three, *options[1:]] if 3 in options else [two, *options]
+    warning = "warning: the model is worse than one of zeros: scale the features, or take a smaller --step\n"
+    report = run(1, *options, "--optimizer", "adam", "--step", 500, "--epochs", 1)
+    assert report["final"]["objective"] > at_zeros and capsys.readouterr().err == warning
+    report = run(1, *options, "--optimizer", "adam", "--step", 1e-9, "--epochs", 1)
+    assert report["final"]["objective"] == pytest.approx(at_zeros) and capsys.readouterr().err == ""
+
+
 def test_sums_of_sharded_gradients_are_in_at_once():
     """Where nothing else has added what the others have pushed."""
 

@@ -264,6 +264,12 @@ def test_deal_is_even(counts, ranks, heavy):
     assert loads.max() - loads.min() <= 2 * counts.max(initial=0)
 
 
+def test_ranks_that_disagree(write):
+    paths = [write("1 1 1\n", "a.txt"), write("1 1 1\n", "b.txt")]
+    error = same_error(run_ranks(lambda transport: load_ratings(paths[transport.rank], transport=transport), "ab"))
+    assert "ranks disagree on path" in str(error)
+
+
 # -- cache -------------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,8 @@ import gzip
 import lzma
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from malt.data.text import textfile
 from malt.data.text.textfile import read_chunks
@@ -19,6 +21,21 @@ SQUEEZE = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 @pytest.fixture(params=[1, 2, 3, 7, 1 << 18])
 def chunk_nbytes(request, monkeypatch):
     monkeypatch.setattr(textfile, "CHUNK_NBYTES", request.param)
+
+
+def whole(text):
+    return text if text.endswith(b"\n") or not text else text + b"\n"
+
+
+@given(
+    st.lists(st.sampled_from([b"\n", b"x", b"yy"]), max_size=30).map(b"".join), st.integers(1, 12), st.integers(1, 9)
+)
+def test_parts_make_up_any_file(tmp_path_factory, text, parts, nbytes):
+    path = tmp_path_factory.mktemp("any") / "text"
+    path.write_bytes(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(textfile, "CHUNK_NBYTES", nbytes)
+        assert b"".join(b"".join(read_chunks(str(path), part, parts)) for part in range(parts)) == whole(text)
 
 
 @pytest.mark.parametrize("suffix", SQUEEZE)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import malt
+from malt.replica.interval import Interval
 from malt.replica.options import bounds
-from malt.replica.pacing import Fixed, Led
+from malt.replica.pacing import Auto, Fixed, Led
 from malt.session import session
 
 pytestmark = pytest.mark.serial
@@ -46,6 +47,14 @@ def test_fragments_have_their_turns():
     for _ in range(20):
         loop.step()
     assert loop.exchanged == [3, 5, 8, 10, 13, 15, 18, 20]
+
+
+def test_ranks_that_are_to_agree_keep_the_lowest_one_and_know_their_wish():
+    loop = Loop(lambda clock: Auto(Interval(2, 400), clock, agrees=True))
+    for _ in range(16):
+        loop.step()
+    assert loop.pacing.is_open and loop.exchanged == [2, 4, 6, 8, 10, 12, 14, 16]
+    assert (loop.pacing.every, loop.pacing.wish) == (2, 400)
 
 
 def test_who_is_led_is_never_due_by_itself():

@@ -62,6 +62,20 @@ def test_the_bits_are_those_of_a_job_that_was_not_stopped(case, ranks):
         assert trained(case, ranks, kept=trained(case, ranks, stop)) == whole, stop
 
 
+def test_a_state_that_is_asked_for_changes_nothing():
+    def run(rank, asks):
+        w, rng = np.zeros(40), np.random.default_rng(rank)
+        with malt.Replica({"w": w}, 4, sync="bsp", average="delta", fragments=2) as replica:
+            for _ in range(STEPS):
+                w += rng.normal(size=40)
+                replica.step()
+                if asks:
+                    replica.state_dict()
+        return w.tobytes()
+
+    assert malt.simulate(lambda rank: run(rank, True), 2) == malt.simulate(lambda rank: run(rank, False), 2)
+
+
 @pytest.mark.parametrize("sync", ["asp", "ssp:2", "notify-ack"])
 @pytest.mark.parametrize("average", ["model", "delta"])
 def test_ranks_take_the_mean_where_messages_may_be_under_way(sync, average):

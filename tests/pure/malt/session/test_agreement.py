@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from ranks import run_ranks, same_error
 
@@ -24,6 +26,13 @@ def failing(rank, error, hosts="aaa"):
         return succeed(transport, step)
 
     return same_error(run_ranks(work, hosts))
+
+
+def test_an_os_error_keeps_its_number_and_file():
+    error = failing(2, FileNotFoundError(errno.ENOENT, "No such file or directory", "data.svm"))
+    assert type(error) is FileNotFoundError
+    assert (error.errno, error.filename) == (errno.ENOENT, "data.svm")
+    assert str(error) == "[Errno 2] No such file or directory: 'data.svm'"
 
 
 def test_any_other_error_is_raised_too():

@@ -34,6 +34,19 @@ def test_streams_differ_between_ranks_generators_and_seeds_and_not_between_runs(
     assert len({value for run in (first, other) for rank in run for value in rank}) == 2 * 3 * 3
 
 
+def test_dropout_masks_of_two_ranks_differ():
+    torch = pytest.importorskip("torch")
+    before = torch.get_rng_state()
+
+    def live(rank):
+        malt.seed(0)
+        return torch.nn.functional.dropout(torch.ones(64)).tolist()
+
+    first, again = malt.simulate(live, 2), malt.simulate(live, 2)
+    torch.set_rng_state(before)
+    assert first == again and first[0] != first[1]
+
+
 def test_torch_is_not_imported(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     malt.simulate(lambda rank: malt.seed(0), 1)

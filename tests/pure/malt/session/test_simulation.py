@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 
 import numpy as np
 import pytest
@@ -61,6 +62,21 @@ def test_a_vector_asks_the_graph_for_few_ranks():
 
     for rank, asked in enumerate(malt.simulate(live, 64)):
         assert asked <= {(rank + offset) % 64 for offset in (0, 1, 5, -1, -5)}
+
+
+def test_the_causes_of_an_exception_are_kept():
+    def live(rank):
+        try:
+            {}["key"]
+        except KeyError as error:
+            raise ValueError("mine") from error
+
+    with pytest.raises(ValueError, match="mine") as raised:
+        malt.simulate(live, 1)
+    assert isinstance(raised.value.__cause__, KeyError)
+    text = "".join(traceback.format_exception(raised.value))
+    places = [text.index(part) for part in ("simulated rank 0 of 1 failed", "KeyError: 'key'", "ValueError: mine")]
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

@@ -40,6 +40,14 @@ def shown() -> Record:
     return found
 
 
+def test_the_newest_numbers_are_shown_beside_the_counters():
+    malt.report(loss=0.5, epoch=1)
+    malt.report(loss=0.25, examples=10)
+    assert shown().numbers == {"loss": 0.25, "epoch": 1, "examples": 10}
+    assert Counters(**{name: getattr(shown(), name) for name in vars(COUNTERS)}) == COUNTERS
+    assert (shown().progress, shown().left_s) == (None, None)
+
+
 @pytest.mark.parametrize("number", ["1", True, None, [1]])
 def test_what_is_no_number_is_refused(number):
     with pytest.raises(TypeError, match=r"malt.report: loss must be a number"):

@@ -10,6 +10,7 @@ import pytest
 from traces import traced
 
 import malt
+from apps.harness.marks import Clock
 from dstorm.membership.processes import process, stat_fields
 from dstorm.waits.wait import Wait
 from malt.runner import reporting
@@ -28,6 +29,45 @@ def test_the_seconds_add_up():
     assert split(3.0, None, 0.5) == Split(3.0, 0.0, 0.0)
     assert split(10.0, 8.0, 1.5) == Split(2.0, 6.5, 1.5)
     assert split(10.0, 8.0, 9.0) == Split(2.0, 0.0, 8.0)  # a wait that began before
+
+
+def scatters(rank):
+    malt.vector(3, sync="asp").scatter()
+
+
+def steps(rank):
+    malt.Replica(np.zeros(3), every=100).step()
+
+
+def sums(rank):
+    malt.allreduce(np.zeros(3))
+
+
+def maps(rank):
+    malt.map_reduce(lambda theta, chunk: [np.zeros(1)], np.zeros(1), np.zeros(3) if rank == 0 else None)
+
+
+def pulls(rank):
+    malt.sharded(3).pull()
+
+
+def begins_an_epoch(rank):
+    Clock().start()
+
+
+@pytest.mark.parametrize("work", [scatters, steps, sums, maps, pulls, begins_an_epoch])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_rank_trains_from_its_first_step_or_exchange_on(work, ranks):
+    def live(rank):
+        transport = malt.init().transport
+        malt.barrier()
+        malt.Replica(np.zeros(3))
+        malt.allgather(3)
+        before = transport.trains_since
+        work(rank)
+        return before, transport.trains_since is not None
+
+    assert malt.simulate(live, ranks) == [(None, True)] * ranks
 
 
 def straggling(meet):
