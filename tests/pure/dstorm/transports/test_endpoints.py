@@ -6,11 +6,11 @@ import contextlib
 import os
 import signal
 import socket
-import threading
 import time
 
 import pytest
 from processes import wait_for
+from ranks import at_once
 
 from dstorm.errors import DeadlinePassed
 from dstorm.transports.links import endpoints
@@ -61,11 +61,7 @@ def connect_all(exchanges, ranks, deadline_s=10.0):
         except DeadlinePassed as error:
             found[rank] = error
 
-    threads = [threading.Thread(target=connect, args=[rank]) for rank in ranks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(connect, ranks)
     return found
 
 
@@ -206,11 +202,7 @@ def test_of_two_that_were_started_again_and_call_each_other_one_connects(exchang
 
     for rank in range(2):
         exchanges[rank].listen([1 - rank], {0: 1, 1: 2})
-    threads = [threading.Thread(target=call, args=[rank]) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    at_once(call, range(2))
     for rank in range(2):
         found[rank][1 - rank][0].sendall(b"%d" % rank)
     for rank in range(2):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import run_alone, run_ranks, same_error
+from ranks import at_once, run_alone, run_ranks, same_error
 
 from malt.data import cache, loading, rows, store
 from malt.data.rows import shared_rows
@@ -226,11 +226,7 @@ def test_jobs_at_once_do_not_break_each_other(path, jobs):
         results[number] = [load(path, hosts) for hosts in ("aa", "a", "ab")]
 
     for _ in range(5):
-        threads = [threading.Thread(target=job, args=(number,)) for number in range(jobs)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(job, range(jobs))
         for job_results in results:
             for outcomes in job_results:
                 for stored in outcomes:
