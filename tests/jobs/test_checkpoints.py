@@ -178,6 +178,23 @@ def test_a_checkpoint_changes_nothing_and_the_last_epoch_writes_one(alone, file,
     assert program == name and int(arrays["epoch"]) == 2 and int(arrays["examples"]) == whole["epochs"][1]["examples"]
 
 
+def test_the_tolerance_is_resumed_too(alone, failing, file):
+    options = ["--tolerance", 0.05, "--epochs", 50]
+    whole = alone("apps.svm", *options)
+    keeping = [*options, "--checkpoint", file, "--checkpoint-every", 0]
+    failing(1, lambda: alone("apps.svm", *keeping))
+    rest = alone("apps.svm", *keeping, "--resume")
+    assert rest["epochs"][-1]["epoch"] == whole["epochs"][-1]["epoch"]
+    assert rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
+    sealed = file.read_bytes()
+    over = alone("apps.svm", *keeping, "--resume")
+    assert over["epochs"] == [] and over["final"]["model_sha256"] == whole["final"]["model_sha256"]
+    assert file.read_bytes() == sealed
+    for more in (["--tolerance", 0.01], ["--epochs", 51]):
+        shutil.copy(file, copy := file.with_name("copy"))
+        assert alone("apps.svm", *keeping[:5], copy, "--resume", *more)["epochs"]
+
+
 def simulated(name, ranks, *arguments):
     """The report of a run on simulated ranks in this process."""
     report = str(arguments[arguments.index("--json") + 1])
@@ -393,6 +410,11 @@ class TestRefused:
             with pytest.raises(BadInput, match="nowhere"):
                 PROGRAMS[name].run(["--checkpoint", str(file.parent / "nowhere" / "train.ckpt"), *resume])
         assert not file.exists()
+
+    @every_program
+    def test_a_file_for_two_things(self, file, name):
+        with pytest.raises(BadInput, match="--checkpoint needs a file of its own"):
+            PROGRAMS[name].run(["--checkpoint", str(file), "--save", str(file.parent / "." / file.name)])
 
     OTHERS = {  # noqa: RUF012
         "apps.svm": ["--loss logistic", "--l2 0.1", "--no-intercept", "--average gradient", "--step 0.5", "--seed 1"],

@@ -152,6 +152,13 @@ def test_once_it_is_closed_nothing_is_written(open_control_server, caller, tmp_p
     assert "malt control server" not in {thread.name for thread in threading.enumerate()}
 
 
+def test_a_thread_that_does_not_end_in_time_writes_nothing(open_control_server, tmp_path):
+    open_control_server.close()
+    with socket.socket() as late:
+        open_control_server._listen(2, late)
+    assert files(tmp_path) == []
+
+
 def test_of_a_rank_that_was_started_again_the_former_incarnation_reports_nothing_more(open_control_server, tmp_path):
     for name in ("out-2", "shown-2"):
         (tmp_path / name).touch()

@@ -20,7 +20,6 @@ pytest.importorskip("sklearn")
 from apps.harness import BadInput
 from apps.mlp import modelfile
 from apps.mlp.program import run
-from malt.files import save_npz
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.serial
@@ -78,11 +77,27 @@ class TestDigits:
         if sync in ("bsp", "notify-ack"):
             assert last["overwritten"] == 0
 
+    def test_bsp_ends_the_same_bit_by_bit_however_ranks_take_turns(self, alone):
+        first, second = (final(alone("--sync", "bsp", "--epochs", 2, ranks=3, seed=seed)) for seed in range(2))
+        assert first == second
+
+    def test_another_seed_makes_another_model(self, alone):
+        one, other = (final(alone("--epochs", 1, "--seed", k)) for k in (0, 1))
+        assert one != other
+
     @pytest.mark.parametrize("options", [
         ["--optimizer", "adam"], ["--hidden", "64,32"], ["--l2", "1e-4", "--warm-up", "0.1"],
     ], ids=str)  # fmt: skip
     def test_options(self, alone, options):
         assert final(alone(*options))[1] >= 0.95
+
+
+def test_l2_shrinks_the_weights(alone, tmp_path):
+    sizes = []
+    for l2 in (0, 0.01):
+        final(alone("--l2", l2, "--epochs", 3, "--save", tmp_path / "model.npz"))
+        sizes.append(sum(np.square(layer).sum() for layer in modelfile.load(tmp_path / "model.npz", [64, 128, 10])))
+    assert sizes[1] < 0.9 * sizes[0]
 
 
 @pytest.mark.parametrize(
@@ -151,12 +166,6 @@ class TestModelFile:
             archive.writestr("program.npy", "nothing")
         with pytest.raises(ValueError, match=r"model\.npz: "):
             modelfile.load(file, self.SIZES)
-
-
-def test_a_model_for_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError) as raised:
-        save_npz(str(tmp_path / "nowhere" / "model.npz"), weights=np.zeros(3))
-    assert raised.value.filename == str(tmp_path / "nowhere" / "model.npz")
 
 
 BAD = {

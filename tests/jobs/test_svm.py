@@ -75,6 +75,10 @@ class TestEmbeddedData:
         assert 0 < last["seconds"] == reports["final"]["seconds"]
         assert last["merged"] + last["overwritten"] <= last["bytes_sent"] / (124 * 4)
 
+    def test_another_seed_makes_another_model(self, alone):
+        one, other = (final(alone("--epochs", 1, "--seed", k)) for k in (0, 1))
+        assert one != other
+
 
 def test_a_graph_has_the_degree_that_is_asked_for(tmp_path):
     """Of 8 ranks along halton each has 3 peers, or one. A graph whose degree is not free refuses another one."""

@@ -132,6 +132,11 @@ def test_stochastic_optimizers_come_near_the_minimum(run, two, optimizer, ranks)
     np.testing.assert_allclose(sharded, [epoch["objective"] for epoch in report["epochs"][:4]], rtol=1e-4)
 
 
+def test_more_ranks_make_larger_steps_of_adam(run, two):
+    steps = [run(ranks, two, "--optimizer", "adam", "--epochs", 1)["options"]["step"] for ranks in (1, 4)]
+    assert steps == pytest.approx([0.03, 0.06])
+
+
 @THOROUGH(but="replicated")
 @KINDS
 def test_one_against_the_rest_is_a_model_for_each_class(run, three, kind, tmp_path):
@@ -206,6 +211,15 @@ def test_a_resumed_run_ends_as_one_that_was_never_stopped(run, two, tmp_path, op
     run(1, *keeping, "--epochs", 2)
     rest, whole = (run(1, *words, "--epochs", 5)["epochs"] for words in (keeping, options))
     assert [one["objective"] for one in rest] == pytest.approx([one["objective"] for one in whole[2:]], rel=1e-9)
+
+
+def test_a_run_that_had_converged_goes_on_to_a_smaller_tolerance(run, two, tmp_path):
+    keeping = [two, "--l2", L2, "--checkpoint", tmp_path / "train.ckpt", "--resume", "--tolerance"]
+    first = run(1, *keeping, 0.01)
+    rest = run(2, *keeping, 1e-6)
+    assert rest["resumed_from"] == len(first["epochs"]) and rest["epochs"]
+    assert first["final"]["objective"] > rest["final"]["objective"] == pytest.approx(minimum(SIGNS)[0], rel=1e-6)
+    assert run(1, *keeping, 1e-3)["epochs"] == []
 
 
 BAD = {

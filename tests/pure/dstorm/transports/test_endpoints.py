@@ -65,6 +65,15 @@ def connect_all(exchanges, ranks, deadline_s=10.0):
     return found
 
 
+def test_all_are_connected_both_ways(exchanges):
+    found = connect_all(exchanges, range(4))
+    for rank, (out, into) in found.items():
+        assert out.keys() == into.keys() == set(range(4)) - {rank}
+        for peer, connection in out.items():
+            connection.sendall(b"%d" % rank)
+            assert found[peer][1][rank].recv(1) == b"%d" % rank
+
+
 def test_the_end_of_a_rank_shows_while_its_forked_child_lives(exchanges):
     found = connect_all(exchanges, [0, 1])
     ends = [found[1][1][0], found[1][0][0]]  # from rank 0, and to it

@@ -125,6 +125,16 @@ def test_an_error_of_an_errand_comes_out_where_its_rank_waits():
     assert group.run(live)[0] == 2 * LATENCY_S
 
 
+@pytest.mark.parametrize("hosts, buffers", [("aa", True), ("ab", False)])
+def test_there_is_a_transfer_thread_where_there_are_buffers_and_other_hosts(hosts, buffers):
+    links = network(hosts=list(hosts))
+    links.buffers = buffers
+    group = TimedGroup(2, 0, links)
+    assert SimulatedTransport(group, 0).carrier is None
+    links.buffers = True
+    assert (SimulatedTransport(group, 0).carrier is None) == (hosts == "aa")
+
+
 @pytest.mark.parametrize("call, seconds", [
     (lambda one: one.barrier(), 2.0), (lambda one: one.broadcast(np.ones(NBYTES, np.uint8)), 2.0 + 2 + 2),
     (lambda one: one.allgather(bytes(NBYTES)), 2.0 + 4 + 3 * 2), (lambda one: one.alltoall({}), 4.0),

@@ -83,12 +83,6 @@ def test_in_a_folder_where_all_may_make_files_what_others_have_made_is_no_cache(
     assert value_found(source) == [1]  # those who may make files here may replace the data, too
 
 
-def test_a_user_without_a_home_has_the_cache_beside_the_file(source, monkeypatch):
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    assert places(source.path)[0] == places(source.path)[1]
-
-
 def test_files_of_one_name_do_not_share_a_place(tmp_path):
     assert not set(places(str(tmp_path / "a" / "x"))) & set(places(str(tmp_path / "b" / "x")))
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from malt.data.text import svmlight
+from malt.data.text import svmlight, textfile
 from malt.data.text.svmlight import BadLine, parse, read_part
 
 pytestmark = pytest.mark.serial
@@ -190,6 +190,20 @@ def test_any_rows_are_read_fast_and_right(rows, space, end):
 
 
 # -- files -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5])
+def test_a_bad_line_is_counted_from_its_part(tmp_path, monkeypatch, parts):
+    monkeypatch.setattr(textfile, "CHUNK_NBYTES", 16)
+    lines = [b"1 1:1 # one" if number % 3 else b"" for number in range(40)]
+    lines[23] = b"1 1:x"
+    path = tmp_path / "bad.svm"
+    path.write_bytes(b"\n".join(lines))
+    read = [read_part(str(path), part, parts) for part in range(parts)]
+    bad = next(part for part in read if part.problem)
+    assert bad.problem.what == "value 'x' of feature 1 is not a number: '1 1:x'"
+    assert sum(part.lines for part in read[: read.index(bad)]) + bad.problem.line == 24
+    assert not [part for part in read if part.problem and part is not bad]
 
 
 @pytest.mark.parametrize("name", ["a9a", "rcv1-ccat"])

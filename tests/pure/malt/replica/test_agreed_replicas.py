@@ -140,6 +140,27 @@ def test_a_rank_that_agrees_alone_is_told_once_unless_it_trains_for_longer(capfd
     assert capfd.readouterr().err == ("" if is_usual else told)
 
 
+def test_a_model_weighs_the_examples_since_the_mean():
+    """Between hosts: the square root of 25 of them against that of 100."""
+
+    def live(rank):
+        w = np.zeros(2)
+        replica = malt.Replica(w, every=100, graph="hierarchical")
+        replica.step(0 if rank else 75)
+        replica.agree()
+        w += 3 * rank
+        if rank == 0:
+            assert replica.step(25)
+        malt.barrier()
+        if rank == 1:
+            assert replica.step(100)
+        malt.barrier()
+        replica.close()
+        return w.tolist()
+
+    assert malt.simulate(live, 2, network=malt.Network(1e-3, 1e9, ["a", "b"])) == [[0.0] * 2, [2.0] * 2]
+
+
 @pytest.mark.parametrize("turn", range(60, 460, 40))
 @pytest.mark.parametrize("options", [dict(), dict(average="delta"), dict(average="delta", sync="bsp", wire="int8")])
 def test_the_ranks_that_live_agree(turn, options):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from ranks import run_ranks, same_error
+from ranks import run_alone, run_ranks, same_error
 
 from malt.session.world.agreement import succeed
 
@@ -14,6 +14,13 @@ pytestmark = pytest.mark.serial
 
 class Odd(Exception):
     """An error that is not built in."""
+
+
+def raising(error):
+    def work():
+        raise error
+
+    return work
 
 
 def failing(rank, error, hosts="aaa"):
@@ -38,3 +45,10 @@ def test_an_os_error_keeps_its_number_and_file():
 def test_any_other_error_is_raised_too():
     error = failing(1, Odd("half a file"))
     assert type(error) is RuntimeError and str(error) == "Odd: half a file"
+
+
+def test_a_rank_that_raised_raises_its_own_error():
+    mine = KeyError("weights")
+    with pytest.raises(KeyError) as caught:
+        run_alone(lambda transport: succeed(transport, raising(mine)))
+    assert caught.value is mine

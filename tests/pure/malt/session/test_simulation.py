@@ -120,6 +120,11 @@ def test_ranks_in_two_calls_are_reported_by_the_names_that_they_used(tmp_path, n
     assert str(raised.value).split(":")[0] in (first, other)
 
 
+def test_a_collective_that_some_never_make():
+    with pytest.raises(RuntimeError, match=r"rank 1 is in malt.barrier while rank 0 is in malt.finalize"):
+        malt.simulate(lambda rank: malt.barrier() if rank else None, 3)
+
+
 def test_without_greenlet(monkeypatch):
     monkeypatch.setitem(sys.modules, "greenlet", None)
     with pytest.raises(ImportError, match="simulated ranks need the library greenlet: pip install greenlet"):

@@ -131,3 +131,15 @@ def test_counts_are_of_ranks_that_stay(monkeypatch):
     monkeypatch.setattr(type(malt.init()), "is_elastic", True)
     with pytest.raises(ValueError, match=f"^malt.sklearn.average: {why}: start it without --elastic$"):
         average(MultinomialNB())
+
+
+def test_other_parameters_are_refused_in_a_line():
+    def live(transport):
+        model = average(SGDClassifier(alpha=0.1 if transport.returns.barrier.is_outside else 0.2), every=1)
+        for call in range(CALLS):
+            model.partial_fit(*rows(call), classes=CLASSES)
+            transport.pause(14)
+        return "ends"
+
+    out = "malt: rank 1 stays out: malt.sklearn.average: the parameter alpha is 0.1, and the others have 0.2"
+    assert Job(3, 1, {1: 30}, {1: [0]}).run(live) == ["ends", f"out: {out}", "ends"]

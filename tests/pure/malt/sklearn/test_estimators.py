@@ -131,6 +131,16 @@ def test_descent_and_partial_fit_train_the_softmax_too(what, ranks):
         assert np.abs(found.predict_proba(X) - theirs.predict_proba(X)).mean() <= 0.018
 
 
+def test_partial_fit_goes_on_from_the_softmax_of_fit():
+    X, y = load_iris(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    found = LogisticRegression(tol=1e-6, random_state=0).fit(X, y)
+    before = found.predict_proba(X)
+    found.partial_fit(X, y)
+    assert 0 < np.abs(found.predict_proba(X) - before).max() <= 0.1
+    assert np.array_equal(found.fit(X, y).predict_proba(X), before)
+
+
 def test_weights_that_diverge_are_an_error():
     X, y = make_classification(4000, 5, random_state=7)
     X[2000:] *= 100  # the step size is chosen on fewer rows

@@ -79,6 +79,17 @@ def test_what_is_trained_counts_and_not_what_workers_have_fetched(workers, step)
     assert sampler.state_dict()["places"] == [[1, 0, False]]
 
 
+def test_without_a_step_all_counts_at_the_end_or_as_the_loop_says():
+    sampler, loader = made()
+    for _ in sampler.batches(loader):
+        assert sampler.state_dict()["places"][0][1] == 0
+    assert sampler.state_dict()["places"][0][1] == ROWS
+    for _ in sampler.batches(loader):  # once more
+        sampler.trained()
+        break
+    assert sampler.state_dict()["places"][0][1] == 4
+
+
 def test_a_loop_over_the_loader_itself_has_no_known_place():
     sampler, loader = made()
     next(iter(loader))

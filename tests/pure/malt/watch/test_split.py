@@ -10,7 +10,7 @@ import pytest
 from traces import traced
 
 import malt
-from apps.harness.marks import Clock
+from apps.harness.marks import Clock, Mark, over_ranks
 from dstorm.membership.processes import process, stat_fields
 from dstorm.waits.wait import Wait
 from malt.runner import reporting
@@ -117,6 +117,15 @@ def test_a_wait_counts_while_it_lasts():
     assert malt.simulate(live, 2, network=malt.Network(1.0, 1.0)) == [(1.0, 1.0, 2.5)] * 2
 
 
+def test_the_marks_of_programs_are_means_over_ranks():
+    def live(rank):
+        return over_ranks([Mark(examples=10, seconds=1.0 + rank, start_s=1.0, training_s=4.0 - 3 * rank,
+                                waiting_s=3.0 * rank, every=100 + 201 * rank)])  # fmt: skip
+
+    (found,), _ = malt.simulate(live, 2)
+    assert found == Mark(examples=20, seconds=2.0, start_s=1.0, training_s=2.5, waiting_s=1.5, every=200)
+
+
 def test_a_launcher_is_older_than_its_ranks(tmp_path, monkeypatch):
     """The folder of a job says which process its launcher is: here another one, which is younger than this."""
     alone_s = jobs.launched_s()
@@ -146,3 +155,18 @@ def test_a_trace_says_the_same_as_the_counters(tmp_path):
     assert "rank 1: waiting 3 s" in page([trace])
     trace.ranks[0].launched = None
     assert "this trace was written by an earlier malt" in page([trace])
+
+
+def test_a_trace_that_has_lost_its_oldest_events_knows_the_start(tmp_path):
+    def live(rank):
+        malt.compute(2.0)
+        vector = malt.vector(3, sync="asp")
+        for _ in range(200):
+            vector.scatter()
+            malt.compute(0.01)
+
+    traced(tmp_path / "run", live, 2, capacity=32, network=malt.Network(1e-9, 1e12))
+    trace = read(tmp_path / "run")
+    for one, mine in zip(trace.ranks, summary.summarize(trace).split, strict=True):
+        assert one.dropped and mine.start_s == pytest.approx(2.0, abs=1e-3)
+        assert mine.training_s == pytest.approx(one.until - one.since)

@@ -355,6 +355,19 @@ def summary_of(folder):
     return advice(trace, summary.summarize(trace))
 
 
+def test_what_the_report_says_of_messages_that_were_overwritten(tmp_path):
+    def run(rank):
+        vector = malt.vector(10)
+        for step in range(40):
+            vector.scatter()
+            if step % 8 == 0:
+                vector.gather()
+        malt.barrier()
+
+    traced(tmp_path, run, RANKS)
+    assert any(re.match(r"[6-9]\d% of messages were overwritten", line) for line in summary_of(tmp_path))
+
+
 def test_a_full_disk_leaves_no_file(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
