@@ -39,6 +39,23 @@ def pace():
     return pace
 
 
+def test_polls_are_frequent_after_a_busy_one(pace):
+    assert pace.nap_s(BUSY_S) == SHORTEST_NAP_S
+    naps_s = [pace.nap_s(SILENT_S) for _ in range(8)]
+    assert naps_s == sorted(naps_s) and naps_s[-1] == LONGEST_NAP_S
+    assert 4e-3 < sum(naps_s[:6]) < 10e-3
+
+
+def test_polls_are_frequent_as_long_as_bytes_stream(pace):
+    assert {pace.nap_s(BUSY_S) for _ in range(3000)} == {SHORTEST_NAP_S}
+
+
+def test_what_stays_is_not_traffic(pace):
+    for _ in range(20_000):
+        pace.nap_s(BUSY_S)
+    assert pace.nap_s(BUSY_S) > SHORTEST_NAP_S
+
+
 def test_cheap_polls_in_quick_succession_do_not_make_the_next_cold_one_look_busy(pace):
     for _ in range(1000):
         pace.nap_s(BUSY_S)
@@ -210,7 +227,6 @@ def job(library, tmp_path, job_environment):
 COMPUTING = """
 import hashlib, json, sys, threading, time
 import malt
-
 
 def compute():  # in C, without the GIL
     start, cpu = time.perf_counter(), time.process_time() - time.thread_time()

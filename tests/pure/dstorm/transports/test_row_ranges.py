@@ -25,6 +25,13 @@ def test_the_ranges_hold_the_rows_that_are_wanted(places, width):
     assert (gaps * width > GAP_NBYTES).all()
 
 
+def test_what_is_read_beside_them_is_little():
+    one = ranges(np.arange(0, 10_000, 2), 8)
+    assert one.starts.tolist() == [0] and one.counts.tolist() == [9_999]
+    apart = ranges(np.arange(0, 10_000, 100), 8)
+    assert apart.counts.tolist() == [1] * 100
+
+
 @given(st.lists(st.integers(0, 3000), min_size=1, max_size=60), st.sampled_from([8, 400, 9_000, MOST_NBYTES, 100_000]))
 def test_a_get_reads_no_more_than_it_may_and_all_of_them_read_the_rows(places, width):
     found = ranges(np.array(places, np.int64), width)

@@ -34,6 +34,14 @@ class Loop:
             self.exchanged.append(self.count)
 
 
+@pytest.mark.parametrize("n", [1, 3, 7])
+def test_a_fixed_number_is_kept_however_far_a_step_counts(n):
+    loop = Loop(lambda clock: Fixed(5))
+    for _ in range(50):
+        loop.step(n)
+    assert loop.exchanged == sorted({-(-5 * turn // n) * n for turn in range(1, 10 * n + 1)})
+
+
 def test_fragments_have_their_turns():
     loop = Loop(lambda clock: Fixed(10, 4))
     for _ in range(20):

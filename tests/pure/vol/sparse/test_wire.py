@@ -168,6 +168,12 @@ class TestNarrowWire:
         encoded = encode(shape, np.array(rows), table, Staging(), saturate=True)
         assert values_of(decode(shape, encoded.encoding, joined(encoded)))[rows.index(3)].tolist() == [1, -65504]
 
+    def test_a_row_that_is_not_sent_may_be_out_of_range(self):
+        table = np.ones((10, 1))
+        table[9] = 1e9
+        for rows in ([1], range(9)):
+            encode(form(10, 1, "f2"), np.array(rows), table, Staging())
+
     def test_infinity_and_nan_are_unchanged(self):
         out = np.empty(4, np.float16)
         narrow(np.array([np.inf, -np.inf, np.nan, 1e300]), out)
