@@ -581,6 +581,38 @@ def test_numpys_functions_are_those_of_arrays(name):
     same_on_all(program, 2)
 
 
+def textbook_lbfgs(function, w, memory=5, iterations=10):
+    """L-BFGS as a textbook has it, for arrays of NumPy: two loops, and a step that backtracks."""
+    value, gradient = function(w)
+    pairs = []
+    for _ in range(iterations):
+        way, factors = np.copy(gradient), []
+        for s, y in reversed(pairs):
+            factors.append(np.dot(s, way) / np.dot(y, s))
+            way = way - factors[-1] * y
+        if pairs:
+            s, y = pairs[-1]
+            way = np.dot(s, y) / np.dot(y, y) * way
+        for (s, y), factor in zip(pairs, reversed(factors), strict=True):
+            way = way + (factor - np.dot(y, way) / np.dot(y, s)) * s
+        step = 1.0 if pairs else 1 / np.linalg.norm(gradient)
+        while (found := function(w - step * way))[0] > value - 1e-4 * step * np.dot(gradient, way) and step > 1e-9:
+            step /= 2
+        pairs = [*pairs, (-step * way, found[1] - gradient)][-memory:]
+        w, (value, gradient) = w - step * way, found
+    return value
+
+
+def test_an_optimizer_that_was_written_for_arrays_runs_unchanged():
+    def rosenbrock(w):
+        return np.sum((w - 1) ** 2 + 10 * np.sqrt(1 + w**4)), 2 * (w - 1) + 20 * w**3 / np.sqrt(1 + w**4)
+
+    def program():
+        return textbook_lbfgs(rosenbrock, malt.sharded(11, "float64") + 3.0)
+
+    assert same_on_all(program, 3) == pytest.approx(textbook_lbfgs(rosenbrock, np.full(11, 3.0)), rel=1e-12)
+
+
 def test_scalars_are_refused_when_the_session_is_over():
     def program():
         s = malt.sharded(8)

@@ -264,3 +264,27 @@ def test_steps_are_those_of_their_formulas(name):
 def test_numbers_out_of_range(wrong):
     with pytest.raises(ValueError, match="out of its range"):
         wrong()
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_an_optimizer_written_for_arrays_runs_unchanged(nesterov):
+    """That of scikit-learn's neural networks."""
+    optimizers = pytest.importorskip("sklearn.neural_network._stochastic_optimizers")
+    values = np.random.default_rng(0).normal(size=9)
+
+    def train(w):
+        optimizer = optimizers.SGDOptimizer([w], 0.1, nesterov=nesterov)
+        for _ in range(8):
+            optimizer.update_params([w], [2 * w + 1])
+
+    train(wanted := values.copy())
+
+    def live(rank):
+        w = malt.sharded(9, "float64")
+        w.local[:] = values[w.range]
+        train(w)
+        malt.barrier()
+        return w.pull()
+
+    for found in malt.simulate(live, 3):
+        np.testing.assert_array_equal(found, wanted)
