@@ -84,6 +84,12 @@ def test_empty_clusters_take_the_farthest_rows_as_in_scikit_learn(report, rows, 
     assert made["final"]["inertia"] == pytest.approx(theirs.inertia_)
 
 
+def test_more_clusters_than_different_rows(report, tmp_path):
+    write(tmp_path / "rows.svm", np.array([[1.0, 2.0]] * 4 + [[0.0, 3.0]] * 2))
+    made, centres = report(2, tmp_path / "rows.svm", "--clusters", 4)
+    assert made["final"]["inertia"] == 0 and len(np.unique(centres, axis=0)) == 2
+
+
 @pytest.mark.parametrize("batch", [50, 600])
 def test_mini_batches_come_close(report, rows, batch):
     path, _ = rows

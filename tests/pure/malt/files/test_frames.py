@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+import malt
 from malt.files.values import joined, layout, pack, parted
 
 pandas = pytest.importorskip("pandas")
@@ -95,3 +96,19 @@ def test_frames_and_series_of_polars():
 def test_what_cannot_be_sent_is_named(frame, message):
     with pytest.raises(TypeError, match=message):
         pack(frame)
+
+
+def test_average_takes_frames():
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    learn = pytest.importorskip("malt.sklearn")
+    frame = pandas.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=["u", "v"])
+    labels = (frame["u"] > 0).map({True: "yes", False: "no"})
+
+    def live(rank):
+        model = learn.average(linear_model.SGDClassifier(random_state=0))
+        for _ in range(5):
+            model.partial_fit(malt.shard(frame), malt.shard(labels), classes=["no", "yes"])
+        model.finish()
+        return model.score(frame, labels)
+
+    assert min(malt.simulate(live, 2)) > 0.9

@@ -34,6 +34,11 @@ def test_streams_differ_between_ranks_generators_and_seeds_and_not_between_runs(
     assert len({value for run in (first, other) for rank in run for value in rank}) == 2 * 3 * 3
 
 
+def test_a_rank_draws_the_same_among_few_ranks_and_many():
+    """So a program that is started alone draws what rank 0 of a job does."""
+    assert malt.simulate(lambda rank: drawn(7), 1) == malt.simulate(lambda rank: drawn(7), 4)[:1]
+
+
 def test_dropout_masks_of_two_ranks_differ():
     torch = pytest.importorskip("torch")
     before = torch.get_rng_state()

@@ -96,6 +96,19 @@ def test_partial_fit_goes_on_with_the_state_of_the_optimizer(solver):
     assert copy.predict_proba(X).tobytes() == some.predict_proba(X).tobytes()
 
 
+def test_ranks_make_as_many_steps_as_one_and_go_on_from_the_same_state():
+    X, y = digits()
+
+    def live(rank):
+        (first, *_) = MLPClassifier((8,), solver="momentum", max_iter=2, random_state=0).fit(X, y)._layers.state
+        return first["updates"], first["velocity"].tobytes()
+
+    ((steps, _),) = malt.simulate(live, 1)
+    for ranks in (2, 3):
+        found = malt.simulate(live, ranks)
+        assert found == [found[0]] * ranks and found[0][0] == pytest.approx(steps, rel=0.05)
+
+
 def test_clone_pipeline_and_search():
     X, y = digits(3)
     steps = make_pipeline(StandardScaler(), MLPClassifier((8,), max_iter=3))

@@ -173,6 +173,24 @@ def test_a_rest_that_was_dealt_anew_is_saved_and_dealt_anew():
     assert sorted(trained + last) == list(range(ROWS))
 
 
+def test_ranks_of_other_epochs_are_known():
+    """A rank of fewer rows is in the next epoch while another one is not."""
+
+    def run(rank, state=None, ranks=2):
+        sampler, loader = made(rows=9, batch=1, shuffle=False)
+        if state is not None:
+            sampler.load_state_dict(state)
+            return epochs_of(sampler, loader, epochs=2)[0]
+        return epochs_of(sampler, loader, stop=5)
+
+    (_, state), (_, other) = malt.simulate(run, 2)
+    assert str(state) == str(other) and state["places"] == [[0, 5, True], [1, 1, True]]
+    own, of_other = malt.simulate(lambda rank: run(rank, state), 2)
+    assert [rows for _, rows in own] == [[0], [2], [4], [6], [8]] and [rows for _, rows in of_other] == [[3], [5], [7]]
+    alone = malt.simulate(lambda rank: run(rank, state), 1)[0]
+    assert [rows for _, rows in alone] == [[row] for row in range(9)]  # of epoch 0 nothing is left
+
+
 @pytest.mark.parametrize(("rows", "drop_last"), [(25, False), (24, False), (24, True), (23, True), (2, False)])
 def test_ranks_save_after_batches_that_all_have(tmp_path, rows, drop_last):
     """Else one with a batch more would save while the others are through."""
@@ -314,3 +332,11 @@ def test_what_does_not_fit_is_refused():
             malt.torch.Sampler(range(3), **words)
     with pytest.raises(ValueError, match="epoch"):
         sampler.set_epoch(-1)
+
+
+def test_ranks_with_other_samplers_are_told():
+    def run(rank):
+        malt.torch.Sampler(range(9), seed=rank).state_dict()
+
+    with pytest.raises(ValueError, match="Sampler.state_dict: ranks disagree on seed: rank 0 has 0, rank 1 has 1"):
+        malt.simulate(run, 2)

@@ -7,7 +7,8 @@ import pytest
 from traces import traced
 
 import malt
-from apps.harness.marks import mark
+from apps.harness.marks import Mark, mark
+from apps.harness.report import TRAFFIC, Report
 from malt.models import Sums, moved
 from malt.session.world import counters, tracing
 from malt.watch.trace import summary
@@ -74,6 +75,24 @@ def test_bytes_across_are_those_sent_to_ranks_of_other_hosts():
         sent = sum(one[name].bytes_sent + one[name].bytes_read for one in found)
         assert 0 < sum(one[name].bytes_across for one in found) < sent
     assert sum(one["dense"].bytes_across for one in found) == 4 * 40 * 6
+
+
+def test_on_one_host_there_are_none():
+    def live(rank):
+        v = malt.vector(10)
+        v.scatter()
+        return v.statistics()
+
+    assert all(one.bytes_sent and not one.bytes_across for one in malt.simulate(live, 3))
+
+
+def test_a_report_has_a_column_where_there_are_several_hosts():
+    for across, titles in ((0, 0), (12, 1)):
+        report = Report({}, (), TRAFFIC)
+        report.add_epoch(Mark(bytes_sent=345, bytes_across=across))
+        assert report.epochs[0]["bytes_across"] == across
+        assert report.table().count("across hosts") == titles
+        assert ("345" in report.table()) and ("12" in report.table()) == bool(across)
 
 
 def test_the_page_of_a_trace_says_how_many(tmp_path):

@@ -38,6 +38,13 @@ def test_columns_give_way_by_importance():
     assert columns[0] == columns[1]
 
 
+@pytest.mark.parametrize("columns", [1, 2, 10, 40, 80, 200])
+@pytest.mark.parametrize("height", [1, 3, 4, 5, 24])
+def test_it_fits(columns, height):
+    found = picture("a long title of a job", FEW * 20, columns, height)
+    assert len(found) <= max(0, height - 2) and all(len(line.text) < columns or not line.text for line in found)
+
+
 def test_of_many_ranks_those_are_shown_that_matter_and_the_others_are_counted():
     records = [Record(progress=(rank % 50) / 50, left_s=float(rank)) for rank in range(100)]
     shown = [Shown(rank, "", record) for rank, record in enumerate(records)]
