@@ -82,6 +82,17 @@ def test_numbers_at_the_limits_of_a_dtype():
     assert left.largest(6).tolist() == [0, 5]
 
 
+def test_a_wire_of_float16():
+    left = residual(5, 1, "f2")
+    left.give(np.arange(5), np.array([[1e6], [1e-9], [np.nan], [np.inf], [1 / 3]]))
+    assert left.largest(5).tolist() == [0, 2, 3, 4]
+    left.sent(left.largest(5))
+    assert left.values.ravel().tolist() == [1e6 - 65504, 1e-9, 0, 0, 1 / 3 - float(np.float16(1 / 3))]
+    for _ in range(100):
+        left.give(np.array([1]), np.full((5, 1), 1e-9))
+    assert 1 in left.largest(5), "what rounds to nothing adds up"
+
+
 def test_a_wire_of_scaled_rows():
     rng = np.random.default_rng(0)
     left, values = residual(30, 16, "i1"), rng.standard_normal((30, 16))

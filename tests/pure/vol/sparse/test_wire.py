@@ -150,6 +150,14 @@ def test_rows_without_others(n, some, others, seed):
 
 
 class TestNarrowWire:
+    def test_values_are_rounded(self):
+        rng = np.random.default_rng(0)
+        table = rng.standard_normal((50, 3))
+        for rows in (np.array([7, 9]), np.arange(45)):
+            encoded = encode(form(50, 3, "f2"), rows, table, Staging())
+            content = decode(form(50, 3, "f2"), encoded.encoding, joined(encoded))
+            assert (values_of(content) == table[rows].astype(np.float16)).all()
+
     @pytest.mark.parametrize("rows", [[3], list(range(8))], ids=["rows", "whole"])
     def test_a_value_out_of_range_is_an_error_or_becomes_the_largest(self, rows):
         table = np.ones((10, 2))
