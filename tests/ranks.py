@@ -1,6 +1,10 @@
-"""Simulated ranks on hosts as named, each of which ends by itself."""
+"""Simulated ranks on hosts as named, each of which ends by itself; what all ranks do, or threads at once."""
 
 from __future__ import annotations
+
+import functools
+import threading
+from inspect import Parameter, signature
 
 import pytest
 
@@ -27,6 +31,28 @@ def run_ranks(function, hosts="a"):
     return group.run(live)
 
 
+def on_all_ranks(test):
+    """A test with an argument `rank`: it runs on all ranks, those of this job or simulated ones."""
+
+    @functools.wraps(test)
+    def run(*method_of, everywhere, **given):
+        everywhere(lambda rank: test(*method_of, rank=rank, **given))
+
+    others = [one for one in signature(test).parameters.values() if one.name != "rank"]
+    run.__signature__ = signature(test).replace(parameters=[*others, Parameter("everywhere", Parameter.KEYWORD_ONLY)])
+    return run
+
+
+def at_once(function, arguments, limit_s=60):
+    """Call function(one) for each of the arguments, in a thread of its own. Each of them ends in time."""
+    threads = [threading.Thread(target=function, args=(one,)) for one in arguments]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(limit_s)
+        assert not thread.is_alive()
+
+
 def run_alone(function):
     """function(transport) on a single rank: what it returns or raises."""
     (outcome,) = run_ranks(function)
@@ -41,6 +67,22 @@ def same_error(outcomes):
     assert len({(type(outcome), str(outcome)) for outcome in outcomes}) == 1, outcomes
     assert "\n" not in str(outcomes[0])
     return outcomes[0]
+
+
+def same_on_all(function, size, seed=0):
+    """The result of function() on `size` simulated ranks: the same on all of them."""
+    results = malt.simulate(lambda rank: function(), size, seed=seed)
+    assert all(repr(result) == repr(results[0]) for result in results)
+    return results[0]
+
+
+def error_everywhere(call):
+    """The error of `call`, which all ranks raise with the same text."""
+    with pytest.raises(Exception) as caught:
+        call()
+    error = [type(caught.value).__name__, str(caught.value)]
+    assert malt.allgather(error) == [error] * malt.size()
+    return caught.value
 
 
 def error_of_all(call, size=2):

@@ -47,7 +47,7 @@ for step in range(int(found["step"]) if found else 0, STEPS):
         checkpoint.save({**w, "step": step + 1}, mine=mine)
 replica.finish()
 final = list(w.values())
-""".replace("@steps", str(300 * (1 + KILLS)))
+""".replace("@steps", str(150 * (1 + KILLS)))
 NETWORK = """
 import torch
 from torch import nn

@@ -10,6 +10,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+from ranks import on_all_ranks
 
 pytest.importorskip("sklearn")
 
@@ -76,108 +77,95 @@ CHEAP = ("averaged sgd", "clusters")
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[] if kind in CHEAP else pytest.mark.thorough) for kind in KINDS]
 )
-def test_ranks_end_with_one_model(everywhere, kind):
-    def live(rank):
-        plain = estimator(kind, random_state=rank)
-        model = average(plain, every=2, sync="bsp" if kind == "clusters" else "asp")
-        dtype = np.float32 if "averaged" in kind else float
-        train(model, 5 + rank, dtype)
-        model.finish()
-        assert isinstance(model, type(plain)) and alike(state(model))
-        X, y = rows(1, 300, dtype)
-        assert alike(model.predict(X).tobytes())
-        if malt.size() == 1:
-            alone = estimator(kind, random_state=rank)
-            train(alone, 5, dtype)
-            assert state(alone) == state(model), "one rank is the estimator alone"
-        if is_classifier(model) and "network" not in kind:
-            assert model.score(X, y) > 0.8
-        if hasattr(model, "t_"):
-            ranks = malt.size()
-            calls = ranks * 5 + ranks * (ranks - 1) // 2
-            assert model.t_ == 12 * calls + ("network" not in kind)
-
-    everywhere(live)
+@on_all_ranks
+def test_ranks_end_with_one_model(rank, kind):
+    plain = estimator(kind, random_state=rank)
+    model = average(plain, every=2, sync="bsp" if kind == "clusters" else "asp")
+    dtype = np.float32 if "averaged" in kind else float
+    train(model, 5 + rank, dtype)
+    model.finish()
+    assert isinstance(model, type(plain)) and alike(state(model))
+    X, y = rows(1, 300, dtype)
+    assert alike(model.predict(X).tobytes())
+    if malt.size() == 1:
+        alone = estimator(kind, random_state=rank)
+        train(alone, 5, dtype)
+        assert state(alone) == state(model), "one rank is the estimator alone"
+    if is_classifier(model) and "network" not in kind:
+        assert model.score(X, y) > 0.8
+    if hasattr(model, "t_"):
+        ranks = malt.size()
+        calls = ranks * 5 + ranks * (ranks - 1) // 2
+        assert model.t_ == 12 * calls + ("network" not in kind)
 
 
 @pytest.mark.parametrize("kind", CHEAP)
-def test_all_ranks_agree_and_go_on(everywhere, kind):
+@on_all_ranks
+def test_all_ranks_agree_and_go_on(rank, kind):
     """A rank that finishes meanwhile is left out, and waits."""
-
-    def live(rank):
-        model, X = average(estimator(kind, random_state=0), every=2), rows(1)[0]
-        assert model.statistics().sent == 0
-        train(model, 3 + rank)
-        found = model.statistics()
-        assert found.every == 2 and (found.sent > 0) == (malt.size() > 1)
+    model, X = average(estimator(kind, random_state=0), every=2), rows(1)[0]
+    assert model.statistics().sent == 0
+    train(model, 3 + rank)
+    found = model.statistics()
+    assert found.every == 2 and (found.sent > 0) == (malt.size() > 1)
+    model.agree()
+    assert alike(model.predict(X).tobytes()) and alike(model.score(*rows(1)).hex().encode())
+    if rank:
+        train(model, 2)
         model.agree()
-        assert alike(model.predict(X).tobytes()) and alike(model.score(*rows(1)).hex().encode())
-        if rank:
-            train(model, 2)
-            model.agree()
-        model.finish()
-        assert alike(state(model))
-        if hasattr(model, "t_"):
-            calls = sum(3 + one + 2 * (one > 0) for one in range(malt.size()))
-            assert model.t_ == 12 * calls + 1
-        with pytest.raises(ClosedError, match="finish was called before"):
-            model.agree()
-
-    everywhere(live)
+    model.finish()
+    assert alike(state(model))
+    if hasattr(model, "t_"):
+        calls = sum(3 + one + 2 * (one > 0) for one in range(malt.size()))
+        assert model.t_ == 12 * calls + 1
+    with pytest.raises(ClosedError, match="finish was called before"):
+        model.agree()
 
 
-def test_a_rank_without_rows_ends_as_the_others(everywhere):
+@on_all_ranks
+def test_a_rank_without_rows_ends_as_the_others(rank):
     """The first rank or the last one calls finish alone."""
-
-    def live(rank):
-        for without, kind in ((0, "network"), (malt.size() - 1, "averaged regressor"), (malt.size() - 1, "clusters")):
-            model = average(estimator(kind), every=2)
-            train(model, 0 if rank == without and malt.size() > 1 else 3)
-            model.finish()
-            assert alike(state(model)) and alike(model.predict(rows(1)[0]).tobytes())
-        idle = average(estimator("sgd"))
-        idle.finish()
-        assert not hasattr(idle, "coef_"), "no rank has rows"
-
-    everywhere(live)
-
-
-def test_classes_are_those_of_all_ranks(everywhere):
-    def live(rank):
-        for kind in ("sgd", "network"):
-            names = np.array(["one", "two", "three", "four", "five", "six"])[[rank, rank + 1]]
-            X = rows(rank, 4)[0]
-            model = average(estimator(kind))
-            for _ in range(3):
-                model.partial_fit(X, names[[0, 1, 0, 1]], classes=names)
-            model.finish()
-            expected = sorted(["one", "two", "three", "four", "five", "six"][: malt.size() + 1])
-            assert model.classes_.tolist() == expected
-            assert set(model.predict(X)) <= set(expected)
-
-    everywhere(live)
-
-
-def test_all_start_from_the_state_of_one_rank(everywhere):
-    """Without an exchange ranks with the same rows have the same weights, whatever their seeds are."""
-
-    def live(rank):
-        seeds = {"network": rank, "network of numbers": np.random.RandomState(rank)}
-        for kind, seed in seeds.items():
-            model = average(estimator(kind, random_state=seed, shuffle=False), every=1000)
-            train_alike(model)
-            assert alike(state(model))
-            assert model.random_state is seed
-            model.finish()
-        model = average(estimator("clusters", random_state=rank, reassignment_ratio=0), every=1000)
-        X = rows(0)[0]
-        model.partial_fit(X if rank == 0 else np.tile(X[:1], (12, 1)))
-        moved = model.predict(X[:1])
-        rest = np.delete(model.cluster_centers_, moved, axis=0)
-        assert alike(rest.tobytes()), "centres without rows of this rank are those of rank 0"
+    for without, kind in ((0, "network"), (malt.size() - 1, "averaged regressor"), (malt.size() - 1, "clusters")):
+        model = average(estimator(kind), every=2)
+        train(model, 0 if rank == without and malt.size() > 1 else 3)
         model.finish()
+        assert alike(state(model)) and alike(model.predict(rows(1)[0]).tobytes())
+    idle = average(estimator("sgd"))
+    idle.finish()
+    assert not hasattr(idle, "coef_"), "no rank has rows"
 
-    everywhere(live)
+
+@on_all_ranks
+def test_classes_are_those_of_all_ranks(rank):
+    for kind in ("sgd", "network"):
+        names = np.array(["one", "two", "three", "four", "five", "six"])[[rank, rank + 1]]
+        X = rows(rank, 4)[0]
+        model = average(estimator(kind))
+        for _ in range(3):
+            model.partial_fit(X, names[[0, 1, 0, 1]], classes=names)
+        model.finish()
+        expected = sorted(["one", "two", "three", "four", "five", "six"][: malt.size() + 1])
+        assert model.classes_.tolist() == expected
+        assert set(model.predict(X)) <= set(expected)
+
+
+@on_all_ranks
+def test_all_start_from_the_state_of_one_rank(rank):
+    """Without an exchange ranks with the same rows have the same weights, whatever their seeds are."""
+    seeds = {"network": rank, "network of numbers": np.random.RandomState(rank)}
+    for kind, seed in seeds.items():
+        model = average(estimator(kind, random_state=seed, shuffle=False), every=1000)
+        train_alike(model)
+        assert alike(state(model))
+        assert model.random_state is seed
+        model.finish()
+    model = average(estimator("clusters", random_state=rank, reassignment_ratio=0), every=1000)
+    X = rows(0)[0]
+    model.partial_fit(X if rank == 0 else np.tile(X[:1], (12, 1)))
+    moved = model.predict(X[:1])
+    rest = np.delete(model.cluster_centers_, moved, axis=0)
+    assert alike(rest.tobytes()), "centres without rows of this rank are those of rank 0"
+    model.finish()
 
 
 def train_alike(model):
@@ -186,30 +174,26 @@ def train_alike(model):
         model.partial_fit(X, y, **({"classes": [0, 1, 2]} if is_classifier(model) else {}))
 
 
-def test_centres_are_weighted_by_their_rows(everywhere):
-    def live(rank):
-        model = average(estimator("clusters", n_clusters=1), every=1000)
-        parts = [rows(other, 10 + 10 * other)[0] for other in range(malt.size())]
-        model.partial_fit(parts[rank])
-        model.finish()
-        np.testing.assert_allclose(model.cluster_centers_[0], np.concatenate(parts).mean(axis=0))
-        assert round(float(model._counts[0]), 6) == sum(map(len, parts))
-
-    everywhere(live)
+@on_all_ranks
+def test_centres_are_weighted_by_their_rows(rank):
+    model = average(estimator("clusters", n_clusters=1), every=1000)
+    parts = [rows(other, 10 + 10 * other)[0] for other in range(malt.size())]
+    model.partial_fit(parts[rank])
+    model.finish()
+    np.testing.assert_allclose(model.cluster_centers_[0], np.concatenate(parts).mean(axis=0))
+    assert round(float(model._counts[0]), 6) == sum(map(len, parts))
 
 
-def test_a_fitted_estimator_goes_on_from_rank_0(everywhere):
-    def live(rank):
-        plain = estimator("sgd")
-        plain.partial_fit(*rows(rank), classes=[0, 1, 2])
-        first = malt.init().transport.allgather(state(plain)[:-8])[0]
-        model = average(plain)
-        assert state(plain)[:-8] == first
-        model.partial_fit(*rows(rank + 10))
-        model.finish()
-        assert alike(state(model)) and model.t_ == 13 + 12 * malt.size()
-
-    everywhere(live)
+@on_all_ranks
+def test_a_fitted_estimator_goes_on_from_rank_0(rank):
+    plain = estimator("sgd")
+    plain.partial_fit(*rows(rank), classes=[0, 1, 2])
+    first = malt.init().transport.allgather(state(plain)[:-8])[0]
+    model = average(plain)
+    assert state(plain)[:-8] == first
+    model.partial_fit(*rows(rank + 10))
+    model.finish()
+    assert alike(state(model)) and model.t_ == 13 + 12 * malt.size()
 
 
 def test_the_result_is_an_estimator(everywhere):

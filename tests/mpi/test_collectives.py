@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from ranks import error_everywhere
 
 import malt
 from dstorm.transports.watchdog import Watchdog
@@ -26,15 +27,6 @@ def filled(shape, dtype, rank):
 def same_everywhere(array):
     """Whether the array has the same bytes on all ranks."""
     return len(set(malt.allgather(hashlib.sha256(array.tobytes()).hexdigest()))) == 1
-
-
-def error_everywhere(call):
-    """Return the error of `call`; check that all ranks raise it with the same text."""
-    with pytest.raises(Exception) as caught:
-        call()
-    error = [type(caught.value).__name__, str(caught.value)]
-    assert malt.allgather(error) == [error] * malt.size()
-    return caught.value
 
 
 def expected(op, arrays):

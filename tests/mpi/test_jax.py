@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ranks import on_all_ranks
 
 import malt
 
@@ -30,72 +31,66 @@ def numbers(params):
     ]
 
 
-def test_all_ranks_begin_with_rank_0_and_end_with_the_mean(everywhere):
-    def train(rank):
-        mine = tree(rank)
-        replica = malt.jax.Replica(mine, every=1, sync="bsp", graph="all")
-        params = replica.params
-        assert numbers(params) == numbers(tree(0)) and numbers(mine) == numbers(tree(rank))
-        kept = []
-        for step in range(5):
-            params = {**params, "w": params["w"] + rank + step, "count": params["count"] + rank}
-            kept.append((params, numbers(params)))
-            params = replica.step(params)
-            kept.append((params, numbers(params)))
-        mean = (malt.size() - 1) / 2
-        np.testing.assert_allclose(params["w"], tree(0)["w"] + 10 + 5 * mean, rtol=1e-6)
-        params = replica.finish(params)
-        assert malt.allgather(np.asarray(params["w"]).tolist()) == [np.asarray(params["w"]).tolist()] * malt.size()
-        assert int(params["count"]) == 3 + 5 * rank, "integers are this rank's own"
-        assert params["half"][0].dtype == jnp.bfloat16 and params["rate"] == 0.1 and params["none"] is None
-        assert jax.random.key_data(params["key"]).tolist() == jax.random.key_data(jax.random.key(rank)).tolist()
-        assert bool(params["is_frozen"]) == (rank == 0)
-        assert [numbers(one) for one, _ in kept] == [seen for _, seen in kept], "arrays of JAX are not written into"
-        assert replica.finish(params) is params
-
-    everywhere(train)
+@on_all_ranks
+def test_all_ranks_begin_with_rank_0_and_end_with_the_mean(rank):
+    mine = tree(rank)
+    replica = malt.jax.Replica(mine, every=1, sync="bsp", graph="all")
+    params = replica.params
+    assert numbers(params) == numbers(tree(0)) and numbers(mine) == numbers(tree(rank))
+    kept = []
+    for step in range(5):
+        params = {**params, "w": params["w"] + rank + step, "count": params["count"] + rank}
+        kept.append((params, numbers(params)))
+        params = replica.step(params)
+        kept.append((params, numbers(params)))
+    mean = (malt.size() - 1) / 2
+    np.testing.assert_allclose(params["w"], tree(0)["w"] + 10 + 5 * mean, rtol=1e-6)
+    params = replica.finish(params)
+    assert malt.allgather(np.asarray(params["w"]).tolist()) == [np.asarray(params["w"]).tolist()] * malt.size()
+    assert int(params["count"]) == 3 + 5 * rank, "integers are this rank's own"
+    assert params["half"][0].dtype == jnp.bfloat16 and params["rate"] == 0.1 and params["none"] is None
+    assert jax.random.key_data(params["key"]).tolist() == jax.random.key_data(jax.random.key(rank)).tolist()
+    assert bool(params["is_frozen"]) == (rank == 0)
+    assert [numbers(one) for one, _ in kept] == [seen for _, seen in kept], "arrays of JAX are not written into"
+    assert replica.finish(params) is params
 
 
-def test_a_step_that_exchanges_nothing_returns_what_it_was_given(everywhere):
-    def train(rank):
-        replica = malt.jax.Replica({"w": jnp.zeros(3)}, every=3, average="delta")
-        params = replica.params
-        seen = []
-        for _ in range(6):
-            params = {"w": params["w"] + 1}
-            found = replica.step(params)
-            seen.append(found is params)
-            params = found
-        assert seen == [True, True, False, True, True, False] and replica.every == 3
-        assert [vector.step for vector in replica.vectors] == [2]
-        assert replica.statistics().every == 3
-        params = replica.agree(params)
-        np.testing.assert_allclose(params["w"], malt.allgather(np.asarray(params["w"]))[0])
-        replica.close()
-
-    everywhere(train)
+@on_all_ranks
+def test_a_step_that_exchanges_nothing_returns_what_it_was_given(rank):
+    replica = malt.jax.Replica({"w": jnp.zeros(3)}, every=3, average="delta")
+    params = replica.params
+    seen = []
+    for _ in range(6):
+        params = {"w": params["w"] + 1}
+        found = replica.step(params)
+        seen.append(found is params)
+        params = found
+    assert seen == [True, True, False, True, True, False] and replica.every == 3
+    assert [vector.step for vector in replica.vectors] == [2]
+    assert replica.statistics().every == 3
+    params = replica.agree(params)
+    np.testing.assert_allclose(params["w"], malt.allgather(np.asarray(params["w"]))[0])
+    replica.close()
 
 
-def test_what_is_refused(everywhere):
-    def train(rank):
-        with pytest.raises(ValueError, match="no arrays of floating-point numbers"):
-            malt.jax.Replica({"n": jnp.arange(3)})
-        with pytest.raises(TypeError, match=r"outside jax\.jit"):
-            jax.jit(lambda w: malt.jax.Replica({"w": w}).params)(jnp.ones(2))
-        replica = malt.jax.Replica({"w": jnp.zeros(3) + rank})
-        if rank:
-            with pytest.raises(ValueError, match="begin with params = replica.params"):
-                replica.step({"w": jnp.zeros(3) + rank})
-        params = replica.params
-        with pytest.raises(ValueError, match=r"params\['w'\] is float32 \[4\], and was float32 \[3\]"):
-            replica.step({"w": jnp.zeros(4)})
-        with pytest.raises(ValueError, match=r"other leaves than at the start: \['b'\] is new"):
-            replica.step({**params, "b": jnp.zeros(3)})
-        with pytest.raises(TypeError, match=r"outside jax\.jit"):
-            jax.jit(replica.step)(params)
-        replica.finish(replica.step(params))
-
-    everywhere(train)
+@on_all_ranks
+def test_what_is_refused(rank):
+    with pytest.raises(ValueError, match="no arrays of floating-point numbers"):
+        malt.jax.Replica({"n": jnp.arange(3)})
+    with pytest.raises(TypeError, match=r"outside jax\.jit"):
+        jax.jit(lambda w: malt.jax.Replica({"w": w}).params)(jnp.ones(2))
+    replica = malt.jax.Replica({"w": jnp.zeros(3) + rank})
+    if rank:
+        with pytest.raises(ValueError, match="begin with params = replica.params"):
+            replica.step({"w": jnp.zeros(3) + rank})
+    params = replica.params
+    with pytest.raises(ValueError, match=r"params\['w'\] is float32 \[4\], and was float32 \[3\]"):
+        replica.step({"w": jnp.zeros(4)})
+    with pytest.raises(ValueError, match=r"other leaves than at the start: \['b'\] is new"):
+        replica.step({**params, "b": jnp.zeros(3)})
+    with pytest.raises(TypeError, match=r"outside jax\.jit"):
+        jax.jit(replica.step)(params)
+    replica.finish(replica.step(params))
 
 
 def test_states_of_optax_and_flax(everywhere):

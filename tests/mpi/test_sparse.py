@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from drawn import given, settings, st
 from graphnames import GRAPHS
+from ranks import on_all_ranks
 from schedules import send
 
 import malt
@@ -60,21 +61,19 @@ def test_rows_merge_as_they_do_in_a_dense_vector(seed, size, shape, dtype, funct
 
 @pytest.mark.parametrize("function", [malt.AVG, malt.MEAN, malt.SUM, malt.WEIGHTED, malt.REPLACE], ids=repr)
 @pytest.mark.parametrize("graph", ["all", "ring", "one-peer", "star"])
-def test_with_all_rows_it_is_the_dense_vector_bit_by_bit(everywhere, function, graph):
-    def live(rank):
-        rng = np.random.default_rng(rank)
-        start = rng.standard_normal((3000, 7)).astype(np.float32)
-        with (
-            malt.vector(start.copy(), kind="sparse", graph=graph, sync="bsp") as v,
-            malt.vector(start.copy(), graph=graph, sync="bsp") as d,
-        ):
-            for step in range(4):
-                v.scatter(rows=range(3000), weight=1.0 + rank + step)
-                d.scatter(weight=1.0 + rank + step)
-                assert v.gather(function) == d.gather(function)
-                assert v.array.tobytes() == d.array.tobytes()
-
-    everywhere(live)
+@on_all_ranks
+def test_with_all_rows_it_is_the_dense_vector_bit_by_bit(rank, function, graph):
+    rng = np.random.default_rng(rank)
+    start = rng.standard_normal((3000, 7)).astype(np.float32)
+    with (
+        malt.vector(start.copy(), kind="sparse", graph=graph, sync="bsp") as v,
+        malt.vector(start.copy(), graph=graph, sync="bsp") as d,
+    ):
+        for step in range(4):
+            v.scatter(rows=range(3000), weight=1.0 + rank + step)
+            d.scatter(weight=1.0 + rank + step)
+            assert v.gather(function) == d.gather(function)
+            assert v.array.tobytes() == d.array.tobytes()
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
@@ -99,64 +98,58 @@ def test_every_row_reaches_everyone_on_any_graph(everywhere, graph, sync):
         everywhere(live)
 
 
-def test_changed_rows_are_sent_and_then_clean(everywhere):
-    def live(rank):
-        with malt.vector((100, 2), kind="sparse", sync="bsp") as v:
-            peers = len(others(rank))
-            assert v.scatter() == 0 and not v.gather(malt.SUM)
-            v.array[[3, 50]] = 7
-            assert v.scatter() == peers * 2 * (8 + 4)
-            v.gather(lambda own, updates: None)
-            assert v.scatter() == 0 and not v.gather()
-            v.array[9] = np.nan
-            v.array[10] = -0.0
-            assert v.scatter() == peers * 2 * (8 + 4)
-            v.gather(lambda own, updates: None)
-            v.array[9] = np.nan
-            assert v.scatter() == 0 and not v.gather()
-            assert v.statistics().sent == 2 * peers
-
-    everywhere(live)
+@on_all_ranks
+def test_changed_rows_are_sent_and_then_clean(rank):
+    with malt.vector((100, 2), kind="sparse", sync="bsp") as v:
+        peers = len(others(rank))
+        assert v.scatter() == 0 and not v.gather(malt.SUM)
+        v.array[[3, 50]] = 7
+        assert v.scatter() == peers * 2 * (8 + 4)
+        v.gather(lambda own, updates: None)
+        assert v.scatter() == 0 and not v.gather()
+        v.array[9] = np.nan
+        v.array[10] = -0.0
+        assert v.scatter() == peers * 2 * (8 + 4)
+        v.gather(lambda own, updates: None)
+        v.array[9] = np.nan
+        assert v.scatter() == 0 and not v.gather()
+        assert v.statistics().sent == 2 * peers
 
 
-def test_named_rows_are_sent_and_the_others_stay_dirty(everywhere):
-    def live(rank):
-        seen = []
+@on_all_ranks
+def test_named_rows_are_sent_and_the_others_stay_dirty(rank):
+    seen = []
 
-        def note(own, updates):
-            seen.append([(one.sender, one.rows.tolist(), one.values.tolist()) for one in updates])
+    def note(own, updates):
+        seen.append([(one.sender, one.rows.tolist(), one.values.tolist()) for one in updates])
 
-        with malt.vector(6, kind="sparse", sync="bsp") as v:
-            v.array[[1, 2, 4]] = 10 + rank
-            v.scatter(rows=[4, 0])
-            v.gather(note)
-            v.scatter()
-            v.gather(note)
-            mask = np.zeros(6, bool)
-            mask[5] = True
-            v.scatter(rows=mask)
-            v.gather(note)
-        if malt.size() > 1:
-            assert seen == [
-                [(peer, [0, 4], [0, 10 + peer]) for peer in others(rank)],
-                [(peer, [1, 2], [10 + peer] * 2) for peer in others(rank)],
-                [(peer, [5], [0]) for peer in others(rank)],
-            ]
-
-    everywhere(live)
+    with malt.vector(6, kind="sparse", sync="bsp") as v:
+        v.array[[1, 2, 4]] = 10 + rank
+        v.scatter(rows=[4, 0])
+        v.gather(note)
+        v.scatter()
+        v.gather(note)
+        mask = np.zeros(6, bool)
+        mask[5] = True
+        v.scatter(rows=mask)
+        v.gather(note)
+    if malt.size() > 1:
+        assert seen == [
+            [(peer, [0, 4], [0, 10 + peer]) for peer in others(rank)],
+            [(peer, [1, 2], [10 + peer] * 2) for peer in others(rank)],
+            [(peer, [5], [0]) for peer in others(rank)],
+        ]
 
 
-def test_a_scatter_without_rows_publishes_the_step(everywhere):
-    def live(rank):
-        with malt.vector(6, kind="sparse", sync="bsp") as v:
-            v.array[2] = 5
-            assert v.scatter(rows=[]) == 0 and v.step == 1
-            assert not v.gather(), "it has waited for the step, and no message came"
-            assert v.statistics().sent == 0
-            assert v.scatter() == 8 * len(others(rank))
-            v.gather()
-
-    everywhere(live)
+@on_all_ranks
+def test_a_scatter_without_rows_publishes_the_step(rank):
+    with malt.vector(6, kind="sparse", sync="bsp") as v:
+        v.array[2] = 5
+        assert v.scatter(rows=[]) == 0 and v.step == 1
+        assert not v.gather(), "it has waited for the step, and no message came"
+        assert v.statistics().sent == 0
+        assert v.scatter() == 8 * len(others(rank))
+        v.gather()
 
 
 BAD_ROWS = [
@@ -170,81 +163,70 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize("top_k", [None, 2])
-def test_bad_rows_change_nothing(everywhere, top_k):
-    def live(rank):
-        with malt.vector(6, kind="sparse", sync="bsp", name="weights", top_k=top_k) as v:
-            v.array[3] = 1
-            for bad, error, message in BAD_ROWS:
-                with pytest.raises(error, match=f"weights: {message}"):
-                    v.scatter(rows=bad)
-            assert v.step == 0 and v.statistics().sent == 0
-            assert v.scatter() == 8 * len(others(rank)), "the row is dirty still"
-            v.gather(malt.SUM)
-
-    everywhere(live)
+@on_all_ranks
+def test_bad_rows_change_nothing(rank, top_k):
+    with malt.vector(6, kind="sparse", sync="bsp", name="weights", top_k=top_k) as v:
+        v.array[3] = 1
+        for bad, error, message in BAD_ROWS:
+            with pytest.raises(error, match=f"weights: {message}"):
+                v.scatter(rows=bad)
+        assert v.step == 0 and v.statistics().sent == 0
+        assert v.scatter() == 8 * len(others(rank)), "the row is dirty still"
+        v.gather(malt.SUM)
 
 
-def test_more_rows_than_the_capacity(everywhere):
-    def live(rank):
-        with malt.vector((50, 3), kind="sparse", sync="bsp", capacity=4) as v:
-            v.array[10:15] = 1
-            for rows in (None, range(20, 25)):
-                with pytest.raises(ValueError, match="5 rows are to be sent, and capacity=4 is what a slot holds"):
-                    v.scatter(rows=rows)
-            assert v.step == 0 and v.statistics().sent == 0
-            v.scatter(rows=[10])
-            v.gather(malt.REPLACE)
-            assert v.scatter() == 4 * 16 * len(others(rank))
-            v.gather(malt.REPLACE)
-            assert v.scatter() == 0
-
-    everywhere(live)
+@on_all_ranks
+def test_more_rows_than_the_capacity(rank):
+    with malt.vector((50, 3), kind="sparse", sync="bsp", capacity=4) as v:
+        v.array[10:15] = 1
+        for rows in (None, range(20, 25)):
+            with pytest.raises(ValueError, match="5 rows are to be sent, and capacity=4 is what a slot holds"):
+                v.scatter(rows=rows)
+        assert v.step == 0 and v.statistics().sent == 0
+        v.scatter(rows=[10])
+        v.gather(malt.REPLACE)
+        assert v.scatter() == 4 * 16 * len(others(rank))
+        v.gather(malt.REPLACE)
+        assert v.scatter() == 0
 
 
-def test_memory_follows_the_capacity(everywhere):
-    def live(rank):
-        with malt.vector((1000, 4), kind="sparse", graph="ring", capacity=10, depth=3) as v:
-            queue = 64 + 3 * (64 + 256) if malt.size() > 1 else 0
-            assert v._queues._window.memory.nbytes <= max(queue + 64, 1)
-
-    everywhere(live)
+@on_all_ranks
+def test_memory_follows_the_capacity(rank):
+    with malt.vector((1000, 4), kind="sparse", graph="ring", capacity=10, depth=3) as v:
+        queue = 64 + 3 * (64 + 256) if malt.size() > 1 else 0
+        assert v._queues._window.memory.nbytes <= max(queue + 64, 1)
 
 
-def test_the_encoding_does_not_change_the_result(everywhere):
+@on_all_ranks
+def test_the_encoding_does_not_change_the_result(rank):
     """More than about half of all rows, if a row is one float32, are sent as the whole array."""
-
-    def live(rank):
-        peers = len(others(rank))
-        with malt.vector(800, kind="sparse", sync="bsp") as v, malt.vector(800, sync="bsp") as d:
-            for step, count in enumerate((1, 400, 412, 413, 799, 800), start=1):
-                v.array[:count] += rank + step
-                d.array[:] = v.array
-                sent = v.scatter()
-                d.scatter()
-                assert sent == peers * (3300 if count > 412 else 8 * count)
-                v.gather(malt.REPLACE)
-                d.gather(malt.REPLACE)
-                assert (v.array == d.array).all()
-
-    everywhere(live)
-
-
-def test_rows_that_a_gather_changes_are_passed_on(everywhere):
-    def live(rank):
-        if malt.size() < 3:
-            return
-        with malt.vector(5, kind="sparse", graph="ring", sync="bsp") as v:
-            if rank == 0:
-                v.array[3] = 9
-            for step in range(malt.size() - 1):
-                assert (v.scatter() > 0) == (rank == step)
-                v.gather(malt.REPLACE)
-            assert v.array[3] == 9
-            assert (v.scatter() > 0) == (rank == malt.size() - 1)
+    peers = len(others(rank))
+    with malt.vector(800, kind="sparse", sync="bsp") as v, malt.vector(800, sync="bsp") as d:
+        for step, count in enumerate((1, 400, 412, 413, 799, 800), start=1):
+            v.array[:count] += rank + step
+            d.array[:] = v.array
+            sent = v.scatter()
+            d.scatter()
+            assert sent == peers * (3300 if count > 412 else 8 * count)
             v.gather(malt.REPLACE)
-            assert v.scatter() == 0, "what came back changed nothing"
+            d.gather(malt.REPLACE)
+            assert (v.array == d.array).all()
 
-    everywhere(live)
+
+@on_all_ranks
+def test_rows_that_a_gather_changes_are_passed_on(rank):
+    if malt.size() < 3:
+        return
+    with malt.vector(5, kind="sparse", graph="ring", sync="bsp") as v:
+        if rank == 0:
+            v.array[3] = 9
+        for step in range(malt.size() - 1):
+            assert (v.scatter() > 0) == (rank == step)
+            v.gather(malt.REPLACE)
+        assert v.array[3] == 9
+        assert (v.scatter() > 0) == (rank == malt.size() - 1)
+        v.gather(malt.REPLACE)
+        assert v.scatter() == 0, "what came back changed nothing"
 
 
 @pytest.mark.parametrize(
@@ -252,115 +234,104 @@ def test_rows_that_a_gather_changes_are_passed_on(everywhere):
     [malt.AVG, malt.SUM, malt.REPLACE, lambda own, updates: own + 1],
     ids=["AVG", "SUM", "REPLACE", "own + 1"],
 )
-def test_under_all_no_row_is_passed_on(everywhere, function):
-    def live(rank):
-        with malt.vector(5, kind="sparse", sync="bsp") as v:
-            v.array[rank % 5] = 9
-            v.scatter()
-            v.gather(function)
-            assert v.scatter() == 0
-            v.gather(function)
-            v.array[2] = 11
-            assert v.scatter() == 8 * len(others(rank))
-            malt.barrier()
-
-    everywhere(live)
+@on_all_ranks
+def test_under_all_no_row_is_passed_on(rank, function):
+    with malt.vector(5, kind="sparse", sync="bsp") as v:
+        v.array[rank % 5] = 9
+        v.scatter()
+        v.gather(function)
+        assert v.scatter() == 0
+        v.gather(function)
+        v.array[2] = 11
+        assert v.scatter() == 8 * len(others(rank))
+        malt.barrier()
 
 
-def test_a_row_that_the_user_and_a_gather_changed_stays_dirty(everywhere):
-    def live(rank):
-        if malt.size() < 2:
-            return
-        for function in (malt.SUM, lambda own, updates: own + sum(one.values[0] for one in updates)):
-            with malt.vector(5, kind="sparse") as v:
-                if rank == 0:
-                    v.array[3] = 5
-                    v.scatter()
-                malt.barrier()
-                if rank == 1:
-                    v.array[3] = -5
-                    assert v.gather(function)
-                    assert v.array[3] == 0, "as it was at its last check"
-                    assert v.scatter() == 8 * len(others(rank))
-                malt.barrier()
-
-    everywhere(live)
-
-
-def test_rows_are_pending_for_each_peer_that_has_not_got_them(everywhere):
-    def live(rank):
-        if malt.size() < 3:
-            return
-        with malt.vector(8, kind="sparse", depth=8) as v:
+@on_all_ranks
+def test_a_row_that_the_user_and_a_gather_changed_stays_dirty(rank):
+    if malt.size() < 2:
+        return
+    for function in (malt.SUM, lambda own, updates: own + sum(one.values[0] for one in updates)):
+        with malt.vector(5, kind="sparse") as v:
             if rank == 0:
-                v.array[1] = 1
-                assert v.scatter(to=1) == 8
-                v.array[2] = 1
-                assert v.scatter(to=[2]) == 16
-                assert v.scatter(rows=[1, 7], to=1) == 16
-                assert v.scatter(to=[1, 2]) == 8
-                assert v.scatter(to=[1, 2]) == 0
-                assert v.scatter() == 16 * (malt.size() - 3)
-                assert v.scatter() == 0
-            malt.barrier()
-            v.gather(malt.SUM)
-            assert v.array[:3].tolist() == ([0, 2, 1] if rank == 1 else [0, 1, 1])
-
-    everywhere(live)
-
-
-def test_a_time_varying_graph_sends_each_peer_the_rows_it_has_not_got(everywhere):
-    def live(rank):
-        with malt.vector(40, kind="sparse", graph="one-peer", sync="bsp") as v:
-            mesh, got = malt.graph("one-peer", malt.size()), {}
-            for step in range(1, 9):
-                v.array[step] = 100 * rank + step
+                v.array[3] = 5
                 v.scatter()
-
-                def check(own, updates, step=step):
-                    for one in updates:
-                        new = [s for s in range(1, step + 1) if s > got.get(one.sender, 0)]
-                        assert one.rows.tolist() == new
-                        assert one.values.tolist() == [100 * one.sender + s for s in new]
-                        got[one.sender] = step
-
-                v.gather(check)
-            assert set(got) == set(mesh.sources(rank))
-
-    everywhere(live)
+            malt.barrier()
+            if rank == 1:
+                v.array[3] = -5
+                assert v.gather(function)
+                assert v.array[3] == 0, "as it was at its last check"
+                assert v.scatter() == 8 * len(others(rank))
+            malt.barrier()
 
 
-def test_waiting_messages_of_one_sender_merge_row_by_row(everywhere):
+@on_all_ranks
+def test_rows_are_pending_for_each_peer_that_has_not_got_them(rank):
+    if malt.size() < 3:
+        return
+    with malt.vector(8, kind="sparse", depth=8) as v:
+        if rank == 0:
+            v.array[1] = 1
+            assert v.scatter(to=1) == 8
+            v.array[2] = 1
+            assert v.scatter(to=[2]) == 16
+            assert v.scatter(rows=[1, 7], to=1) == 16
+            assert v.scatter(to=[1, 2]) == 8
+            assert v.scatter(to=[1, 2]) == 0
+            assert v.scatter() == 16 * (malt.size() - 3)
+            assert v.scatter() == 0
+        malt.barrier()
+        v.gather(malt.SUM)
+        assert v.array[:3].tolist() == ([0, 2, 1] if rank == 1 else [0, 1, 1])
+
+
+@on_all_ranks
+def test_a_time_varying_graph_sends_each_peer_the_rows_it_has_not_got(rank):
+    with malt.vector(40, kind="sparse", graph="one-peer", sync="bsp") as v:
+        mesh, got = malt.graph("one-peer", malt.size()), {}
+        for step in range(1, 9):
+            v.array[step] = 100 * rank + step
+            v.scatter()
+
+            def check(own, updates, step=step):
+                for one in updates:
+                    new = [s for s in range(1, step + 1) if s > got.get(one.sender, 0)]
+                    assert one.rows.tolist() == new
+                    assert one.values.tolist() == [100 * one.sender + s for s in new]
+                    got[one.sender] = step
+
+            v.gather(check)
+        assert set(got) == set(mesh.sources(rank))
+
+
+@on_all_ranks
+def test_waiting_messages_of_one_sender_merge_row_by_row(rank):
     """Rank 0 sends three times before the first gather. The newest value of each row counts, and no row is missing."""
-
-    def live(rank):
-        if malt.size() < 2:
-            return
-        for function, expected in (
-            (malt.AVG, [4.0, 10.0, 15.0, 6.0]),
-            (malt.REPLACE, [4.0, 16.0, 26.0, 8.0]),
-            (malt.WEIGHTED, [4.0, 10.0, 20.6, 6.8]),
-            (malt.SUM, [4.0, 4 + 9 + 16, 4 + 25 + 26, 12.0]),
-        ):
-            with malt.vector(np.full(4, 4.0), kind="sparse", depth=3) as v:
-                if rank == 0:
-                    v.array[1:] = 9, 25, 8
-                    v.scatter(rows=[1, 2], weight=1.0)
-                    v.array[1] = 16
-                    v.scatter(rows=[1, 3], weight=1.0)
-                    v.array[2] = 26
-                    v.scatter(rows=[2], weight=3.0)
-                malt.barrier()
-                if rank == 1:
-                    merged = v.gather(function)
-                    assert merged.senders == (0, 0, 0) and merged.steps == (1, 2, 3)
-                    if function is malt.WEIGHTED:
-                        expected = [4.0, 10.0, (4 + 3 * 26) / 4, 6.0]
-                    assert v.array.tolist() == expected
-                    assert v.statistics().gathered == 3 and v.statistics().overwritten == 0
-                malt.barrier()
-
-    everywhere(live)
+    if malt.size() < 2:
+        return
+    for function, expected in (
+        (malt.AVG, [4.0, 10.0, 15.0, 6.0]),
+        (malt.REPLACE, [4.0, 16.0, 26.0, 8.0]),
+        (malt.WEIGHTED, [4.0, 10.0, 20.6, 6.8]),
+        (malt.SUM, [4.0, 4 + 9 + 16, 4 + 25 + 26, 12.0]),
+    ):
+        with malt.vector(np.full(4, 4.0), kind="sparse", depth=3) as v:
+            if rank == 0:
+                v.array[1:] = 9, 25, 8
+                v.scatter(rows=[1, 2], weight=1.0)
+                v.array[1] = 16
+                v.scatter(rows=[1, 3], weight=1.0)
+                v.array[2] = 26
+                v.scatter(rows=[2], weight=3.0)
+            malt.barrier()
+            if rank == 1:
+                merged = v.gather(function)
+                assert merged.senders == (0, 0, 0) and merged.steps == (1, 2, 3)
+                if function is malt.WEIGHTED:
+                    expected = [4.0, 10.0, (4 + 3 * 26) / 4, 6.0]
+                assert v.array.tolist() == expected
+                assert v.statistics().gathered == 3 and v.statistics().overwritten == 0
+            malt.barrier()
 
 
 def test_a_users_function_gets_rows_and_private_copies(everywhere):
@@ -388,12 +359,10 @@ def test_a_users_function_gets_rows_and_private_copies(everywhere):
     everywhere(live)
 
 
-def test_push_sum_is_for_dense_vectors(everywhere):
-    def live(rank):
-        with malt.vector(4, kind="sparse") as v, pytest.raises(TypeError, match=r'PUSH_SUM needs kind="dense"'):
-            v.gather(malt.PUSH_SUM)
-
-    everywhere(live)
+@on_all_ranks
+def test_push_sum_is_for_dense_vectors(rank):
+    with malt.vector(4, kind="sparse") as v, pytest.raises(TypeError, match=r'PUSH_SUM needs kind="dense"'):
+        v.gather(malt.PUSH_SUM)
 
 
 def forged(n, numbers, encoding=None, tail=b""):
@@ -417,165 +386,146 @@ FORGED = {
 
 @pytest.mark.parametrize("sync", ["asp", "bsp"])
 @pytest.mark.parametrize("forgery", FORGED)
-def test_malformed_messages_are_refused_and_counted(everywhere, forgery, sync):
-    def live(rank):
-        if malt.size() < 2:
-            return
-        with malt.vector(9, kind="sparse", sync=sync) as v:
+@on_all_ranks
+def test_malformed_messages_are_refused_and_counted(rank, forgery, sync):
+    if malt.size() < 2:
+        return
+    with malt.vector(9, kind="sparse", sync=sync) as v:
+        v.scatter(rows=[])
+        if rank == 0:
+            v._step = 2
+            send(v._queues, [1], 2, *FORGED[forgery])
+        else:
             v.scatter(rows=[])
-            if rank == 0:
-                v._step = 2
-                send(v._queues, [1], 2, *FORGED[forgery])
-            else:
-                v.scatter(rows=[])
-            malt.barrier()
-            assert not v.gather(malt.SUM)
-            assert v.array.tolist() == [0] * 9
-            assert v.statistics().refused == v.statistics().peers[0 if rank else 1].refused == (rank == 1)
-            malt.barrier()
-            v.array[4] = 1
-            v.scatter()
-            malt.barrier()
-            assert v.gather(malt.SUM).senders == others(rank), "sound messages still come"
-            malt.barrier()
-
-    everywhere(live)
-
-
-def test_rows_that_are_not_finite_are_refused_on_request(everywhere):
-    def live(rank):
-        for rows in ([1, 3], range(9)):
-            with malt.vector(9, kind="sparse", sync="bsp", check_finite=True) as v:
-                v.array[8 if len(rows) == 2 else 0] = np.inf  # row 8 is not sent, row 0 is
-                v.scatter(rows=rows)
-                assert v.gather(malt.REPLACE).senders == (others(rank) if len(rows) == 2 else ())
-                assert v.statistics().refused == (0 if len(rows) == 2 else len(others(rank)))
-
-    everywhere(live)
-
-
-def test_an_empty_vector(everywhere):
-    def live(rank):
-        with malt.vector(0, kind="sparse", sync="bsp") as v:
-            assert v.scatter() == v.scatter(rows=[]) == 0
-            assert not v.gather()
-
-    everywhere(live)
-
-
-def test_statistics_add_up_on_every_edge(everywhere):
-    def live(rank):
-        v = malt.vector((30, 2), kind="sparse")
-        rng = np.random.default_rng(rank)
-        for step in range(30):
-            v.array[rng.integers(0, 30, 4)] = rng.standard_normal((4, 2))  # += would be rounded off in a large sum
-            v.scatter()
-            if step % (rank + 2) == 0:
-                v.gather(malt.SUM if step % 2 else malt.AVG)
         malt.barrier()
-        mine = v.statistics()
-        sent = [json.loads(text) for text in malt.init().transport.allgather(
-            json.dumps({peer: edge.sent for peer, edge in mine.peers.items()}).encode()
-        )]  # fmt: skip
-        for peer, edge in mine.peers.items():
-            assert sent[peer][str(rank)] == edge.gathered + edge.overwritten + edge.refused + edge.pending == 30
-        assert mine.waited_s == 0
-        v.close()
+        assert not v.gather(malt.SUM)
+        assert v.array.tolist() == [0] * 9
+        assert v.statistics().refused == v.statistics().peers[0 if rank else 1].refused == (rank == 1)
+        malt.barrier()
+        v.array[4] = 1
+        v.scatter()
+        malt.barrier()
+        assert v.gather(malt.SUM).senders == others(rank), "sound messages still come"
+        malt.barrier()
 
-    everywhere(live)
+
+@on_all_ranks
+def test_rows_that_are_not_finite_are_refused_on_request(rank):
+    for rows in ([1, 3], range(9)):
+        with malt.vector(9, kind="sparse", sync="bsp", check_finite=True) as v:
+            v.array[8 if len(rows) == 2 else 0] = np.inf  # row 8 is not sent, row 0 is
+            v.scatter(rows=rows)
+            assert v.gather(malt.REPLACE).senders == (others(rank) if len(rows) == 2 else ())
+            assert v.statistics().refused == (0 if len(rows) == 2 else len(others(rank)))
+
+
+@on_all_ranks
+def test_an_empty_vector(rank):
+    with malt.vector(0, kind="sparse", sync="bsp") as v:
+        assert v.scatter() == v.scatter(rows=[]) == 0
+        assert not v.gather()
+
+
+@on_all_ranks
+def test_statistics_add_up_on_every_edge(rank):
+    v = malt.vector((30, 2), kind="sparse")
+    rng = np.random.default_rng(rank)
+    for step in range(30):
+        v.array[rng.integers(0, 30, 4)] = rng.standard_normal((4, 2))  # += would be rounded off in a large sum
+        v.scatter()
+        if step % (rank + 2) == 0:
+            v.gather(malt.SUM if step % 2 else malt.AVG)
+    malt.barrier()
+    mine = v.statistics()
+    sent = [json.loads(text) for text in malt.init().transport.allgather(
+        json.dumps({peer: edge.sent for peer, edge in mine.peers.items()}).encode()
+    )]  # fmt: skip
+    for peer, edge in mine.peers.items():
+        assert sent[peer][str(rank)] == edge.gathered + edge.overwritten + edge.refused + edge.pending == 30
+    assert mine.waited_s == 0
+    v.close()
 
 
 class TestFloat16OnTheWire:
-    def test_values_are_rounded(self, everywhere):
-        def live(rank):
-            rng = np.random.default_rng(0)
-            table = rng.standard_normal((60, 3))
-            for rows in ([4, 9], range(60)):
-                with malt.vector(table.copy(), kind="sparse", sync="bsp", wire="float16") as v:
-                    sent = v.scatter(rows=rows)
-                    assert sent == len(others(rank)) * (min(len(rows) * 10, 60 * 6 + 8))
-                    if v.gather(malt.REPLACE):
-                        assert (v.array[rows] == table[rows].astype(np.float16)).all()
-                        assert v.array.dtype == np.float64
+    @on_all_ranks
+    def test_values_are_rounded(self, rank):
+        rng = np.random.default_rng(0)
+        table = rng.standard_normal((60, 3))
+        for rows in ([4, 9], range(60)):
+            with malt.vector(table.copy(), kind="sparse", sync="bsp", wire="float16") as v:
+                sent = v.scatter(rows=rows)
+                assert sent == len(others(rank)) * (min(len(rows) * 10, 60 * 6 + 8))
+                if v.gather(malt.REPLACE):
+                    assert (v.array[rows] == table[rows].astype(np.float16)).all()
+                    assert v.array.dtype == np.float64
 
-        everywhere(live)
-
-    def test_a_value_out_of_range_is_an_error(self, everywhere):
-        def live(rank):
-            if malt.size() < 2:
-                return
-            with malt.vector(9, kind="sparse", sync="bsp", wire="float16", name="w") as v:
-                v.array[[2, 4]] = 1, 1e5
-                with pytest.raises(ValueError, match="w: rows hold values beyond the largest of float16: got 4"):
-                    v.scatter()
-                assert v.step == 0 and v.statistics().sent == 0
-                v.array[4] = 3
-                assert v.scatter() == 2 * 6 * len(others(rank)), "both are dirty still"
-                v.gather()
-
-        everywhere(live)
+    @on_all_ranks
+    def test_a_value_out_of_range_is_an_error(self, rank):
+        if malt.size() < 2:
+            return
+        with malt.vector(9, kind="sparse", sync="bsp", wire="float16", name="w") as v:
+            v.array[[2, 4]] = 1, 1e5
+            with pytest.raises(ValueError, match="w: rows hold values beyond the largest of float16: got 4"):
+                v.scatter()
+            assert v.step == 0 and v.statistics().sent == 0
+            v.array[4] = 3
+            assert v.scatter() == 2 * 6 * len(others(rank)), "both are dirty still"
+            v.gather()
 
 
 class TestTopK:
     @pytest.mark.parametrize("wire", [None, "float16", "int8"])
     @pytest.mark.parametrize("graph", ["all", "ring", "one-peer"])
-    def test_all_increments_arrive_in_the_end(self, everywhere, wire, graph):
+    @on_all_ranks
+    def test_all_increments_arrive_in_the_end(self, rank, wire, graph):
         """They arrive exactly: the increments are on a grid, and float64 holds every sum of these."""
+        rng = np.random.default_rng(rank)
+        mesh = malt.graph(graph, malt.size())
+        given_to = {peer: np.zeros((20, 2)) for peer in mesh.targets(rank)}
+        got = {peer: np.zeros((20, 2)) for peer in mesh.sources(rank)}
 
-        def live(rank):
-            rng = np.random.default_rng(rank)
-            mesh = malt.graph(graph, malt.size())
-            given_to = {peer: np.zeros((20, 2)) for peer in mesh.targets(rank)}
-            got = {peer: np.zeros((20, 2)) for peer in mesh.sources(rank)}
+        def add(own, updates):
+            for one in updates:
+                assert 0 < len(one.rows) <= 3
+                got[one.sender][one.rows] += one.values
 
-            def add(own, updates):
-                for one in updates:
-                    assert 0 < len(one.rows) <= 3
-                    got[one.sender][one.rows] += one.values
-
-            with malt.vector(np.zeros((20, 2)), kind="sparse", graph=graph, sync="bsp", top_k=3, wire=wire) as v:
-                for step in range(1, 121):
-                    v.array[:] = 0
-                    if step <= 10:
-                        rows = rng.choice(20, 6, replace=False)
-                        v.array[rows] = rng.integers(-(2**16), 2**16, (6, 2)) / 2.0**14
-                        for peer in mesh.out(rank, step):
-                            given_to[peer] += v.array
-                    v.scatter(rows=rows if step <= 10 and step % 2 else None)
-                    v.gather(add)
-                assert v.scatter() == 0, "nothing is left"
-                v.gather(add)
-            sent = malt.init().transport.allgather(json.dumps({p: a.tolist() for p, a in given_to.items()}).encode())
-            for peer, sum_of_it in got.items():
-                assert json.loads(sent[peer])[str(rank)] == sum_of_it.tolist()
-
-        everywhere(live)
-
-    def test_sum_merges_the_largest(self, everywhere):
-        def live(rank):
-            with malt.vector((6, 2), kind="sparse", sync="bsp", top_k=1) as v:
-                v.array[[1, 4]] = [[1, 1], [3, -4]]
-                v.scatter()
-                v.gather(malt.SUM)
-                n = malt.size()
-                assert v.array[[1, 4]].tolist() == [[1, 1], [3 * n, -4 * n]]
-                assert v.scatter(rows=[]) == 0, "an empty scatter gives and sends nothing"
-                v.gather(malt.SUM)
+        with malt.vector(np.zeros((20, 2)), kind="sparse", graph=graph, sync="bsp", top_k=3, wire=wire) as v:
+            for step in range(1, 121):
                 v.array[:] = 0
-                assert v.scatter() == 12 * len(others(rank))
-                v.gather(malt.SUM)
-                assert v.array[1].tolist() == [n - 1] * 2
+                if step <= 10:
+                    rows = rng.choice(20, 6, replace=False)
+                    v.array[rows] = rng.integers(-(2**16), 2**16, (6, 2)) / 2.0**14
+                    for peer in mesh.out(rank, step):
+                        given_to[peer] += v.array
+                v.scatter(rows=rows if step <= 10 and step % 2 else None)
+                v.gather(add)
+            assert v.scatter() == 0, "nothing is left"
+            v.gather(add)
+        sent = malt.init().transport.allgather(json.dumps({p: a.tolist() for p, a in given_to.items()}).encode())
+        for peer, sum_of_it in got.items():
+            assert json.loads(sent[peer])[str(rank)] == sum_of_it.tolist()
 
-        everywhere(live)
+    @on_all_ranks
+    def test_sum_merges_the_largest(self, rank):
+        with malt.vector((6, 2), kind="sparse", sync="bsp", top_k=1) as v:
+            v.array[[1, 4]] = [[1, 1], [3, -4]]
+            v.scatter()
+            v.gather(malt.SUM)
+            n = malt.size()
+            assert v.array[[1, 4]].tolist() == [[1, 1], [3 * n, -4 * n]]
+            assert v.scatter(rows=[]) == 0, "an empty scatter gives and sends nothing"
+            v.gather(malt.SUM)
+            v.array[:] = 0
+            assert v.scatter() == 12 * len(others(rank))
+            v.gather(malt.SUM)
+            assert v.array[1].tolist() == [n - 1] * 2
 
-    def test_functions_that_merge_values_are_refused(self, everywhere):
-        def live(rank):
-            with malt.vector(6, kind="sparse", top_k=1) as v:
-                for function in (malt.AVG, malt.REPLACE, malt.WEIGHTED, malt.PUSH_SUM):
-                    with pytest.raises(TypeError, match=r"top_k messages hold increments|needs kind"):
-                        v.gather(function)
-
-        everywhere(live)
+    @on_all_ranks
+    def test_functions_that_merge_values_are_refused(self, rank):
+        with malt.vector(6, kind="sparse", top_k=1) as v:
+            for function in (malt.AVG, malt.REPLACE, malt.WEIGHTED, malt.PUSH_SUM):
+                with pytest.raises(TypeError, match=r"top_k messages hold increments|needs kind"):
+                    v.gather(function)
 
     @pytest.mark.serial
     def test_a_failed_scatter_takes_back_its_increments(self):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from carried import LateWindow, run_carried
 from contracts import check_edge, check_transport, check_window
+from ranks import at_once
 from schedules import complete, send
 
 from dstorm import Group, Network, Queues, SimulatedTransport, SoloTransport, TimedGroup, parse
@@ -72,12 +73,7 @@ def in_threads(make, body):
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=live, args=(rank,)) for rank in range(SIZE)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
+    at_once(live, range(SIZE))
     if errors:
         raise errors[0]
     return results

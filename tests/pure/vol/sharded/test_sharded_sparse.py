@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 from mutation import plant
+from ranks import same_on_all
 
 import malt
 from dstorm import ClosedError
@@ -28,13 +29,6 @@ def small(monkeypatch):
     monkeypatch.setattr("vol.sharded.sparse.layout.FIRST_CAPACITY", 8)
     monkeypatch.setattr("vol.sharded.layout.BLOCK_NBYTES", 48)
     monkeypatch.setattr("vol.sharded.push.MESSAGE_NBYTES", 40)
-
-
-def everywhere(function, size, seed=0):
-    """The result of function() on `size` simulated ranks: the same on all of them."""
-    results = malt.simulate(lambda rank: function(), size, seed=seed)
-    assert all(repr(result) == repr(results[0]) for result in results)
-    return results[0]
 
 
 def pushed(s, twin, random, most):
@@ -115,7 +109,7 @@ def test_entries_are_those_of_a_dict(size, dtype, seed):
         assert total.refused == total.overwritten == total.pending == 0
         return s.norm()
 
-    everywhere(program, size, seed)
+    same_on_all(program, size, seed)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -138,7 +132,7 @@ def test_a_pull_beside_owners_that_grow_finds_what_was_there(seed):
             malt.init().transport.barrier()
         return s.touched()
 
-    assert everywhere(program, 3, seed) == 60
+    assert same_on_all(program, 3, seed) == 60
 
 
 def first_keys(s, rank):
@@ -181,7 +175,7 @@ def test_a_pull_beside_an_owner_that_changes_its_part_finds_no_block_half_done(s
                     assert len({*found[rows // 3 == block].tolist()}) == 1
         malt.barrier()
 
-    everywhere(program, 3, seed)
+    same_on_all(program, 3, seed)
 
 
 def play(seed):
@@ -241,7 +235,7 @@ def test_what_is_wrong_is_refused_on_the_caller_alone_and_changes_nothing(call, 
         assert s.statistics().sent == sent
         return s.pull(POOL[:10]).tolist(), s.touched()
 
-    assert everywhere(program, 3) == ([9] * 10, 10)
+    assert same_on_all(program, 3) == ([9] * 10, 10)
 
 
 def test_what_malt_sharded_refuses():
@@ -261,7 +255,7 @@ def test_what_malt_sharded_refuses():
             with pytest.raises(ClosedError):
                 call()
 
-    everywhere(program, 2)
+    same_on_all(program, 2)
 
 
 def test_what_a_part_had_before_it_outgrew_its_window_is_0_after_fill():
@@ -277,7 +271,7 @@ def test_what_a_part_had_before_it_outgrew_its_window_is_0_after_fill():
         malt.barrier()
         return s.pull(POOL).tolist()
 
-    assert everywhere(program, 3) == [1] * len(POOL)
+    assert same_on_all(program, 3) == [1] * len(POOL)
 
 
 def test_what_all_have_closed_does_not_grow():
@@ -288,7 +282,7 @@ def test_what_all_have_closed_does_not_grow():
         malt.barrier()
         return s.capacity
 
-    assert everywhere(program, 3) == 8
+    assert same_on_all(program, 3) == 8
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -314,7 +308,7 @@ def test_what_is_pushed_while_entries_rest_is_added_later(seed):
         malt.barrier()
         return s.pull(dealt[0]).tolist()
 
-    assert everywhere(program, 2, seed) == [1] * 3
+    assert same_on_all(program, 2, seed) == [1] * 3
 
 
 def test_what_was_never_touched_stays_0_beside_infinities():
@@ -327,7 +321,7 @@ def test_what_was_never_touched_stays_0_beside_infinities():
         return s.pull(POOL[:3]).tolist(), s.nnz(), s.norm()
 
     size = 3
-    assert everywhere(program, size) == ([np.inf, -np.inf, 0], 2, np.inf)
+    assert same_on_all(program, size) == ([np.inf, -np.inf, 0], 2, np.inf)
 
 
 def test_entries_rest_beside_a_thread_that_is_in_one_vector_and_wants_another():
@@ -356,7 +350,7 @@ def test_entries_rest_beside_a_thread_that_is_in_one_vector_and_wants_another():
         thread.join()
         return s.nnz()
 
-    assert everywhere(program, 1) == 30
+    assert same_on_all(program, 1) == 30
 
 
 def test_steps_of_momentum_are_those_of_the_touched_entries():
@@ -377,7 +371,7 @@ def test_steps_of_momentum_are_those_of_the_touched_entries():
         return w.pull([7, 9, 8]).round(6).tolist()
 
     size = 3
-    assert everywhere(program, size) == pytest.approx([-2.5 * size, -5.0 * size, 0])
+    assert same_on_all(program, size) == pytest.approx([-2.5 * size, -5.0 * size, 0])
 
 
 def test_a_rank_that_has_left_a_vector_alone_still_meets_the_others_in_barriers():
@@ -391,7 +385,7 @@ def test_a_rank_that_has_left_a_vector_alone_still_meets_the_others_in_barriers(
             malt.barrier()
         return malt.allgather(0)
 
-    everywhere(program, 3)
+    same_on_all(program, 3)
 
 
 def test_each_key_has_one_owner_and_owners_have_as_many():

@@ -9,6 +9,7 @@ import tempfile
 import threading
 
 import pytest
+from ranks import at_once
 
 from dstorm import DeadlinePassed
 from malt.session.resilience import job_folder
@@ -41,11 +42,7 @@ def come(ranks, size, name=NAME, deadline_s=20.0):
         except (DeadlinePassed, RuntimeError) as error:
             found[rank] = error
 
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in ranks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(run, ranks)
     return found
 
 
