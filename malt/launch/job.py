@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from dstorm.transports.links import handshake
 from malt.launch.command import Line, is_here
-from malt.launch.hosts.agent.processes import WITHIN
+from malt.launch.hosts.agent.processes import WITHIN, of_job
 from malt.launch.hosts.agent.watch import Kept
 from malt.launch.hosts.ending import Ending
 from malt.launch.hosts.own import OwnAgent
@@ -115,7 +115,7 @@ def run(
         _say_why(status, reports.read(), follower, signals.first, b"" if is_printed else banners)
         say(away.last_words)
         if not is_clean:
-            kept.end()  # children of failed ranks, say
+            _end_what_is_left(kept, str(folder))
         agent.end()
     is_done = status == 0 and output.has_lost()
     return End(status or int(is_done), signals.first is not None, away.are_left, is_done)
@@ -237,6 +237,14 @@ def _waited(
     """The status with which a job has ended. `ends`: those of `_ends`."""
     status = job.wait(*ends, lambda: ending is not None and ending.is_cut_off)
     return status if ending is None or not status or signals.first is not None else ending.settled(status)
+
+
+def _end_what_is_left(kept: Kept, folder: str) -> None:
+    """Kill what the job has left here, children of failed ranks say, and remove its files."""
+    kept.end()
+    if left := of_job(folder):  # it waits for a disk, say
+        names = ", ".join(map(str, sorted(left)))
+        say(f"malt run: killed, but not ended yet: process {names}\n")
 
 
 def _of_the_rank(status: int, banners: bytes) -> int:

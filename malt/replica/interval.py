@@ -1,8 +1,9 @@
 """Chooses the number of counts between two exchanges from what exchanges cost. Pure: costs in, interval out.
 
-An exchange may cost a tenth of what is trained between two. Its cost is the time for which it holds the loop, waits
-included. A message that leaves while the loop goes on costs nothing, until the link cannot keep up. Then messages are
-superseded before they have left, and the interval is as long as the link takes for one.
+An exchange may cost a tenth of what is trained between two. Its cost is twice the time for which it holds the loop,
+waits included, because it also leaves the caches full of messages. A message that leaves while the loop goes on costs
+nothing, until the link cannot keep up. Then messages are superseded before they have left, and the interval is as long
+as the link takes for one.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from collections.abc import Iterable
 from typing import Final
 
 TIMES: Final = 20
-"""So many times as long as an exchange holds the loop is trained between two. It costs a tenth of that: caches that it
-leaves full of messages cost the loop about as much again."""
+"""So many times as long as an exchange holds the loop is trained between two: a tenth of that is its cost."""
 TIMES_ALONE: Final = 100
-"""The same on one rank, where it brings nothing."""
+"""The same on one rank, where it brings nothing, and leaves no messages."""
 CAP_S: Final = 1.0
 """The most seconds of training between two exchanges, where nobody has said how long an epoch is. Where a link takes
 longer for a message, it is as long as that."""

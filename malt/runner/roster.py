@@ -214,15 +214,18 @@ class Roster:
             for member in [one for one in members.items() if one[1] <= over.get(one[0], -1)]:
                 self.lose(*member)
             return self.begin(rank, incarnation, (loop, epoch), dict(running))
-        if name in ("leave", "depart"):
+        if name == "leave":
             rank, incarnation, running = arguments
-            if name == "depart":
-                return self.depart(rank, incarnation, dict(running))
             if goes := self.leaves(rank, incarnation, dict(running)):
                 self.retire(rank, incarnation)
             return goes
-        if name in ("come", "scale"):
-            return getattr(self, name)(*arguments)
+        if name == "depart":
+            rank, incarnation, running = arguments
+            return self.depart(rank, incarnation, dict(running))
+        if name == "come":
+            return self.come(*arguments)
+        if name == "scale":
+            return self.scale(*arguments)
         raise ValueError(f"a roster does not {name!r}")
 
     def _end(self, spells: Iterable[Spell]) -> None:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from reported import line, reported
+from reported import line, made, reported
 
 from dstorm.transports.links import server as server_of_dstorm
 from malt.launch.reports import control
@@ -54,6 +54,16 @@ def files(folder):
 
 def names(folder):
     return sorted(reported(folder))
+
+
+def test_reports_become_events(open_control_server, tmp_path):
+    """At the time at which they come: the clocks of hosts differ."""
+    before = time.monotonic_ns()
+    reports = [line(name) for name in ("ready-2", "lost-77")]
+    call(open_control_server, made("traceback-2", "Traceback: ü", 7).line(), line("left-2", "3"), *reports)
+    assert names(tmp_path) == ["elsewhere-2", "ended-2", "left-2", "lost-77", "ready-2", "traceback-2"]
+    assert reported(tmp_path)["traceback-2"] == "Traceback: ü" and files(tmp_path) == ["events-2", "events-77"]
+    assert Stream(tmp_path).read().get(Kind.TRACEBACK, 2).at > before
 
 
 def test_what_is_shown_and_published_becomes_files(open_control_server, tmp_path):

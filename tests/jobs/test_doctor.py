@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ import pytest
 from processes import wait_for
 
 from malt.commands.doctor import command, extras, hosts
-from malt.commands.doctor.findings import FAIL, OK, WARN, Facts, Finding, Outcome, can_run, judge, text
+from malt.commands.doctor.findings import FAIL, OK, WARN, Facts, Finding, Outcome, can_run, judge, record, text
 from malt.commands.doctor.probe import MARK, Examination, read
 from malt.kernels import compiler
 from malt.launch.hosts.allocation import Host
@@ -206,6 +206,20 @@ def test_the_text_is_aligned():
     assert lines[6] == "warn  ranks:         2 ranks take turns on 1 core — -n 1 at most, to train at full speed"
     assert lines[-2:] == ["", "a job of 2 ranks can run here"]
     assert text("a job of 2 ranks", judge(NOTHING)).endswith("\na job of 2 ranks cannot run here")
+
+
+def test_the_record_has_every_fact():
+    reports = json.loads(json.dumps(record(GOOD, judge(GOOD))))
+    assert [*reports] == ["ok", "facts", "findings"] and reports["ok"] is True
+    assert [*reports["facts"]] == [field.name for field in fields(Facts)]
+    assert [*reports["facts"]["examination"]] == [field.name for field in fields(Examination)]
+    assert reports["facts"]["library"] == {"family": "openmpi", "version": [5, 0], "path": ""}
+    assert reports["findings"][4] == {
+        "level": OK,
+        "what": "/dev/shm",
+        "value": "7,000 MB free of 8,000 MB",
+        "remedy": "",
+    }
 
 
 def test_read_finds_the_examination():

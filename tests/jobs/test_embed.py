@@ -48,6 +48,14 @@ def test_the_vectors_of_several_ranks_are_those_of_one(simulated):
         assert report["epochs"][-1]["bytes_sent"] == pytest.approx(2 * (ranks - 1) * 4 * 6 * pairs, rel=0.01)
 
 
+def test_steps_of_a_node_in_one_exchange_do_not_add_up_at_hubs(simulated, tmp_path):
+    """The star has a loop at its centre, which is in half of all pairs."""
+    edges = tmp_path / "edges"
+    edges.write_text("hub hub\n" + "".join(f"hub {node}\n" for node in range(50)))
+    report, model = simulated(1, edges, "--walks", 5, "--dim", 10, "--step", 0.1)
+    assert report["final"]["loss"] < 0.7 * 6 * np.log(2) and np.abs(model["vectors"]).max() < 10
+
+
 def test_a_resumed_run_ends_bit_by_bit_as_one_that_never_failed(simulated, tmp_path):
     whole, vectors = simulated(1, *FEW)
     keeping = [*FEW, "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0]

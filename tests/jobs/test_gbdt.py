@@ -133,6 +133,14 @@ def test_a_validated_run_resumes_and_ends_with_the_best_trees(report, planted, t
     assert rest["epochs"] == []
 
 
+def test_features_that_are_in_the_test_rows_alone_do_not_matter(report, planted, tmp_path):
+    rows = planted("logistic")
+    words = [rows.train, "--test", rows.test, *OPTIONS]
+    before = report(2, *words)["final"]
+    rows.test.write_text("".join(f"{line} 900:5\n" for line in rows.test.read_text().splitlines()))
+    assert report(2, *words)["final"]["test_auc"] == before["test_auc"]
+
+
 @pytest.mark.parametrize(("text", "options", "message"), [
     ("1 1:2\n1 1:3\n", [], "--loss logistic is for two different labels: take --loss squared for numbers"),
     ("1 1:2\n2 1:3\n3 1:1\n", [], "--loss logistic is for two different labels"),

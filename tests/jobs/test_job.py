@@ -20,6 +20,9 @@ from reported import made
 
 from malt.launch import job
 from malt.launch.command import Line
+from malt.launch.hosts.agent import processes
+from malt.launch.hosts.agent.processes import WITHIN
+from malt.launch.hosts.agent.watch import Kept
 from malt.launch.job import _of_the_rank, _settled, first_failure
 from malt.launch.mpi_library import LaunchError
 from malt.launch.processes import supervisor
@@ -233,9 +236,9 @@ def test_after_a_second_signal_the_launcher_does_not_wait(tmp_path, malt_environ
 def test_a_second_signal_during_the_clean_up_leaves_nothing(tmp_path, malt_environment):
     script = "echo $MALT_FAILURE_DIR; sleep 250"
     hook = """import os, signal, shutil, tempfile, time
-        remove = shutil.rmtree
+        remove, more = shutil.rmtree, [signal.SIGINT, signal.SIGTERM]
         def slowly(*words, **names):
-            os.kill(os.getpid(), signal.SIGINT)
+            if more: os.kill(os.getpid(), more.pop(0))
             time.sleep(0.1)
             remove(*words, **names)
         tempfile._shutil.rmtree = slowly
@@ -286,6 +289,26 @@ def test_what_a_rank_has_started_ends_with_a_launcher_that_is_killed(tmp_path, m
     launcher.kill()
     wait_for(lambda: not is_alive(int((tmp_path / "1.pid").read_text())), 10.0)
     launcher.communicate(timeout=200)
+
+
+def test_a_process_that_does_not_end_is_named(tmp_path, monkeypatch, capsys):
+    """It stands for one that waits for a file server; here it is not killed."""
+    folder = tmp_path / "malt-job"
+    folder.mkdir()
+    kept = Kept(str(folder))
+    child = subprocess.Popen(["sleep", "50"], env={"PATH": os.environ["PATH"], WITHIN: str(folder)})
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(processes, "_KILLED_S", 0.1)
+            patched.setattr(processes.os, "kill", lambda process, number: None)
+            job._end_what_is_left(kept, str(folder))
+        assert capsys.readouterr().err == f"malt run: killed, but not ended yet: process {child.pid}\n"
+        assert not folder.exists()
+        job._end_what_is_left(kept, str(folder))
+        assert capsys.readouterr().err == "" and child.wait(10) == -signal.SIGKILL
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_the_first_failure_is_printed_at_the_end():

@@ -379,6 +379,12 @@ def test_bad_input(name):
         run(arguments)
 
 
+def test_a_bad_line_is_named(alone, tiny):
+    tiny.write_text(tiny.read_text() + "100,a,nan\n")
+    with pytest.raises(BadInput, match=f"{tiny}:.*rating 'nan' is not finite"):
+        alone(tiny, ranks=2)
+
+
 @pytest.mark.parametrize("option", ["--json", "--save"])
 def test_an_output_that_cannot_be_written_is_reported_before_training(tiny, tmp_path, option):
     with pytest.raises(BadInput, match="No such file or directory"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import struct
 import tracemalloc
 import zipfile
@@ -20,6 +21,7 @@ pytest.importorskip("sklearn")
 from apps.harness import BadInput
 from apps.mlp import modelfile
 from apps.mlp.program import run
+from malt.files import save_npz
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.serial
@@ -77,6 +79,14 @@ class TestDigits:
         if sync in ("bsp", "notify-ack"):
             assert last["overwritten"] == 0
 
+    def test_each_layer_is_sent_at_each_exchange(self, alone, tmp_path):
+        report = tmp_path / "report.json"
+        final(alone("--hidden", "20,10", "--sync", "bsp", "--epochs", 1, "--json", report, ranks=2))
+        layers = 4 * (65 * 20 + 21 * 10 + 11 * 10)
+        exchanges = 719 // 32 // 10  # of the 23 batches of 719 rows
+        last = json.loads(report.read_text())["epochs"][-1]
+        assert last["bytes_sent"] == 2 * exchanges * layers and last["merged"] == 2 * exchanges * 3
+
     def test_bsp_ends_the_same_bit_by_bit_however_ranks_take_turns(self, alone):
         first, second = (final(alone("--sync", "bsp", "--epochs", 2, ranks=3, seed=seed)) for seed in range(2))
         assert first == second
@@ -118,6 +128,14 @@ def test_a_rank_without_rows_does_not_hold_the_model_back(alone, tmp_path):
             assert np.allclose(serial[layer], parallel[layer], rtol=1e-5)
 
 
+def test_no_epochs_leave_the_model_as_it_was(alone, tmp_path):
+    file = tmp_path / "model.npz"
+    trained = final(alone("--epochs", 2, "--save", file, ranks=2))
+    assert trained == final(alone("--epochs", 0, "--model", file, ranks=3))
+    better = final(alone("--epochs", 2, "--model", file))
+    assert better[0] < trained[0]
+
+
 class TestModelFile:
     SIZES = (4, 3, 2)
 
@@ -128,6 +146,18 @@ class TestModelFile:
     @pytest.fixture
     def file(self, tmp_path):
         return str(tmp_path / "model.npz")
+
+    def test_comes_back_as_it_went(self, layers, file):
+        mask = os.umask(0o022)
+        try:
+            modelfile.save(file, layers)
+        finally:
+            os.umask(mask)
+        back = modelfile.load(file, self.SIZES)
+        assert all(np.array_equal(one, other) for one, other in zip(back, layers, strict=True))
+        assert all(layer.flags.c_contiguous and layer.flags.writeable for layer in back)
+        assert stat.S_IMODE(os.stat(file).st_mode) == 0o644
+        assert os.listdir(os.path.dirname(file)) == ["model.npz"]
 
     @pytest.mark.parametrize(
         ("changed", "message"),
@@ -150,6 +180,23 @@ class TestModelFile:
             modelfile.load(file, self.SIZES)
         assert str(raised.value).startswith(f"{file}: ")
 
+    @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+    def test_a_damaged_one_is_refused(self, layers, file, share):
+        modelfile.save(file, layers)
+        whole = Path(file).read_bytes()
+        Path(file).write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(ValueError, match=r"model\.npz: "):
+            modelfile.load(file, self.SIZES)
+
+    def test_a_changed_byte_is_found(self, layers, file):
+        modelfile.save(file, layers)
+        whole = bytearray(Path(file).read_bytes())
+        place = whole.find(layers[0].tobytes())
+        whole[place + 9] ^= 1
+        Path(file).write_bytes(whole)
+        with pytest.raises(ValueError, match=r"model\.npz: "):
+            modelfile.load(file, self.SIZES)
+
     def test_a_header_that_lies_takes_no_memory(self, file):
         with zipfile.ZipFile(file, "w") as archive, archive.open("program.npy", "w") as member:
             npy.write_array_header_1_0(member, {"descr": "<U100000000", "fortran_order": False, "shape": ()})
@@ -166,6 +213,12 @@ class TestModelFile:
             archive.writestr("program.npy", "nothing")
         with pytest.raises(ValueError, match=r"model\.npz: "):
             modelfile.load(file, self.SIZES)
+
+
+def test_a_model_for_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError) as raised:
+        save_npz(str(tmp_path / "nowhere" / "model.npz"), weights=np.zeros(3))
+    assert raised.value.filename == str(tmp_path / "nowhere" / "model.npz")
 
 
 BAD = {

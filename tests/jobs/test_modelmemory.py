@@ -47,6 +47,25 @@ def test_options_that_make_a_large_model_are_named(tmp_path, free):
     assert "2,000 users and 500 items make a large model of --rank 40: " in refusal(mf, "--rank", 40)
 
 
+COUNTED = {
+    "": 17 + 7,
+    "--vector sparse": 23 + 13,
+    "--average none": 15 + 5,
+    "--graph ring --epochs 2": 9 + 7,
+    "--epochs 99": 106 + 7,
+    "--epochs 99 --tolerance 0.1": 17 + 7,
+}
+
+
+@pytest.mark.parametrize(("options", "copies"), COUNTED.items())
+def test_what_is_counted(tmp_path, monkeypatch, free, options, copies):
+    """Copies and waiting messages are counted, and on the lowest rank the models that it measures at the end."""
+    data = tmp_path / "data.svm"
+    data.write_text("1 1:1\n-1 25000000:1\n")
+    free(1_000_000)
+    assert f"2 ranks of this host need {copies / 10:.1f} GB" in refusal(svm, data, *options.split())
+
+
 def test_ranks_of_one_host_share_its_memory(free):
     def live(rank):
         memory.check(Need(10_000_000, "it", "do less"))

@@ -45,6 +45,15 @@ def test_a_part_of_a_line_is_seen_soon_and_what_follows_it_stays_with_it():
     assert written((ONE, b"name? ", 0), (None, b"", 0.3), (ONE, b"me\nx", 0.4), label=True) == b"[1] name? me\n[1] x"
 
 
+def test_a_part_that_grows_is_held_back_no_longer():
+    pieces = []
+    lines = Lines(pieces.append)
+    for step in range(10):
+        lines.feed(ONE, b".", step / 10)
+        lines.tick(step / 10)
+    assert b"".join(pieces) >= b"......"
+
+
 @pytest.mark.parametrize("data", [bytes(range(256)), b"\r\n\n\r", b"\xff\n" * 3, b"x" * 100_000, b"\n", b"a\0"])
 def test_bytes_are_as_they_were(data):
     for cut in {0, 1, len(data) // 2, len(data) - 1}:

@@ -75,9 +75,18 @@ class TestEmbeddedData:
         assert 0 < last["seconds"] == reports["final"]["seconds"]
         assert last["merged"] + last["overwritten"] <= last["bytes_sent"] / (124 * 4)
 
+    def test_bsp_ends_the_same_bit_by_bit_however_ranks_take_turns(self, alone):
+        first, second = (final(alone("--sync", "bsp", "--epochs", 2, ranks=3, seed=seed)) for seed in range(2))
+        assert first == second
+
     def test_another_seed_makes_another_model(self, alone):
         one, other = (final(alone("--epochs", 1, "--seed", k)) for k in (0, 1))
         assert one != other
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared-hinge", "logistic"])
+def test_losses(alone, tiny, loss):
+    assert final(alone(tiny, "--test", tiny, "--loss", loss))[1] > 0.99
 
 
 def test_a_graph_has_the_degree_that_is_asked_for(tmp_path):
@@ -231,6 +240,13 @@ def test_an_output_that_cannot_be_written_is_reported_before_training(svm, tiny,
     assert done.returncode == 2
     assert f"apps.svm: error: {tmp_path / path}: " in done.stderr and "Traceback" not in done.stderr
     assert [file.name for file in tmp_path.iterdir() if file.name.endswith("partial")] == []
+
+
+@pytest.mark.parametrize("line", ["1 1:nan", "1 2:x", "1 3:1 3:2", "inf 1:1"])
+def test_a_bad_line_is_named(tiny, line):
+    tiny.write_text(tiny.read_text().replace("\n", f"\n{line}\n", 1))
+    with pytest.raises(BadInput, match=re.escape(f"{tiny}:2: ")):
+        run([str(tiny)])
 
 
 @pytest.mark.thorough

@@ -126,34 +126,42 @@ class MatrixFactorization(RegressorMixin, BaseEstimator):
 
     @property
     def user_ids_(self) -> Array:
+        """The ids of the users, ascending."""
         return _named(self._learned.model.user_ids)
 
     @property
     def item_ids_(self) -> Array:
+        """The ids of the items, ascending."""
         return _named(self._learned.model.item_ids)
 
     @property
     def user_factors_(self) -> Array:
+        """The factors p, of shape (users, n_factors), float32. A view."""
         return self._learned.model.users[:, :-1]
 
     @property
     def item_factors_(self) -> Array:
+        """The factors q, of shape (items, n_factors), float32. A view."""
         return self._learned.model.items[:, :-1]
 
     @property
     def user_biases_(self) -> Array:
+        """The biases of the users, float32. A view."""
         return self._learned.model.users[:, -1]
 
     @property
     def item_biases_(self) -> Array:
+        """The biases of the items, float32. A view."""
         return self._learned.model.items[:, -1]
 
     @property
     def mean_(self) -> float:
+        """The mean of the ratings of the first call."""
         return self._learned.model.mean
 
     @property
     def spread_(self) -> float:
+        """The standard deviation of the ratings of the first call."""
         return self._learned.model.spread
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -11,7 +11,6 @@ that two jobs with one secret do not mix.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import socket
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
 _ANSWER_S, _NAP_S = 2.0, 0.02
 _REFUSED_S = 10.0
 """How long a rank that was refused tries on: another job may listen at the port, and rank 0 come later."""
+_MOST_NAMED = 16
+"""The most addresses that rank 0 names whose connections it drops."""
 
 _server: ControlServer | None = None
 """That of the ranks on other hosts, on rank 0."""
@@ -99,7 +100,7 @@ def _meet(one: Started, folder: Path, key: str, deadline_s: float) -> socket.soc
         from malt.launch.reports.control import ControlServer  # most jobs are on one host
 
         try:
-            _server = ControlServer(folder, key, [one.address], one.ports, _note_drop)
+            _server = ControlServer(folder, key, [one.address], one.ports, _Drops())
         except OSError as error:
             raise RuntimeError(
                 f"rank 0 can listen at none of the ports {_named(one)}, which follow MASTER_PORT: {error}: give "
@@ -108,10 +109,18 @@ def _meet(one: Started, folder: Path, key: str, deadline_s: float) -> socket.soc
     return _connected(one, key, deadline_s) if 0 not in one.ranks else None
 
 
-@functools.cache
-def _note_drop(address: str) -> None:
-    """Print once for each address that rank 0 drops a connection."""
-    print(f"malt: rank 0 has dropped a connection from {address} with a wrong MALT_KEY", file=sys.stderr, flush=True)
+class _Drops:
+    """The lines that rank 0 prints on connections that it drops: one for each address."""
+
+    def __init__(self) -> None:
+        self._named: set[str] = set()
+
+    def __call__(self, address: str) -> None:
+        """Print the line, if it was not printed before. Local."""
+        if address not in self._named and len(self._named) < _MOST_NAMED:
+            self._named.add(address)
+            line = f"malt: rank 0 has dropped a connection from {address} with a wrong MALT_KEY"
+            print(line, file=sys.stderr, flush=True)
 
 
 def _connected(one: Started, key: str, deadline_s: float) -> socket.socket:

@@ -69,6 +69,11 @@ def test_an_overwritten_message_counts_in_the_next():
     assert malt.simulate(train, 3)[0].tobytes() == mean(4, 12, 12)
 
 
+@pytest.mark.parametrize("sync", ["bsp", "notify-ack"])
+def test_where_senders_wait_it_is_the_plain_mean(sync):
+    assert merged([[10], [30], [5]], sync)[0].tobytes() == PLAIN
+
+
 @pytest.mark.parametrize("dense_copies", [False, True])
 def test_without_new_examples_nothing_is_merged(dense_copies, monkeypatch):
     if dense_copies:  # the other way of a merge: of copies, not in place
@@ -76,3 +81,26 @@ def test_without_new_examples_nothing_is_merged(dense_copies, monkeypatch):
     first, second = merged([[0, 0], [0, 0], [0, 8]])
     assert first.tobytes() == VALUES[0].tobytes()
     assert second.tobytes() == VALUES[2].tobytes()
+
+
+@pytest.mark.parametrize(("graph", "weights"), [("auto", (1, 3, 2)), ("all", (1, 1, 1))])
+@pytest.mark.parametrize("sync", ASP)
+def test_a_replica_on_several_hosts_weighs_by_the_root_of_what_is_new(graph, weights, sync):
+    def train(rank):
+        w = np.zeros(3, np.float32)
+        replica = malt.Replica(w, every=1000, graph=graph, sync=sync)
+        w[:] = VALUES[rank]
+        if rank:  # the counts are those of scatters: rank 1 has 9, rank 2 has 4
+            replica.step((0, 9000, 4000)[rank])
+        malt.barrier()
+        w[:] = VALUES[rank]
+        if not rank:
+            replica.step(1000)
+        malt.barrier()
+        replica.close()
+        return w
+
+    network = malt.Network(1e-3, 1e9, ["a", "a", "b"])
+    expected = np.average(VALUES, axis=0, weights=weights)
+    np.testing.assert_allclose(malt.simulate(train, 3, network=network)[0], expected, rtol=1e-6)
+    assert malt.simulate(train, 3)[0].tobytes() == PLAIN

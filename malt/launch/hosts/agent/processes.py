@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from malt.launch.hosts.agent.traces import stat
+from malt.launch.hosts.agent.traces import numbers, stat
 
 _POLL_S, _KILLED_S = 0.05, 5.0
 """How long killed processes may take to end."""
@@ -80,7 +80,7 @@ def _name(process: str) -> str:
 
 def environments() -> dict[str, bytes]:
     """The variables of the processes, by number. Those of a process in the midst of exec are read once it is over."""
-    found, left = dict[str, bytes](), [word for word in os.listdir("/proc") if word.isdecimal()]
+    found, left = dict[str, bytes](), numbers()
     for attempt in range(_TRIES):
         if attempt and left:
             time.sleep(_EXEC_S)

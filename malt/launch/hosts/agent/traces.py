@@ -31,7 +31,7 @@ class Traces:
         """
         end, left = time.monotonic() + _CLOSES_S, set[str]()
         while fresh := _by_name() - self._before - left:
-            processes = [int(word) for word in os.listdir("/proc") if word.isdecimal()]
+            processes = list(map(int, numbers()))
             opened = list(map(_opened, processes))  # first: a process maps a file before it closes it
             left |= fresh.difference(*opened, *map(_mapped, processes))
             if time.monotonic() > end:
@@ -40,6 +40,13 @@ class Traces:
         for path in left:
             with contextlib.suppress(OSError):
                 os.unlink(path)
+
+
+def numbers() -> list[str]:
+    """The processes of this host, by number; [] where the system has no /proc."""
+    with contextlib.suppress(FileNotFoundError):
+        return [word for word in os.listdir("/proc") if word.isdecimal()]
+    return []
 
 
 def stat(process: str) -> list[str]:

@@ -37,7 +37,7 @@ class Kept:
         self._folder, self._traces = folder, Traces(folder)
 
     def tend(self) -> bool:
-        """Nothing. Returns False."""
+        """Return False: there is nothing to send."""
         return False
 
     def pause(self, is_paused: bool) -> None:

@@ -211,6 +211,20 @@ def test_methods_are_called_in_order(run, ranks, tmp_path, capsys):
     assert float(malt.files.load_npz(tmp_path / "model.npz")["w"]) == pytest.approx(MEAN + (100 - MEAN) / 8)
 
 
+@pytest.mark.parametrize("together", [(), ("--together",)])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_run_resumes_from_a_checkpoint(run, ranks, together, tmp_path):
+    keeping = [*together, "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0, "--resume"]
+    whole, _ = run(ranks, *together, "--epochs", 5)
+    first, _ = run(ranks, *keeping, "--epochs", 2)
+    rest, calls = run(ranks, *keeping, "--epochs", 5)
+    over, after = run(ranks, *keeping, "--epochs", 5)
+    assert [one["error"] for one in first["epochs"] + rest["epochs"]] == [one["error"] for one in whole["epochs"]]
+    assert rest["resumed_from"] == 2 and rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
+    assert calls[len(BEFORE) :][:5] == ["order", "order", "begin_epoch 0", "order", "train 3"]
+    assert over["final"]["model_sha256"] == whole["final"]["model_sha256"] and not any("train " in one for one in after)
+
+
 def test_a_model_that_no_rank_has_whole(run, tmp_path):
     report, calls = run(3, "--together", "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0)
     assert [call for call in calls if call.split()[0] in ("keep", "state", "finish", "measures_of_all")] == [
@@ -224,6 +238,29 @@ def test_the_tolerance_ends_training(run, tolerance, epochs):
     """Each epoch halves the error."""
     report, _ = run(3, "--tolerance", tolerance, "--epochs", 20)
     assert len(report["epochs"]) == epochs
+
+
+@pytest.mark.parametrize("together", [(), ("--together",)])
+def test_a_loop_of_its_own_makes_the_same_epochs(run, together, tmp_path):
+    keeping = [*together, "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0, "--resume"]
+    whole, _ = run(3, *together, "--epochs", 4)
+    first, calls = run(3, *keeping, "--own-loop", "--epochs", 2)
+    rest, _ = run(3, *keeping, "--own-loop", "--epochs", 4)
+    again, after = run(3, *keeping, "--own-loop", "--epochs", 4)
+    assert not {"order", "begin_epoch 0"} & set(calls) and "train 1" not in after
+    for field in ("epoch", "examples", "error"):
+        assert [one[field] for one in first["epochs"] + rest["epochs"]] == [one[field] for one in whole["epochs"]]
+    assert again["final"]["model_sha256"] == rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
+    assert rest["epochs"][-1]["seconds"] == pytest.approx(rest["final"]["seconds"])
+
+
+@pytest.mark.parametrize("own", [(), ("--own-loop",)])
+def test_a_training_that_has_converged_is_not_resumed(run, own, tmp_path):
+    words = ["--epochs", 20, "--enough", 10, "--checkpoint", tmp_path / "train.ckpt", "--resume", *own]
+    first, _ = run(3, *words)
+    over, _ = run(3, *words)
+    assert [one["error"] < 10 for one in first["epochs"]] == [False] * 3 + [True] and over["epochs"] == []
+    assert over["final"]["model_sha256"] == first["final"]["model_sha256"]
 
 
 def test_a_model_that_is_only_measured(run, capsys):
@@ -249,6 +286,15 @@ def test_wrong_options_are_refused_on_all_ranks(words, message, called):
         return program.calls
 
     assert malt.simulate(live, 2) == [BEFORE[:called]] * 2
+
+
+def test_a_training_that_the_tolerance_ended_is_not_resumed(run, tmp_path):
+    words = ["--tolerance", 0.6, "--epochs", 20, "--checkpoint", tmp_path / "train.ckpt", "--resume"]
+    first, _ = run(3, *words)
+    over, calls = run(3, *words)
+    assert len(first["epochs"]) == 2 and over["epochs"] == [] and "train 3" not in calls
+    assert over["final"]["model_sha256"] == first["final"]["model_sha256"]
+    assert len(run(3, *words[2:])[0]["epochs"]) == 18
 
 
 @pytest.mark.parametrize("together", [(), ("--together",)])

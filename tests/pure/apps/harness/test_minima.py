@@ -261,6 +261,13 @@ def test_what_ends_early_says_so(run, two, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_features_that_are_too_large_are_named(run, tmp_path, capsys):
+    (tmp_path / "huge.svm").write_text("1 1:1e38\n-1 1:-1e38\n")
+    run(1, tmp_path / "huge.svm")
+    printed = capsys.readouterr().err
+    assert re.fullmatch(r"warning: it has not converged: .*: scale the features, or lower --l2\n", printed)
+
+
 @pytest.mark.parametrize(("options", "at_zeros"), [
     ([], np.log(2)), (["--loss", "squared"], 0.5), (["--loss", "squared-hinge"], 1), ([3], 3 * np.log(2)),
     ([3, "--multiclass", "softmax"], np.log(3)),

@@ -66,6 +66,11 @@ def trained(world, last=10, sync="asp", failures=()):
     return epochs
 
 
+def test_without_failures_each_epoch_comes_once(world):
+    assert trained(world) == list(range(1, 11))
+    assert world.barriers == 1
+
+
 def test_epochs_without_a_rank_that_is_found_stopped_at_the_end_come_again(world):
     world.found = {3: 6.5}
     assert trained(world) == [*range(1, 11), 7, 8, 9, 10]
@@ -74,6 +79,30 @@ def test_epochs_without_a_rank_that_is_found_stopped_at_the_end_come_again(world
 
 def test_fewer_epochs_come_again_if_some_have_followed(world):
     assert trained(world, failures=[(8, 3, 3.5)]) == [*range(1, 11), 8, 9, 10]
+
+
+def test_nothing_comes_again_where_as_many_epochs_have_followed(world):
+    assert trained(world, failures=[(5, 3, 2.5)]) == list(range(1, 11))
+
+
+def test_all_ranks_train_as_many_epochs_again(world):
+    world.missing_elsewhere = 2
+    epochs = trained_until(world, 12)
+    assert epochs == [*range(1, 11), 9, 10]
+
+
+def trained_until(world, count):
+    some, epochs = Shares(100), []
+    for epoch in some.epochs(1, 10, "asp"):
+        epochs.append(epoch)
+        if len(epochs) == count:
+            break
+    return epochs
+
+
+def test_at_most_all_epochs_come_again(world):
+    world.missing_elsewhere = 50
+    assert trained_until(world, 15) == [*range(1, 11), 1, 2, 3, 4, 5]
 
 
 def test_under_bsp_or_without_fault_tolerance_there_is_no_barrier(world):

@@ -6,11 +6,12 @@ import contextlib
 import os
 import signal
 import socket
+import threading
 import time
+from functools import partial
 
 import pytest
 from processes import wait_for
-from ranks import at_once
 
 from dstorm.errors import DeadlinePassed
 from dstorm.transports.links import endpoints
@@ -61,7 +62,11 @@ def connect_all(exchanges, ranks, deadline_s=10.0):
         except DeadlinePassed as error:
             found[rank] = error
 
-    at_once(connect, ranks)
+    threads = [threading.Thread(target=connect, args=[rank]) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     return found
 
 
@@ -150,6 +155,21 @@ def test_it_listens_on_the_interfaces_towards_the_hosts_of_the_job(monkeypatch):
     assert endpoints.interfaces([]) == ("10.0.0.1", "172.17.0.1")
 
 
+def test_addresses_that_do_not_answer_cost_no_time(exchanges):
+    into = {}
+    exchanges[1]._server.start(partial(endpoints._take, into, {0}))
+    port = exchanges[1].endpoint.port
+    silent = [f"127.0.0.{number}" for number in range(2, 12)]
+    with contextlib.ExitStack() as stack:
+        for address in silent:
+            stack.enter_context(socket.create_server((address, port)))
+        began = time.monotonic()
+        exchanges[0]._call(1, exchanges[1].endpoint._replace(addresses=(*silent, "127.0.0.1")))
+        assert time.monotonic() - began < len(silent) / 2 * endpoints._ANSWER_S
+        wait_for(lambda: into.keys() == {0})
+        time.sleep(endpoints._ANSWER_S)  # what came second is closed
+
+
 def test_a_rank_that_was_started_again_connects_both_ways(exchanges):
     """Rank 0 stays to be called; rank 1 calls again twice, once before rank 0 knows what to do with it."""
     joined = []
@@ -211,7 +231,11 @@ def test_of_two_that_were_started_again_and_call_each_other_one_connects(exchang
 
     for rank in range(2):
         exchanges[rank].listen([1 - rank], {0: 1, 1: 2})
-    at_once(call, range(2))
+    threads = [threading.Thread(target=call, args=[rank]) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
     for rank in range(2):
         found[rank][1 - rank][0].sendall(b"%d" % rank)
     for rank in range(2):

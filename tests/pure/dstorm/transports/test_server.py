@@ -49,6 +49,14 @@ def is_ended(connection):
     return True
 
 
+def test_what_follows_the_handshake_is_left_to_who_serves(open_server, connect):
+    open_server.start(lambda number, caller: caller.sendall(b"%d %s" % (number, caller.recv(4))))
+    caller = connect(7)
+    caller.sendall(b"more")
+    assert caller.recv(6, socket.MSG_WAITALL) == b"7 more"
+    assert is_ended(caller)
+
+
 @pytest.mark.parametrize("what", ["key", "name"])
 def test_a_caller_that_knows_another_is_refused(what, open_server, connect):
     """It learns that it was, and the server from where it has called."""
@@ -58,6 +66,16 @@ def test_a_caller_that_knows_another_is_refused(what, open_server, connect):
     with pytest.raises(NotAdmitted):
         connect(2, **{what: {"key": OTHER_KEY, "name": "another server"}[what]})
     assert served == [] and refused.get(timeout=10) == "127.0.0.1"
+
+
+def test_one_of_the_given_ports_is_taken_that_is_free(open_server):
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    made = AuthenticatedServer(NAME, KEY, ["127.0.0.1"], [open_server.port, port])
+    assert made.port == port
+    with pytest.raises(OSError, match="in use"):
+        AuthenticatedServer(NAME, KEY, ["127.0.0.1"], [open_server.port, port])
+    made.stop()
 
 
 def replayed(recorded, challenge):
@@ -180,3 +198,10 @@ def test_it_listens_at_its_addresses_alone():
             socket.create_connection(("127.0.0.2", made.port), 5)
     finally:
         made.stop()
+
+
+def test_callers_that_have_gone_are_forgotten(open_server, connect):
+    open_server.start(lambda number, caller: None)
+    for number in range(3):
+        assert is_ended(connect(number))
+    assert len(open_server._callers) == 1

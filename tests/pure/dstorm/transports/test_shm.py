@@ -9,8 +9,10 @@ import os
 import numpy as np
 import pytest
 
+from dstorm.membership.resilient import SurvivingTransport
 from dstorm.transports import shm_space
-from dstorm.transports.shm import SharedMemory
+from dstorm.transports.shm import OneHost, SharedMemory
+from dstorm.view import Change, Member
 
 pytestmark = pytest.mark.serial
 SIZE = 3
@@ -115,3 +117,17 @@ def test_it_lasts_when_its_name_has_gone(windows, tmp_path):
     first.free()
     assert first.memory.nbytes == 0
     assert second.memory[:4].tolist() == [1] * 4
+
+
+def test_a_rank_alone_goes_on_where_the_others_were_dead_before(tmp_path):
+    arena = SharedMemory(tmp_path / "arena", 2, range(SIZE), 1 << 22, lambda: None)
+    transport = SurvivingTransport(OneHost(2, SIZE, "Open MPI 5"), arena, lambda: [0, 1], 5.0)
+    transport.barrier("malt.init")
+    reports = []
+    transport.view.subscribe(reports.append)
+    assert reports == [Change(1, frozenset({Member(0), Member(1)}), frozenset())]
+    assert transport.allgather(b"mine") == [b"", b"", b"mine"]
+    values = np.arange(4.0)
+    transport.allreduce(values)
+    assert values.tolist() == [0, 1, 2, 3]
+    assert len(set(transport.hosts)) == 1 and transport.local_peers == {0, 1}

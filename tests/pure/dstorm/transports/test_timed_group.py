@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from random import Random
 
 import numpy as np
@@ -125,6 +126,27 @@ def test_an_error_of_an_errand_comes_out_where_its_rank_waits():
     assert group.run(live)[0] == 2 * LATENCY_S
 
 
+def test_errands_are_made_while_their_rank_computes_and_a_barrier_waits_for_them():
+    group = TimedGroup(2, 0, network())
+
+    def live(rank):
+        transport = SimulatedTransport(group, rank)
+        window = transport.window(NBYTES)
+        start = transport.clock()
+        if rank == 0:
+
+            def errand():
+                window.put(np.ones(NBYTES, np.uint8), 1, 0)
+                window.flush([1])
+
+            transport.carrier.later(errand, [1])
+            transport.compute(1.0)
+        transport.barrier()
+        return transport.clock() - start, int(window.memory.max())
+
+    assert group.run(live)[1] == (MESSAGE_S + 2 * LATENCY_S + 2 * LATENCY_S, 1)
+
+
 @pytest.mark.parametrize("hosts, buffers", [("aa", True), ("ab", False)])
 def test_there_is_a_transfer_thread_where_there_are_buffers_and_other_hosts(hosts, buffers):
     links = network(hosts=list(hosts))
@@ -152,6 +174,12 @@ def test_collective_calls_end_after_the_last_rank_has_come(call, seconds):
     assert group.run(live) == [3.0 + seconds] * 4
 
 
+def test_a_small_array_stands_for_a_large_one():
+    links = network()
+    links.payload_scale = 3.0
+    assert played(2, links, [(0, 1)])[0, 1] == 2 * LATENCY_S + 3 * MESSAGE_S
+
+
 def test_at_one_moment_messages_arrive_first_and_a_later_turn_replaces_an_earlier_one():
     timeline, seen = Timeline(1, Random(0)), []
     assert timeline.next() == 0
@@ -171,3 +199,15 @@ def test_at_one_moment_messages_arrive_first_and_a_later_turn_replaces_an_earlie
 def test_what_is_no_network_is_refused(options, why):
     with pytest.raises(ValueError, match=why):
         TimedGroup(2, 0, Network(**{"latency_s": 1.0, "bandwidth": 1.0, **options}))
+
+
+def test_of_messages_that_follow_each_other_the_heap_holds_the_first():
+    timeline, lane, seen = Timeline(1, Random(0)), deque(), []
+    timeline.next()  # the rank's first turn
+    for time in (3.0, 3.0, 7.0):
+        timeline.follow(lane, time, lambda: seen.append(timeline.now))
+    timeline.at(5.0, lambda: seen.append("between"))
+    assert len(timeline._heap) == 2
+    timeline.add(0, 9.0)
+    assert timeline.next() == 0 and timeline.now == 9.0
+    assert seen == [3.0, 3.0, "between", 7.0] and not lane

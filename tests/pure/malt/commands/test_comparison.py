@@ -54,6 +54,13 @@ def replica(rank, time, seconds, counts):
     return {"rank": rank, "time": time, "seconds": seconds, "counts": counts}
 
 
+def test_replicas_say_how_long_a_rank_trains_and_what_it_counts():
+    """From the first one's start to the last one's end, of the slowest rank; of two at once, too."""
+    lines = [replica(0, 105.0, 4.0, 100), replica(0, 110.0, 4.0, 100), replica(1, 111.0, 8.0, 300)]
+    run = measured(2, 14.0, 99.0, lines, [])
+    assert run == Run(2, 14.0, 9.0, 500 / 9.0, "counts", ())
+
+
 def test_examples_that_are_reported_count_before_what_replicas_do():
     reports = [{"rank": 1, "time": 103.0, "examples": 100}, {"rank": 0, "time": 103.0, "examples": 100, "loss": None},
                {"rank": 0, "time": 107.0, "examples": 500, "loss": 0.5}, {"rank": 1, "time": 105.0, "examples": 700},
@@ -61,6 +68,11 @@ def test_examples_that_are_reported_count_before_what_replicas_do():
     run = measured(2, 14.0, 100.0, [replica(0, 110.0, 9.0, 7)], reports)
     assert run == Run(2, 14.0, 9.0, 1000 / 4.0, "examples", ((7.0, 0.5),))
     assert measured(2, 14.0, 100.0, [], reports).training_s == 4.0
+
+
+def test_a_run_that_says_nothing_has_wall_seconds():
+    assert measured(1, 2.0, 0.0, [], []) == Run(1, 2.0)
+    assert measured(1, 2.0, 0.0, [], [{"rank": 0, "time": 1.0, "examples": 3}]) == Run(1, 2.0)
 
 
 def test_turns_alternate():

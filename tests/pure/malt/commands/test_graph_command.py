@@ -8,9 +8,22 @@ import sys
 
 import pytest
 
+import malt
 from malt.commands import command_line
 
 pytestmark = pytest.mark.serial
+
+
+@pytest.mark.parametrize("name", ["all", "exponential", "one-peer", "base"])
+def test_the_facts_are_those_of_the_graph(name, capsys):
+    assert command_line.main(["graph", name, "-n", "12", "--json"]) == 0
+    found, graph = json.loads(capsys.readouterr().out), malt.graph(name, 12)
+    assert found["degree"] == graph.degree and found["rounds"] == graph.rounds() and found["period"] == graph.period
+    assert found["spectral_gap"] == pytest.approx(graph.spectral_gap(), abs=1e-4)
+    sent = [len(graph.out(rank, step)) for step in range(1, graph.period + 1) for rank in range(12)]
+    assert found["messages"] == pytest.approx(sum(sent) / graph.period, abs=0.01)
+    assert command_line.main(["graph", name, "-n", "12"]) == 0
+    assert re.search(f"^messages +{found['messages']}$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_a_drawing_has_a_number_for_each_rank_and_a_panel_for_each_phase(tmp_path, capsys):

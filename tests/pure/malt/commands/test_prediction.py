@@ -65,6 +65,11 @@ def test_under_asp_messages_leave_while_ranks_compute():
     assert epoch.nbytes == pytest.approx(4 * BANDWIDTH * epoch.seconds)  # the rest is superseded
 
 
+def test_a_rank_merges_before_it_sends_again():
+    slow, fast = (Prediction(PROGRAM._replace(merge_s=merge_s), WAN) for merge_s in (0.5, 0.0))
+    assert slow.exchange_s(RING, 4) - fast.exchange_s(RING, 4) == pytest.approx(0.5, rel=0.1)
+
+
 def test_an_epoch_has_as_many_exchanges_as_the_rows_of_a_rank_need():
     found = Prediction(PROGRAM, WAN)
     epoch = found.epoch(RING._replace(interval=4), 4)

@@ -52,6 +52,16 @@ def entries(source, number=0):
     return sorted(os.listdir(places(source.path)[number]))
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_is_published_is_found(source, number):
+    assert find(source) is None
+    path = making(source, number)
+    assert find(source) is None
+    publish(source, path)
+    assert value_found(source) == [1]
+    assert entries(source, number) == [source.key("tests")]
+
+
 def test_the_cache_is_beside_the_file_or_the_user_s(source, tmp_path, user_cache, monkeypatch):
     beside, users = places(source.path)
     assert beside == str(tmp_path / ".data.svm.malt-cache")
@@ -83,6 +93,12 @@ def test_in_a_folder_where_all_may_make_files_what_others_have_made_is_no_cache(
     assert value_found(source) == [1]  # those who may make files here may replace the data, too
 
 
+def test_a_user_without_a_home_has_the_cache_beside_the_file(source, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    assert places(source.path)[0] == places(source.path)[1]
+
+
 def test_files_of_one_name_do_not_share_a_place(tmp_path):
     assert not set(places(str(tmp_path / "a" / "x"))) & set(places(str(tmp_path / "b" / "x")))
 
@@ -90,6 +106,19 @@ def test_files_of_one_name_do_not_share_a_place(tmp_path):
 def test_a_relative_path_has_the_place_of_the_whole_one(source, monkeypatch):
     monkeypatch.chdir(os.path.dirname(source.path))
     assert places("data.svm") == places(source.path)
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_the_first_to_publish_wins(source, monkeypatch, has_links):
+    if not has_links:
+        monkeypatch.setattr(os, "link", refuse)
+    first, second = making(source, value=1), making(source, value=2)
+    kept = store.read(second, "tests", source.state)
+    publish(source, first)
+    publish(source, second)
+    assert value_found(source) == [1]
+    assert kept.columns["values"].tolist() == [2]
+    assert entries(source) == [source.key("tests")]
 
 
 def test_of_several_that_publish_at_once_the_first_wins(source, monkeypatch):
@@ -115,11 +144,29 @@ def test_a_damaged_store_is_replaced(source):
     assert entries(source) == [source.key("tests")]
 
 
+def refuse(*_):
+    raise PermissionError(1, "Operation not permitted")
+
+
+def test_publishing_where_nothing_can_be_renamed_is_no_error(source, monkeypatch):
+    path = making(source)
+    for name in ("link", "replace", "rename"):
+        monkeypatch.setattr(os, name, refuse)
+    publish(source, path)
+    assert find(source) is None and entries(source) == []
+
+
 def test_a_published_store_is_synced_with_its_name(source, monkeypatch):
     path, synced = making(source), []
     monkeypatch.setattr(atomic, "sync_folder", lambda folder: synced.append((folder, value_found(source))))
     publish(source, path)
     assert synced == [(places(source.path)[0], [1])]
+
+
+def test_another_state_is_not_found(source):
+    publish(source, making(source))
+    for name in ("size", "mtime_ns", "ctime_ns", "inode"):
+        assert find(replace(source, **{name: getattr(source, name) + 1})) is None
 
 
 def test_abandoned_stores_are_deleted_later(source):

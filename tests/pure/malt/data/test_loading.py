@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
 import dataclasses
 import gzip
+import lzma
 import os
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ranks import at_once, run_alone, run_ranks, same_error
+from ranks import run_alone, run_ranks, same_error
 
 from malt.data import cache, loading, rows, store
 from malt.data.rows import shared_rows
@@ -51,6 +53,18 @@ def parsed(monkeypatch):
     return parts
 
 
+def forbid(monkeypatch, *numbers):
+    """Make the places of these numbers impossible to write to. (Tests may run as root, whom no mode stops.)"""
+    begin = cache.begin
+
+    def refusing(source, kind, place, contents):
+        if cache.places(source.path).index(place) in numbers:
+            raise PermissionError(13, "Permission denied", place)
+        return begin(source, kind, place, contents)
+
+    monkeypatch.setattr(cache, "begin", refusing)
+
+
 def load(path, hosts="a"):
     outcomes = run_ranks(lambda transport: shared_rows(str(path), transport), hosts)
     for outcome in outcomes:
@@ -75,6 +89,46 @@ def check(stored, text=TEXT, base=1):
 
 
 # -- rows and caches ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
+def test_all_ranks_have_all_rows(path, parsed, hosts):
+    for stored in load(path, hosts):
+        check(stored)
+        assert stored.is_mapped
+    assert sorted(parsed) == sorted(
+        (part, hosts.count(host)) for host in set(hosts) for part in range(hosts.count(host))
+    )
+    assert os.listdir(cache.places(str(path))[0]) == [cache.Source.of(str(path)).key("rows")]
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
+@pytest.mark.parametrize("first", ["a", "aaa"])
+def test_the_second_load_parses_nothing(path, parsed, hosts, first):
+    load(path, first)
+    parsed.clear()
+    for stored in load(path, hosts):
+        check(stored)
+        assert stored.is_mapped
+    assert parsed == []
+
+
+@pytest.mark.parametrize("text", [b"1", b"1 1:1\n", b"1 0:1\n-1 3:1", b"-1\n-1\n", b"\n\n\n+1 7:1"])
+def test_fewer_lines_than_ranks(tmp_path, text):
+    path = tmp_path / "short.svm"
+    path.write_bytes(text)
+    for stored in load(path, "aaaaaaabb"):
+        check(stored, text + b"\n", base=0 if b" 0:" in text else 1)
+
+
+@pytest.mark.parametrize("suffix, squeeze", [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)])
+def test_one_rank_of_a_host_parses_a_compressed_file(tmp_path, parsed, suffix, squeeze):
+    path = tmp_path / f"data.svm{suffix}"
+    path.write_bytes(squeeze(TEXT))
+    for _ in range(2):
+        for stored in load(path, "aaab"):
+            check(stored)
+    assert sorted(parsed) == [(0, 1), (0, 3), (1, 3), (2, 3)]
 
 
 @pytest.mark.parametrize("hosts", ["a", "aab"])
@@ -103,6 +157,15 @@ def test_another_file_of_the_same_size_and_time_is_parsed(path, tmp_path):
     path.write_bytes(others[1])
     os.utime(path, ns=(1, 1))
     check(*load(path, "a"), others[1])
+
+
+@pytest.mark.parametrize("hosts", ["a", "aab"])
+def test_a_touched_file_is_parsed_again(path, parsed, hosts):
+    load(path, hosts)
+    parsed.clear()
+    os.utime(path, ns=(5, 5))
+    load(path, hosts)
+    assert len(parsed) == len(hosts)
 
 
 @pytest.mark.parametrize("hosts", ["a", "aab"])
@@ -136,6 +199,27 @@ def test_a_store_of_wrong_rows_is_made_anew(path, parsed):
 
 
 # -- places ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
+def test_the_user_s_cache_is_the_second_place(path, parsed, monkeypatch, hosts):
+    forbid(monkeypatch, 0)
+    for _ in range(2):
+        for stored in load(path, hosts):
+            check(stored)
+            assert stored.is_mapped
+    assert len(parsed) == len(hosts)
+    beside, users = cache.places(str(path))
+    assert not os.path.exists(beside) and len(os.listdir(users)) == 1
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
+def test_without_a_place_the_rows_are_in_memory(path, monkeypatch, hosts):
+    forbid(monkeypatch, 0, 1)
+    for stored in load(path, hosts):
+        check(stored)
+        assert not stored.is_mapped and not stored.rows.values.flags.writeable
+    assert not any(map(os.path.exists, cache.places(str(path))))
 
 
 @pytest.mark.parametrize("step", ["create", "write", "map_columns", "take_checksums", "seal"])
@@ -226,7 +310,11 @@ def test_jobs_at_once_do_not_break_each_other(path, jobs):
         results[number] = [load(path, hosts) for hosts in ("aa", "a", "ab")]
 
     for _ in range(5):
-        at_once(job, range(jobs))
+        threads = [threading.Thread(target=job, args=(number,)) for number in range(jobs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         for job_results in results:
             for outcomes in job_results:
                 for stored in outcomes:
@@ -250,6 +338,15 @@ def test_a_bad_line_is_named_on_all_ranks(path, hosts, line):
     assert not os.path.exists(cache.places(str(path))[0])
 
 
+def test_of_several_bad_lines_the_first_is_named(path):
+    lines = TEXT.split(b"\n")
+    for line in (90, 70, 60, 12):
+        lines[line - 1] = b"1 %d:x" % line
+    path.write_bytes(b"\n".join(lines))
+    for hosts in HOSTS:
+        assert f"{path}:12: value 'x' of feature 12 " in str(error(path, hosts))
+
+
 @pytest.mark.parametrize("hosts", ["a", "aa", "ab"])
 @pytest.mark.parametrize("suffix, squeeze", [("", bytes), (".gz", gzip.compress)])
 @pytest.mark.parametrize("text", [b"\n", b"# nothing\n\n", b"\xef\xbb\xbf"])
@@ -257,6 +354,15 @@ def test_a_file_without_rows(tmp_path, hosts, suffix, squeeze, text):
     path = tmp_path / f"none.svm{suffix}"
     path.write_bytes(squeeze(text))
     assert str(error(path, hosts)) == f"{path}: there are no rows in it, only blank lines and comments"
+
+
+@pytest.mark.parametrize("hosts", ["a", "aab"])
+def test_no_file(tmp_path, hosts):
+    missing = error(tmp_path / "none.svm", hosts)
+    assert type(missing) is FileNotFoundError and missing.filename == str(tmp_path / "none.svm")
+    assert type(error(tmp_path, hosts)) is IsADirectoryError
+    (tmp_path / "empty.svm").touch()
+    assert str(error(tmp_path / "empty.svm", hosts)) == f"{tmp_path}/empty.svm: the file is empty"
 
 
 @pytest.mark.parametrize("hosts", ["aa", "ab"])

@@ -17,7 +17,7 @@ import malt
 from malt.data.mapreduce import results
 from malt.data.mapreduce.assignment import assign, travels
 from malt.data.mapreduce.tree import covered, insert
-from malt.files.values import pack
+from malt.files.values import joined, pack, parted
 
 pytestmark = pytest.mark.serial
 
@@ -72,6 +72,28 @@ def test_chunks_are_dealt_evenly_and_stay_where_they_are(ranks, count):
         for one in way:
             owners[one.chunk].add(one.receiver)
         assert not travels(assign(range(count), owners, list(alive) or [0]), owners)
+
+
+VALUES = [
+    None, True, 3, 10**30, 0.1, float("inf"), "text\0", [], (), [1, (2.5, "x")], {"a": np.arange(3)},
+    {1: "b"}, np.float32(0.1), np.zeros(()), np.zeros((0, 2), ">f4"), np.array(["ab", "c"]),
+    np.arange(6).reshape(2, 3).T, slice(2, 5),
+    3 + 4j, Counter({"a": 2, 3: 1, (1, None): 4}), Counter(),
+]  # fmt: skip
+
+
+def test_values_arrive_as_they_were():
+    for value, other in zip(VALUES, parted(joined([pack(one) for one in VALUES])), strict=True):
+        assert type(value) is type(other) and repr(value) == repr(other)
+    matrix = scipy.sparse.random_array((9, 4), density=0.5, format="csr", rng=1)
+    [other] = parted(joined([pack(matrix)]))
+    assert (matrix != other).nnz == 0 and other.shape == (9, 4)
+
+
+@pytest.mark.parametrize("value", [object(), {(1,): 2}, np.array([object()]), Counter({b"x": 1}), {3}, np.ma.zeros(3)])
+def test_other_values_are_refused(value):
+    with pytest.raises(TypeError, match="cannot be exchanged"):
+        pack(value)
 
 
 def moments(theta, rows):
@@ -258,6 +280,14 @@ def test_ranks_whose_rows_differ_anywhere_are_told(tmp_path, change):
 
     kind, text = errors(3, live)
     assert kind == "ValueError" and re.search("rank 0 has rows 0 to 80 of a file, checksum .*, rank 1 has rows", text)
+
+
+def test_the_order_of_a_function_of_the_users():
+    def live(rank):
+        return malt.map_reduce(lambda theta, some: {"words": list(some)}, None, list("abcde"),
+                               lambda left, right: {"words": left["words"] + right["words"]})  # fmt: skip
+
+    assert malt.simulate(live, 3) == [{"words": ["a", "b", "c", "d", "e"]}] * 3
 
 
 def test_a_function_may_return_the_same_array_each_time():

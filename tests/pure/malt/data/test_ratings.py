@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import re
 from unittest import mock
 
@@ -72,9 +75,21 @@ def test_forms(write, form):
     assert not any(array.flags.writeable for array in vars(found).values())
 
 
+@pytest.mark.parametrize("separator", ["\t", ",", "::", " , "])
+@pytest.mark.parametrize("titles", ["", "user id{0}movie title{0}rating\n"])
+def test_names_may_hold_other_separators(write, separator, titles):
+    found = opened(write((titles + "u1{0}movie 17{0}4.5\n2{0}The 3 of us{0}1\n").format(separator)))
+    assert triples(found) == [(b"2", b"The 3 of us", 1.0), (b"u1", b"movie 17", 4.5)]
+
+
 def test_names_in_quotes_may_hold_commas(write):
     found = opened(write('user,movie,rating\n"Doe, ""J""","Alien, the",4.5\nRoe,"5"" disk",1\n'))
     assert triples(found) == [(b'Doe, "J"', b"Alien, the", 4.5), (b"Roe", b'5" disk', 1.0)]
+
+
+def test_names_with_commas_between_white_space(write):
+    found = opened(write("Doe,J 5,5 4.5\nRoe,J a::b 1\n"))
+    assert triples(found) == [(b"Doe,J", b"5,5", 4.5), (b"Roe,J", b"a::b", 1.0)]
 
 
 MIXED = {
@@ -128,6 +143,11 @@ def test_a_line_in_another_form_is_named(write, name, monkeypatch):
         opened(path)
 
 
+def test_short_timestamps_are_no_decimals_where_that_is_clear(write):
+    for text in ("user,item,rating,time\n1,2,4,5\n", "1,2,4.5,5\n", "1 2 4 5\n", "1,2,4,125\n"):
+        assert opened(write(text)).ratings.tolist() in ([4.0], [4.5])
+
+
 DOUBTS = {
     "the rating first": ("2.5,1,10\n3.0,1,11\n4.0,2,10\n", "users are called 2.5, 3.0, 4.0, .* is the rating first"),
     "a line of sizes": ("3 12 5\n1 10 2\n1 11 3\n2 12 4\n2 10 1\n3 11 4\n", "count 3 users, 12 items and 5 ratings"),
@@ -144,12 +164,44 @@ def test_columns_that_are_in_doubt_once_all_is_read(write, name):
     assert type(error) is ValueError and re.match(f"{path}: .*{reports}", str(error))
 
 
+def test_titles_leave_no_doubt(write):
+    for lines in ("2.5,1,10\n", "1,10,1260759144\n", "3,12,5\n1,10,2\n1,11,3\n2,12,4\n2,10,1\n3,11,4\n"):
+        assert opened(write("user,item,rating\n" + lines)).ratings.size == lines.count("\n")
+    assert opened(write("nan x 2\nbob y 3\n")).user_ids.tolist() == [b"bob", b"nan"]
+
+
+def test_users_may_be_anywhere_in_the_file(write):
+    found = opened(write("9 1 1\n2 1 2\n9 0 3\n2 7 4\n"))
+    assert triples(found) == [(2, 1, 2), (2, 7, 4), (9, 1, 1), (9, 0, 3)]
+
+
 @pytest.mark.parametrize("name", ["ann", "Zoë", "a:b", "007", "+7", "-0", "1.5", "1" * 19])
 def test_names(write, name):
     found = opened(write(f"{name} x 1\n5 y 2\n-3 x 3\n"))
     expected = sorted([(name.encode(), b"x", 1.0), (b"5", b"y", 2.0), (b"-3", b"x", 3.0)])
     assert triples(found) == expected
     assert found.user_ids.dtype.kind == "S" and not found.user_ids.dtype.hasobject
+
+
+@pytest.mark.parametrize("name", ["007", "0", "1" * 18, "1" * 19])
+def test_a_number_stands_for_its_text(write, name):
+    found = opened(write(f"{name} 5 1\n5 {name} 2\n"))
+    is_number = str(int(name)) == name and len(name) <= 18
+    expected = sorted([5, int(name)]) if is_number else sorted([b"5", name.encode()])
+    assert found.user_ids.tolist() == found.item_ids.tolist() == expected
+
+
+def test_a_rating_of_many_digits_before_a_timestamp(write):
+    assert opened(write("1 2 0.12345678901234567890123 978\n")).ratings.tolist() == [np.float32(0.123456789)]
+
+
+def test_numbers_below_zero_are_numbers(write):
+    assert opened(write("-3 5 1\n2 -5 2\n")).user_ids.tolist() == [-3, 2]
+
+
+@pytest.mark.parametrize(("suffix", "module"), [(".gz", gzip), (".bz2", bz2), (".xz", lzma)])
+def test_compressed(write, suffix, module):
+    assert triples(opened(write(module.compress(FORMS["commas"].encode()), "ratings.csv" + suffix))) == TRIPLES
 
 
 BAD = {
@@ -178,10 +230,29 @@ def test_a_bad_line_is_named(write, bad, before):
     assert repr(line.strip()[:20]).strip("'") in str(error) or "\0" in line
 
 
+def test_titles_are_the_first_line_only(write):
+    with pytest.raises(ValueError, match=":2: rating 'rating' is not a number"):
+        opened(write("1 2 3\nuser item rating\n"))
+    with pytest.raises(ValueError, match=":1: rating 'nan' is not finite"):
+        opened(write("1 2 nan\n1 2 3\n"))
+
+
+def test_later_chunks_have_no_titles(write, monkeypatch):
+    monkeypatch.setattr(textfile, "CHUNK_NBYTES", 6)
+    with pytest.raises(ValueError, match=":4: rating 'rating' is not a number"):
+        opened(write("user item rating\n1 2 3\n3 4 5\nuser item rating\n"))
+
+
 @pytest.mark.parametrize("text", ["user item rating\n", "\n \n"])
 def test_no_ratings(write, text):
     with pytest.raises(ValueError, match="there are no ratings in it"):
         opened(write(text))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    path = str(tmp_path / "none.txt")
+    error = same_error(run_ranks(lambda transport: load_ratings(path, transport=transport), "ab"))
+    assert type(error) is FileNotFoundError and error.filename == path
 
 
 WORDS = st.sampled_from(["1", "2", "31", "007", "-4", "x", "y:z"])
@@ -251,6 +322,13 @@ def test_every_user_is_on_one_rank(some, hosts):
         assert (part.user_ids == whole.user_ids).all() and (part.item_ids == whole.item_ids).all()
         assert abs(part.ratings.size - whole.ratings.size / len(hosts)) <= 0.05 * whole.ratings.size
         assert (np.diff(part.users) >= 0).all()
+
+
+def test_more_ranks_than_users(write):
+    path = write("1 1 1\n1 2 2\n2 1 3\n")
+    parts = run_ranks(lambda transport: load_ratings(path, transport=transport), "aaaa")
+    assert sorted(part.ratings.size for part in parts) == [0, 0, 1, 2]
+    assert all(part.user_ids.tolist() == [1, 2] for part in parts)
 
 
 @settings(max_examples=50)

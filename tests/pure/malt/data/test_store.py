@@ -50,6 +50,15 @@ def check(found):
         assert column.__array_interface__["data"][0] % store.ALIGNMENT == 0 or not found.is_mapped
 
 
+def test_what_was_written_is_read(path):
+    found = read(path, "tests", STATE)
+    check(found)
+    assert found.is_mapped
+    memory = in_memory(CONTENTS, [(name, 0, array) for name, array in COLUMNS.items()])
+    check(memory)
+    assert not memory.is_mapped and memory.identity() == found.identity()
+
+
 def test_identity_tells_stores_apart():
     pieces = [(name, 0, array) for name, array in COLUMNS.items()]
     other = Contents(CONTENTS.columns, {"fact": [1.5, False]})
@@ -143,10 +152,29 @@ def test_bytes_between_the_columns_and_the_description_are_damage(path):
     assert read(path, "tests", STATE) is None
 
 
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", "nonsense", "[" * 100_000, '{"version": 3}', "\u00e9"])
+def test_a_store_with_a_strange_description_is_none(path, text):
+    describe(path, text.encode())
+    assert read(path, "tests", STATE) is None
+
+
 def test_no_more_is_read_than_a_description_may_be_long(path, monkeypatch):
     monkeypatch.setattr(store, "MAX_DESCRIPTION_NBYTES", len(about()) - 1)
     describe(path, about())
     assert read(path, "tests", STATE) is None
+
+
+@pytest.mark.parametrize("parts", [2, 3, BLOCKS + 1])
+def test_ranks_share_the_verifying(path, parts):
+    buffer = map_columns(path, CONTENTS)
+    checksums = take_checksums(buffer)
+    assert len(checksums) == BLOCKS
+    assert [take_checksums(buffer, part, parts) for part in range(parts)] == [
+        checksums[part::parts] for part in range(parts)
+    ]
+    flip(path, CONTENTS.nbytes() - 1)  # in the last block
+    damaged = [read(path, "tests", STATE, part, parts) is None for part in range(parts)]
+    assert damaged == [part == (BLOCKS - 1) % parts for part in range(parts)]
 
 
 def test_of_a_large_store_a_spread_of_blocks_is_verified(path, monkeypatch):

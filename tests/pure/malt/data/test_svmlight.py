@@ -133,6 +133,12 @@ def test_illegal_lines_are_named(line, around):
     assert caught.value.what == f"{ILLEGAL[line]}: {shown.strip()!r}"
 
 
+def test_long_lines_and_words_are_cut_short_in_errors():
+    with pytest.raises(BadLine) as caught:
+        parse(b"1 1:1 2:" + b"y" * 10_000 + b"\n")
+    assert len(caught.value.what) < 250
+
+
 @pytest.mark.parametrize("digits", [11, 400, 5000])
 def test_endless_indices_and_values(digits):
     with pytest.raises(BadLine, match="is larger than"):

@@ -27,6 +27,19 @@ def whole(text):
     return text if text.endswith(b"\n") or not text else text + b"\n"
 
 
+@pytest.mark.usefixtures("chunk_nbytes")
+@pytest.mark.parametrize("parts", [1, 2, 3, 5, 16])
+@pytest.mark.parametrize(
+    "text", [b"", b"\n", b"a", b"a\nb", b"a\nbb\n\n\nccc\n", b"long line without an end", b"\n\n\n\na\n" * 5]
+)
+def test_parts_make_up_the_file(tmp_path, text, parts):
+    path = tmp_path / "text"
+    path.write_bytes(text)
+    chunks = [chunk for part in range(parts) for chunk in read_chunks(str(path), part, parts)]
+    assert b"".join(chunks) == whole(text)
+    assert all(chunk.endswith(b"\n") for chunk in chunks if chunk)
+
+
 @given(
     st.lists(st.sampled_from([b"\n", b"x", b"yy"]), max_size=30).map(b"".join), st.integers(1, 12), st.integers(1, 9)
 )
@@ -36,6 +49,24 @@ def test_parts_make_up_any_file(tmp_path_factory, text, parts, nbytes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(textfile, "CHUNK_NBYTES", nbytes)
         assert b"".join(b"".join(read_chunks(str(path), part, parts)) for part in range(parts)) == whole(text)
+
+
+@pytest.mark.usefixtures("chunk_nbytes")
+@pytest.mark.parametrize("suffix", SQUEEZE)
+def test_a_compressed_file_is_part_0(tmp_path, suffix):
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(SQUEEZE[suffix](b"one\ntwo\nthree"))
+    assert b"".join(read_chunks(str(path), 0, 3)) == b"one\ntwo\nthree\n"
+    assert list(read_chunks(str(path), 1, 3)) == []
+
+
+@pytest.mark.usefixtures("chunk_nbytes")
+@pytest.mark.parametrize("suffix", ["", *SQUEEZE])
+def test_the_byte_order_mark_is_left_out(tmp_path, suffix):
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(SQUEEZE.get(suffix, bytes)(b"\xef\xbb\xbfone\n\xef\xbb\xbftwo\n"))
+    parts = 1 if suffix else 2
+    assert b"".join(b"".join(read_chunks(str(path), part, parts)) for part in range(parts)) == b"one\n\xef\xbb\xbftwo\n"
 
 
 @pytest.mark.parametrize("suffix", SQUEEZE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 
 import numpy as np
 import pytest
@@ -15,6 +16,23 @@ pytestmark = pytest.mark.serial
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "model.npz"
+
+
+def test_arrays_come_back(path):
+    given = {"w": np.arange(6.0).reshape(2, 3).T, "path": "text", "b": 3, "empty": np.zeros((0, 2), np.float16)}
+    malt.files.save_npz(path, **given)
+    found = malt.files.load_npz(path)
+    assert list(found) == list(given)
+    for name, value in given.items():
+        assert found[name].dtype == np.asarray(value).dtype and np.array_equal(found[name], value)
+    with np.load(path, allow_pickle=False) as other:
+        assert np.array_equal(other["w"], given["w"])
+    assert os.listdir(path.parent) == ["model.npz"]
+
+
+def test_what_numpy_has_written(path):
+    np.savez(path, w=np.ones(3))
+    assert malt.files.load_npz(str(path))["w"].tolist() == [1, 1, 1]
 
 
 def test_no_objects_are_written(path):
@@ -66,3 +84,9 @@ def test_no_file(path):
     os.mkfifo(path)
     with pytest.raises(OSError, match="not a regular file"):
         malt.files.load_npz(path)
+
+
+def test_any_writer(path):
+    malt.files.write(path, lambda file: file.write(b"all"))
+    assert path.read_bytes() == b"all"
+    assert zipfile.is_zipfile(path) is False

@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from ranks import error_of_all
 
 import malt
 from malt.files.values import joined, layout, pack, parted
@@ -41,6 +42,14 @@ def of_pandas():
         "truth": pandas.array([True, None, False], dtype="boolean"),
         "string": pandas.array(["a", None, "b"], dtype="string"), "small": np.array([1, 2, 3], np.int8),
     }, index=pandas.Index(["r", "s", "t"], name="rows"))  # fmt: skip
+
+
+def test_a_frame_of_pandas():
+    frame = of_pandas()
+    found = there(frame)
+    pandas.testing.assert_frame_equal(found, frame)
+    found.loc["r", "number"] = 7  # a copy, which can be written to
+    assert frame["number"].tolist() == [1, 2, 3] and found["number"].tolist() == [7, 2, 3]
 
 
 @pytest.mark.parametrize("value", [
@@ -96,6 +105,26 @@ def test_frames_and_series_of_polars():
 def test_what_cannot_be_sent_is_named(frame, message):
     with pytest.raises(TypeError, match=message):
         pack(frame)
+
+
+@pytest.mark.parametrize("library", [pandas, polars], ids=["pandas", "polars"])
+def test_estimators_take_frames(library):
+    """Ranks compare the names of the columns, and predict of a frame what they do of an array."""
+    learn = pytest.importorskip("malt.sklearn")
+    X, y = np.random.default_rng(0).normal(size=(60, 2)), np.repeat(["a", "b"], 30)
+    X[30:] += 2
+    labels = library.Series(y.tolist())
+    frame, other = (library.DataFrame(dict(zip(names, X.T, strict=True))) for names in ("uv", "uw"))
+
+    def fit(rows):
+        return learn.LogisticRegression(random_state=0).fit(rows, labels)
+
+    expected = learn.LogisticRegression(random_state=0).fit(X, y).predict(X)
+    for model in malt.simulate(lambda rank: fit(frame), 2):
+        assert list(model.feature_names_in_) == ["u", "v"]
+        assert (model.predict(frame) == expected).all() and model.score(frame, labels) > 0.9
+    message = error_of_all(lambda rank: fit(other if rank else frame))
+    assert "ranks disagree on the names of features" in message
 
 
 def test_average_takes_frames():

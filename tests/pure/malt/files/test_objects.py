@@ -88,6 +88,15 @@ def test_names_that_an_estimator_has_for_one_array():
     assert same[0] == same[1] and sum(same[0]) > len(names)
 
 
+def test_averaged_estimators_are_sent_plain():
+    model = malt.sklearn.average(linear_model.SGDClassifier(random_state=0))
+    model.partial_fit(X, Y, classes=[0, 1])
+    model.finish()
+    found = there(model)
+    assert type(found) is linear_model.SGDClassifier
+    np.testing.assert_array_equal(found.coef_, model.coef_)
+
+
 @pytest.mark.parametrize("name", [
     ["os", "system"], ["subprocess", "Popen"], ["malt.launch.job", "Job"], ["sklearn.base", "os"],
     ["sklearn", "nothing"], ["sklearn.pipeline", "islice"], ["sklearn.externals._packaging.version", "re.compile"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +14,7 @@ import malt
 from malt.optim import linesearch
 from malt.optim.linesearch import Trial
 from malt.optim.owlqn import _downward
+from vol.sharded.scalars import Scalars
 
 pytestmark = pytest.mark.serial
 
@@ -67,6 +69,30 @@ class TestLbfgs:
         if m == 10:
             assert result.evaluations < 1.5 * known.nfev + 10
 
+    def test_directions_are_those_of_the_two_loops(self):
+        """Also where the function returns the same array each time."""
+        w, points, same = np.full(5, -0.5), [np.full(5, -0.5)], np.empty(5)
+
+        def function(w):
+            value, same[:] = rosenbrock(w)
+            return value, same
+
+        malt.optim.lbfgs(function, w, m=3, callback=lambda _: points.append(w.copy()))
+        gradients = [rosenbrock(point)[1] for point in points]
+        for k in range(1, len(points) - 3):
+            q = gradients[k].copy()
+            pairs = [(points[i + 1] - points[i], gradients[i + 1] - gradients[i]) for i in range(max(k - 3, 0), k)]
+            parts = []
+            for s, y in reversed(pairs):
+                parts.append(s @ q / (s @ y))
+                q -= parts[-1] * y
+            s, y = pairs[-1]
+            q *= s @ y / (y @ y)
+            for (s, y), part in zip(pairs, reversed(parts), strict=True):
+                q += (part - y @ q / (s @ y)) * s
+            moved = points[k + 1] - points[k]
+            assert -q @ moved == pytest.approx(np.linalg.norm(q) * np.linalg.norm(moved), rel=1e-9)
+
     @pytest.mark.parametrize("size", [1, 3, 4])
     def test_sharded_iterates_are_those_of_arrays(self, size):
         whole, seen = np.zeros(12), []
@@ -95,6 +121,20 @@ class TestLbfgs:
         assert more <= 2  # trials beyond the first
         numbers = [(later - before) / 8 / max(size - 1, 1) for before, later in pairwise(sent)]
         assert size == 1 or min(numbers[4:]) == 2 * 3 + 3 + 1  # and one for the penalty of the function
+
+    @pytest.mark.parametrize("minimize", [malt.optim.lbfgs, partial(malt.optim.owlqn, l1=0.0)])
+    def test_an_iteration_takes_two_exchanges(self, minimize, monkeypatch):
+        """Beside that of the function."""
+        calls, after, of_all = [], [], Scalars.of_all
+        monkeypatch.setattr(Scalars, "of_all", lambda *given: [calls.append(None), of_all(*given)][1])
+
+        def live(rank):
+            w = malt.sharded(12, "float64")
+            w.local[:] = np.arange(1.0, 13.0)
+            minimize(lambda w: ((w * w).dot(w * w) / 4, w * w * w), w, callback=lambda _: after.append(len(calls)))
+
+        malt.simulate(live, 1)
+        assert min(np.diff(after)) == 3
 
     def test_it_stops_where_it_is_not_finite(self):
         for function, least in (

@@ -96,6 +96,50 @@ def test_what_was_sent_before_is_not_merged_and_what_waits_to_be_sent_is_dropped
         np.testing.assert_allclose(w, agreed, rtol=1e-13)
 
 
+@pytest.mark.parametrize("sync", ["asp", "notify-ack"])
+@pytest.mark.parametrize("average", ["model", "delta"])
+def test_a_message_that_nobody_has_merged_counts_as_overwritten(average, sync):
+    def live(rank):
+        w = np.zeros(4)
+        replica = malt.Replica(w, average=average, sync=sync, graph="all")
+        if rank == 0:
+            w += 8
+            replica.step()
+        replica.agree()
+        agreed = w.copy()
+        if rank == 1:
+            replica.step()
+        replica.close()
+        return agreed.tolist(), w.tolist(), replica.vectors[0].statistics()
+
+    for rank, (agreed, w, found) in enumerate(malt.simulate(live, RANKS)):
+        assert agreed == w == [8.0 if average == "model" else 8 / 3] * 4, "only rank 0 has counted a step"
+        assert (found.gathered, found.overwritten) == ((0, 1) if rank else (0, 0))
+
+
+def test_changes_count_from_the_mean_and_the_outer_state_stays():
+    """The mean change is 1 in each exchange but the last; that of the parameters at the call is no part of one."""
+
+    def live(rank):
+        w = np.zeros(2)
+        outer = malt.optim.momentum(0.5, 0.5, warmup=0)
+        replica = malt.Replica(w, average="delta", outer=outer, sync="bsp", graph="all")
+        for _ in range(2):
+            w += rank
+            replica.step()
+        w += 10 * rank
+        replica.agree()
+        before = w.copy()
+        w += rank
+        replica.step()
+        replica.step()
+        replica.close()
+        return w - before
+
+    for moved_by in malt.simulate(live, RANKS):  # velocities of 0.5 and 0.75 before it, of 0.875 and 0.4375 after it
+        np.testing.assert_allclose(moved_by, 0.875 + 0.4375)
+
+
 def test_a_rank_that_finishes_is_left_out_and_waits():
     """Of two Replicas, too: it waits in the first, while others agree on both."""
 
@@ -138,6 +182,19 @@ def test_a_rank_that_agrees_alone_is_told_once_unless_it_trains_for_longer(capfd
     line = "malt: one: rank 0 called agree() and no other rank did: they wait in finish(). "
     told = line + "So it continues with its own model: call agree() on all ranks\n"
     assert capfd.readouterr().err == ("" if is_usual else told)
+
+
+def test_a_rank_that_trains_for_longer_agrees_alone_in_silence(capfd):
+    def live(rank):
+        replica = malt.Replica(np.zeros(2))
+        for _ in range(3 if rank == 0 else 2):
+            replica.step(10)
+        if rank == 0:
+            replica.agree()
+        replica.finish()
+
+    malt.simulate(live, 3)
+    assert "agree()" not in capfd.readouterr().err
 
 
 def test_a_model_weighs_the_examples_since_the_mean():

@@ -183,6 +183,18 @@ def test_a_rank_that_finishes_after_a_backward_pass_has_no_part_in_the_next_step
     assert early[0][0] == early[2][0] != early[1][0]
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
+def test_early_gradients_of_other_dtypes(dtype, monkeypatch):
+    import torch
+
+    kind = getattr(torch, dtype)
+    early = [trained(monkeypatch, 2, backward, True, kind) for backward in (plain, accumulated)]
+    at_the_step = [trained(monkeypatch, 2, backward, False, kind) for backward in (plain, accumulated)]
+    for one, twin in zip(early, at_the_step, strict=True):
+        assert one[0][0] == one[1][0] == twin[0][0]
+    assert set(early[0][0][1]) == {STEPS}
+
+
 def test_parameters_are_divided_into_messages_of_about_as_many_bytes(monkeypatch):
     import torch
 

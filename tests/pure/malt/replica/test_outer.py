@@ -50,6 +50,17 @@ def twin(ranks, exchanges, decay=0.9, warmup=2):
     return seen, velocity
 
 
+@pytest.mark.parametrize(("ranks", "warmup", "given"), [(1, 2, [2]), (2, 0, [0]), (3, 3, [3]), (2, 5, [])])
+def test_an_outer_step_is_one_by_the_mean_of_changes(ranks, warmup, given):
+    everyone = trained(ranks, 8, sync="bsp", outer=malt.optim.nesterov(0.7, 0.9, *given))
+    expected, velocity = twin(ranks, 8, warmup=warmup)
+    for seen, state, _ in everyone:
+        np.testing.assert_allclose(seen, expected)
+        np.testing.assert_allclose(state[0], velocity)
+        assert [one.tolist() for one in state[1:]] == [[warmup]] * bool(warmup), "a state goes on in its warm-up"
+        assert np.array(seen).tobytes() == np.array(everyone[0][0]).tobytes()
+
+
 def test_under_asp_no_change_and_no_momentum_is_lost():
     """Nobody waits, so messages are late or overwritten. Once the velocity has faded the parameters are the same."""
     everyone = trained(3, 300, sync="asp", outer=malt.optim.nesterov(**SMOOTH))
@@ -120,6 +131,13 @@ def test_what_is_rounded_off_or_left_out_is_sent_later(wire, top):
         assert np.array(seen).tobytes() == np.array(everyone[0][0]).tobytes(), "all ranks make the same step"
         assert np.abs(seen[4] - expected).max() > 1e-3
         np.testing.assert_allclose(seen[-1], expected, atol=1e-6)
+
+
+def test_less_is_sent():
+    whole, int8, part = (trained(2, 1, sync="bsp", **options)[0][2] for options in (
+        dict(), dict(wire="int8"), dict(wire="int8", top=0.5)
+    ))  # fmt: skip
+    assert whole == 8 * N and int8 == 4 * (64 + 4) + 1 and part == 2 * (64 + 4 + 4)
 
 
 EVERYTHING = sum(np.mean([changes(rank, step) for rank in range(3)], axis=0) for step in range(1, 6))

@@ -62,6 +62,11 @@ def test_the_bits_are_those_of_a_job_that_was_not_stopped(case, ranks):
         assert trained(case, ranks, kept=trained(case, ranks, stop)) == whole, stop
 
 
+def test_it_is_stopped_twice():
+    case = "fragments of changes"
+    assert trained(case, 2, kept=trained(case, 2, 9, trained(case, 2, 5))) == trained(case, 2)
+
+
 def test_a_state_that_is_asked_for_changes_nothing():
     def run(rank, asks):
         w, rng = np.zeros(40), np.random.default_rng(rank)
@@ -152,6 +157,18 @@ def test_a_replica_that_has_left_has_no_state():
                 call()
 
     malt.simulate(run, 2)
+
+
+def test_ranks_that_have_agreed_on_an_interval_keep_it():
+    def run(rank):
+        replica = malt.Replica(np.zeros(3), every=(2, 9), sync="bsp")
+        state = {**replica.state_dict(), "every": 5}
+        replica.load_state_dict(state)
+        exchanged = [replica.step() for _ in range(10)]
+        replica.finish()
+        return exchanged
+
+    assert malt.simulate(run, 2) == [[False] * 4 + [True] + [False] * 4 + [True]] * 2
 
 
 @pytest.mark.parametrize("kind", ["a dict", "a function with set="])

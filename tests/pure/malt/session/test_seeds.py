@@ -56,3 +56,11 @@ def test_torch_is_not_imported(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     malt.simulate(lambda rank: malt.seed(0), 1)
     assert "torch" not in sys.modules
+
+
+@pytest.mark.parametrize("number, error", [(-1, ValueError), (0.5, TypeError), (True, TypeError), ("0", TypeError)])
+def test_a_wrong_seed_seeds_nothing(number, error):
+    before = random.getstate()
+    with pytest.raises(error, match="seed must be an integer of at least 0"):
+        malt.simulate(lambda rank: malt.seed(number), 1)
+    assert random.getstate() == before

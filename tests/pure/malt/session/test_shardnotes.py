@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from ranks import error_of_all
@@ -42,6 +44,12 @@ def noted(*rows, seed=None):
     return notes._notes
 
 
+def test_rows_that_are_equal():
+    y = np.arange(3)
+    for rows, other in ((RANDOM, RANDOM.copy()), ([1, 2], (1, 2)), (7, 7)):
+        assert difference({0: noted(y, rows), 2: noted(y, other)}) == ""
+
+
 DIFFERENT = [
     (RANDOM[::-1], "500 rows of float64, checksum "), (RANDOM[:-1], "499 rows of float64, checksum "),
     (RANDOM.astype("f4"), "500 rows of float32, checksum "), (list(RANDOM[:, 0]), "500 rows of a list, checksum "),
@@ -78,11 +86,24 @@ def test_as_many_rows_in_another_order_are_the_work_of_generators():
     assert all(one.endswith("twice and some never") for one in others)
 
 
+def test_another_seed():
+    message = difference({0: noted(RANDOM), 1: noted(RANDOM, seed=3)})
+    assert "rank 1 gave 500 rows of float64, checksum" in message and ", shuffled with seed 3; all must" in message
+    assert "the number 9, shuffled with seed 1, rank 1 gave the number 9, shuffled with seed 2" in difference(
+        {0: noted(9, seed=1), 1: noted(9, seed=2)}
+    )
+
+
 def test_only_rows_that_all_ranks_have_passed_are_compared():
     assert (
         difference({0: noted(RANDOM), 1: noted()}) == difference({0: noted(RANDOM), 1: noted(RANDOM, RANDOM[1:])}) == ""
     )
     assert len(noted(*[RANDOM] * 20)) == MOST
+
+
+def test_a_number_is_noted_once_in_a_loop():
+    """Arrays that come after many epochs are noted, too."""
+    assert [note[:2] for note in noted(*[7] * 40, RANDOM, 7)] == [[1, 7], [41, 500]]
 
 
 KINDS = {
@@ -103,6 +124,40 @@ def test_rows_that_each_rank_has_shuffled_by_itself_are_refused(kind):
         malt.Replica(np.zeros(3))
 
     assert "all must give the same rows, in the same order" in error_of_all(live)
+
+
+CALLS = {
+    "vector": lambda: malt.vector(3),
+    "Replica": lambda: malt.Replica(np.zeros(3)),
+    "barrier": malt.barrier,
+    "allreduce": lambda: malt.allreduce(np.zeros(3)),
+    "reduce_rows": lambda: malt.reduce_rows(np.zeros(3)),
+    "broadcast": lambda: malt.broadcast(np.zeros(3)),
+    "allgather": lambda: malt.allgather(1),
+    "map_reduce": lambda: malt.map_reduce(lambda _, rows: len(rows), None, [1, 2]),
+    "finish": None,
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_the_next_collective_call_raises(call):
+    y = list(range(100))
+
+    def live(rank):
+        replica = malt.Replica(np.zeros(3))
+        malt.shard(y)
+        malt.barrier()
+        malt.shard(random.Random(rank).sample(y, 100))
+        if rank == 0:
+            malt.shard(y[1:])
+        with pytest.raises(ValueError, match="^malt.shard, call 2: rank 0 gave 100 rows of a list, checksum") as raised:
+            (CALLS[call] or replica.finish)()
+        if rank > 0:
+            malt.shard(y[1:])
+        replica.finish()
+        return str(raised.value)
+
+    assert len(set(malt.simulate(live, 2))) == 1
 
 
 def test_ranks_that_count_other_rows_are_told():

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import traceback
+from contextvars import ContextVar
 
 import numpy as np
 import pytest
@@ -64,6 +65,47 @@ def test_a_vector_asks_the_graph_for_few_ranks():
         assert asked <= {(rank + offset) % 64 for offset in (0, 1, 5, -1, -5)}
 
 
+def test_a_rank_sees_its_world():
+    assert malt.simulate(lambda rank: (malt.rank() == rank, malt.size(), malt.shard(10)), 2) == [
+        (True, 2, slice(0, 5)),
+        (True, 2, slice(5, 10)),
+    ]
+    assert malt.size() == 1
+
+
+def test_time_is_virtual():
+    waited = malt.simulate(_wait_alone, 2)
+    assert waited[0] == pytest.approx(50, rel=0.01)
+
+
+def _wait_alone(rank):
+    """Rank 0 waits for a step that rank 1 never makes."""
+    v = malt.vector(3, sync="bsp")
+    if rank == 1:
+        while malt.init().transport.clock() < 51:
+            malt.init().transport.pause(30)
+        return 0.0
+    v.scatter()
+    with pytest.raises(malt.DeadlinePassed, match="rank 1"):
+        v.gather(timeout_s=50.0)
+    return v.statistics().waited_s
+
+
+def test_an_exception_stops_the_others_and_names_the_rank():
+    went_on = []
+
+    def live(rank):
+        if rank == 2:
+            raise KeyError("mine")
+        malt.barrier()
+        went_on.append(rank)
+
+    with pytest.raises(KeyError, match="mine") as raised:
+        malt.simulate(live, 4)
+    assert not went_on
+    assert "simulated rank 2 of 4 failed" in "".join(traceback.format_exception(raised.value))
+
+
 def test_the_causes_of_an_exception_are_kept():
     def live(rank):
         try:
@@ -77,6 +119,20 @@ def test_the_causes_of_an_exception_are_kept():
     text = "".join(traceback.format_exception(raised.value))
     places = [text.index(part) for part in ("simulated rank 0 of 1 failed", "KeyError: 'key'", "ValueError: mine")]
     assert places == sorted(places)
+
+
+def test_the_context_of_an_exception_is_kept():
+    def live(rank):
+        try:
+            {}["key"]
+        except KeyError:
+            1 // 0  # noqa: B018
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        malt.simulate(live, 2)
+    assert isinstance(raised.value.__context__, KeyError) and raised.value.__cause__ is None
+    text = "".join(traceback.format_exception(raised.value))
+    assert "simulated rank" in text and "KeyError: 'key'" in text
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -130,6 +186,20 @@ def test_without_greenlet(monkeypatch):
     with pytest.raises(ImportError, match="simulated ranks need the library greenlet: pip install greenlet"):
         malt.simulate(lambda rank: rank, 2)
     assert malt.simulate(lambda rank: rank, 1) == [0]
+
+
+def test_context_variables_are_those_of_the_rank():
+    mine = ContextVar("mine")
+    mine.set("the caller's")
+
+    def live(rank):
+        seen = [mine.get()]
+        mine.set(rank)
+        malt.barrier()
+        return [*seen, mine.get()]
+
+    assert malt.simulate(live, 3) == [["the caller's", rank] for rank in range(3)]
+    assert mine.get() == "the caller's"
 
 
 def test_a_thread_of_a_rank_sends_and_counts_but_does_not_wait():
@@ -208,6 +278,10 @@ def test_bad_seeds(bad):
 def test_not_a_function():
     with pytest.raises(TypeError, match="function must be callable"):
         malt.simulate(4, 2)
+
+
+def test_numbers_of_numpy():
+    assert malt.simulate(train, np.int64(3), seed=np.int32(1)) == malt.simulate(train, 3, seed=1)
 
 
 def test_a_put_arrives_in_pieces_and_not_before_its_flush_at_the_latest():

@@ -115,6 +115,26 @@ def test_one_that_comes_between_the_others_first_calls_begins_with_them(seed):
     assert len({str(one) for one in found}) == 1 and found[0][1] == 5, found
 
 
+def test_two_that_are_trained_in_turn():
+    """And a Replica between them, which is made before either begins."""
+
+    def live(transport):
+        one, replica, other = average(KINDS["linear"](), every=1), malt.Replica(np.zeros(3), every=1), None
+        other = average(KINDS["clusters"](), every=1)
+        while replica._count < CALLS:
+            X, y = rows(1000 * transport.rank + replica._count)
+            one.partial_fit(X, y, classes=CLASSES)
+            other.partial_fit(X)
+            replica.step()
+            transport.pause(14)
+        for each in (one, other, replica):
+            each.finish()
+        return state(one), state(other)
+
+    found = Job(3, 1, {2: 20}, {2: [0]}, absent=(2,)).run(live)
+    assert len(set(found)) == 1 and isinstance(found[0], tuple), found
+
+
 def test_counts_are_of_ranks_that_stay(monkeypatch):
     """Nobody knows what a rank has counted before the end."""
     why = "MultinomialNB: ranks add up at the end what they have counted, which is lost where one leaves or fails"

@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from ranks import run_failing
+from ranks import error_of_all, run_failing
 
 pytest.importorskip("numba")
 pytest.importorskip("sklearn")
@@ -87,6 +87,20 @@ def test_simulated_ranks_end_with_one_model(rows, classes):
         assert scores.tobytes() == alone.tobytes()  # all rows are in the sample of "mine"
 
 
+def test_numbers_of_simulated_ranks():
+    X, y = load_diabetes(return_X_y=True)
+
+    def live(rank):
+        some = np.array_split(np.arange(len(y)), 3)[rank]
+        mine = HistGradientBoostingRegressor(rows="mine", **ALIKE).fit(X[some], y[some] + 1e6)
+        return HistGradientBoostingRegressor(**ALIKE).fit(X, y).predict(X), mine.predict(X) - 1e6
+
+    alone = HistGradientBoostingRegressor(**ALIKE).fit(X, y).predict(X)
+    for shard, mine in malt.simulate(live, 3):
+        assert shard.tobytes() == alone.tobytes()
+        assert np.allclose(mine, alone, atol=1e-3)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("at", [40, 56, 136, 144, 152])
 def test_rows_of_a_rank_that_fails_count(at):
@@ -108,6 +122,17 @@ def test_clone_pickle_pipeline_and_search():
     assert np.array_equal(copy.predict_proba(X), search.predict_proba(X))
     assert clone(copy[-1]).get_params() == copy[-1].get_params()
     assert not hasattr(clone(copy[-1]), "classes_")
+
+
+def test_arguments_that_differ_are_one_error_on_all_ranks():
+    X, y = blobs(2)
+    cases = {
+        "X and y": lambda rank: HistGradientBoostingClassifier().fit(X[rank:], y[rank:]),
+        "the parameter ": lambda rank: HistGradientBoostingClassifier(max_iter=1 + rank).fit(X, y),
+        "one class": lambda rank: HistGradientBoostingClassifier(rows="mine").fit(X, np.ones(400)),
+    }
+    for message, call in cases.items():
+        assert message in error_of_all(call)
 
 
 @pytest.mark.parametrize("wrong", [

@@ -8,11 +8,12 @@ from functools import cache
 
 import numpy as np
 import pytest
-from ranks import run_failing
+from ranks import error_of_all, run_failing
 
 pytest.importorskip("numba")
 pytest.importorskip("sklearn")
 
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_classification
 from sklearn.exceptions import ConvergenceWarning
@@ -81,6 +82,15 @@ def test_features_of_different_scales_need_no_scaling():
         assert LogisticRegression().fit(X, y).score(X, y) >= 0.97
 
 
+def test_classes_against_the_rest():
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    found = LinearSVC(C=10.0).fit(X, names)
+    alone = LinearSVC(C=10.0).fit(X, names == "virginica")
+    assert np.allclose(found.coef_[2], alone.coef_[0], rtol=0.05, atol=0.05)
+    assert found.score(X, names) >= 0.95
+
+
 @pytest.mark.thorough(but="load_iris-2-mine")
 @pytest.mark.parametrize("rows", ["shard", "mine"])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
@@ -139,6 +149,15 @@ def test_partial_fit_goes_on_from_the_softmax_of_fit():
     found.partial_fit(X, y)
     assert 0 < np.abs(found.predict_proba(X) - before).max() <= 0.1
     assert np.array_equal(found.fit(X, y).predict_proba(X), before)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_descent_comes_close_to_the_minimum(loss):
+    X, y = make_classification(4000, 30, random_state=1)
+    X = csr_array(StandardScaler().fit_transform(X))
+    found = LinearSVC(C=0.01, loss=loss, solver="sgd", random_state=0).fit(X, y)
+    theirs = TheirLinearSVC(C=0.01, loss=loss, intercept_scaling=100, max_iter=1_000_000).fit(X, y)
+    assert objective(found, X, y) <= 1.01 * objective(theirs, X, y)
 
 
 def test_weights_that_diverge_are_an_error():
@@ -212,6 +231,18 @@ def test_rows_of_a_rank_that_fails_count():
     alone = LogisticRegression(tol=1e-6).fit(X, y)
     for rank in (0, 2):
         assert np.allclose(found[rank].coef_, alone.coef_, atol=1e-4)
+
+
+def test_arguments_that_differ_are_one_error_on_all_ranks():
+    X, y = make_classification(100, 5, random_state=5)
+    cases = {
+        "X and y": lambda rank: LinearSVC().fit(X[rank:], y[rank:]),
+        "the parameter ": lambda rank: LinearSVC(C=1.0 + rank).fit(X, y),
+        "on rank 1: Unknown label type": lambda rank: LinearSVC(rows="mine").fit(X, y + 0.5 * rank),
+        "one class": lambda rank: LinearSVC(rows="mine").fit(X, np.ones(100)),
+    }
+    for message, call in cases.items():
+        assert message in error_of_all(call)
 
 
 @pytest.mark.parametrize("wrong", [

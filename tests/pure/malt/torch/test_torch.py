@@ -470,6 +470,25 @@ def test_all_ranks_agree_and_go_on(options):
     assert last[0] == last[1] == last[2]
 
 
+@with_torch
+def test_frozen_parameters_that_the_loop_changes_are_averaged_in_the_end():
+    """As a teacher that follows what is trained."""
+    import torch
+
+    def train(rank):
+        model = torch.nn.ModuleDict({"pupil": torch.nn.Linear(2, 1), "teacher": torch.nn.Linear(2, 1)})
+        model["teacher"].requires_grad_(False)
+        optimizer = malt.torch.Optimizer(torch.optim.SGD(model["pupil"].parameters(), lr=0.1), model)
+        bias = model["teacher"].bias.item()
+        model["pupil"](torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        model["teacher"].weight.fill_(1.0 + 2 * rank)
+        optimizer.finish()
+        assert model["teacher"].weight.tolist() == [[2.0, 2.0]] and model["teacher"].bias.item() == bias
+
+    malt.simulate(train, 2)
+
+
 def sharp():
     """An optimizer whose steps have two parts, of which the second one ends with the step of its base."""
     import torch

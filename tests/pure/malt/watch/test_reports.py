@@ -137,6 +137,18 @@ def test_functions_are_given_each_report():
         malt.on_report("print")
 
 
+def test_reports_as_lines_of_json(tmp_path, monkeypatch):
+    path = tmp_path / "run.jsonl"
+    monkeypatch.setenv(metrics.METRICS, str(path))
+    malt.report(loss=0.5, epoch=1)
+    malt.report(loss=float("nan"))
+    first, second = map(json.loads, path.read_text().splitlines())
+    assert first.pop("time") <= second.pop("time")
+    assert (first, second) == ({"rank": 0, "loss": 0.5, "epoch": 1}, {"rank": 0, "loss": None})
+    metrics.sink(str(path))({"loss": 0.25})  # as another rank, which opens the same file
+    assert [json.loads(line)["loss"] for line in path.read_text().splitlines()] == [0.5, None, 0.25]
+
+
 def test_numbers_with_the_names_of_a_lines_own_fields_are_there_beside_them(tmp_path, monkeypatch):
     path = tmp_path / "run.jsonl"
     monkeypatch.setenv(metrics.METRICS, str(path))
@@ -145,6 +157,16 @@ def test_numbers_with_the_names_of_a_lines_own_fields_are_there_beside_them(tmp_
     line = json.loads(path.read_text())
     assert before - 1 <= line.pop("time") <= time.time() + 1
     assert line == {"rank": 0, "time_": 12.5, "time__": 13.5, "rank_": 7, "loss": 0.3}
+
+
+def test_a_clock_that_is_set_does_not_change_how_far_reports_lie_apart(tmp_path, monkeypatch):
+    path = tmp_path / "run.jsonl"
+    write = metrics.sink(str(path))
+    monkeypatch.setattr(metrics.time, "time", lambda: 0.0)
+    for loss in (0.5, 0.25):
+        write({"loss": loss})
+    times = [json.loads(line)["time"] for line in path.read_text().splitlines()]
+    assert 1e9 < times[0] <= times[1] < times[0] + 100
 
 
 def test_a_child_of_a_rank_reports_nothing(tmp_path, monkeypatch):

@@ -86,6 +86,14 @@ def straggling(meet):
     return live
 
 
+@pytest.mark.parametrize("meet", [lambda _: malt.barrier(), lambda replica: replica.step(999), malt.Replica.agree])
+def test_waits_are_those_since_the_training_began(meet):
+    found = malt.simulate(straggling(meet), 2, network=malt.Network(1e-9, 1e12))
+    seconds = [(one.start_s, one.training_s, one.waiting_s) for one in found]
+    assert np.array(seconds) == pytest.approx(np.array([(3.0, 4.0, 0.0), (3.0, 1.0, 3.0)]), abs=1e-6)
+    assert [one.every for one in found] == [1000, 1000]
+
+
 def test_the_interval_is_that_of_what_says_when_the_rank_exchanges():
     def live(rank):
         found, world = [], malt.init()

@@ -392,6 +392,25 @@ def test_a_signal_at_any_line_of_a_join_loses_no_increments_and_doubles_none():
     assert asleep <= 4  # before the scatter has begun, and in the line that wakes: a collective call does it then
 
 
+def test_a_users_function_need_not_be_hashable():
+    class Merge:
+        __hash__ = None
+
+        def __call__(self, own, updates):
+            own += sum(one.values for one in updates)
+
+    def live(rank, v, transport):
+        for _ in range(2):
+            v.gather(Merge())
+            v.array[rank] = 1
+            v.scatter()
+            transport.barrier()
+        v.gather(Merge())
+        return v.array[1 - rank]
+
+    assert run(live, kind=SparseVector) == [2.0, 2.0]
+
+
 def test_a_trace_reads_counts_of_one_moment():
     """The transfer thread counts a message while a scatter notes what has left."""
 

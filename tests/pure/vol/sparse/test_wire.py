@@ -194,6 +194,15 @@ class TestScaledRows:
         assert (np.abs(values - table[rows]).max(axis=1) <= np.abs(table[rows]).max(axis=1) / 253).all()
         assert encoded.nbytes == (2 * (8 + 4 + 4) if len(rows) == 2 else 50 * (8 + 4) + 7)
 
+    def test_numbers_at_the_limits(self):
+        rows = np.array([[0, 0], [1, np.nan], [np.inf, 1], [1e300, -1], [1e-45, -0.0], [3.0, -3.0]])
+        form = RowFormat(6, 2, np.dtype("i1"), 6, scaled=True)
+        values = wire.as_read(form, rows)
+        assert np.isnan(values[1:3]).all() and (values[[0, 4]] == 0).all()
+        assert values[3, 0] > 3e38 and values[5].tolist() == [3, -3]
+        with pytest.raises(ValueError, match="beyond the largest of int8, with a scale of float32: got 3"):
+            encode(form, np.array([3]), rows, Staging())
+
 
 def test_staging_is_reused():
     staging = Staging()

@@ -12,6 +12,7 @@ import pytest
 from malt.launch.hosts.agent import traces
 from malt.launch.hosts.agent.closing import LOCK
 from malt.launch.hosts.agent.traces import Traces
+from malt.launch.hosts.agent.watch import Kept
 
 pytestmark = pytest.mark.serial
 
@@ -88,3 +89,17 @@ def test_an_agent_that_comes_late_knows_what_is_of_the_job(tmp_path, monkeypatch
     finally:
         for file in (older, ours):
             file.unlink(missing_ok=True)
+
+
+def test_a_system_without_proc_has_no_processes(tmp_path, monkeypatch):
+    folder = tmp_path / "malt-job"
+    folder.mkdir()
+    listdir = os.listdir
+
+    def without_proc(path):
+        if path == "/proc":
+            raise FileNotFoundError(path)
+        return listdir(path)
+
+    monkeypatch.setattr(traces.os, "listdir", without_proc)
+    assert Kept(str(folder)).end() == 0 and not folder.exists()

@@ -32,12 +32,11 @@ def one():
 @pytest.fixture
 def opened(one, tmp_path):
     """opened(job=, secret=): the control server of a job."""
-    joining._note_drop.cache_clear()
     with contextlib.ExitStack() as stack:
 
         def made(job="job", secret=SECRET):
             key = torchrun.job_key(one._replace(job=job), secret)
-            server = ControlServer(tmp_path, key, [one.address], one.ports, joining._note_drop)
+            server = ControlServer(tmp_path, key, [one.address], one.ports, joining._Drops())
             return stack.enter_context(contextlib.closing(server))
 
         yield made
