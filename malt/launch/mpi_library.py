@@ -13,8 +13,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from malt.launch.machine import network
 
@@ -60,7 +60,8 @@ class LaunchError(Exception):
     """The job cannot be started as asked. The message is one line: the reason and the remedy."""
 
 
-class Library(NamedTuple):
+@dataclass(frozen=True)
+class Library:
     """An MPI library that mpi4py can be bound to."""
 
     family: str
