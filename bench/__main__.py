@@ -1,7 +1,6 @@
 """Measures MALT against other libraries. Both sides of a comparison run in turns, in the same run.
 
     python -m bench [--quick] [--only PART ...] [--json docs/benchmarks.json]
-    python -m bench compare OLD.json NEW.json
 
 The MPI library is that of the environment. Results of the other library in the file are kept, and with --only those of
 the other parts.
@@ -83,19 +82,7 @@ def _lines(path: str) -> list[str]:
     return Path(path).read_text().splitlines() if os.path.exists(path) else []
 
 
-def compare(old: Path, new: Path) -> None:
-    """Print the rows that changed by more than noise."""
-    before, after = (table.read(json.loads(file.read_text(encoding="utf-8"))) for file in (old, new))
-    for mpi in sorted(before.keys() & after.keys()):
-        lines = table.compare(before[mpi], after[mpi])
-        print("\n".join([f"{mpi}: {len(lines)} of {len(after[mpi])} changed", *lines]))
-
-
 def main() -> None:
-    if sys.argv[1:2] == ["compare"]:
-        if len(sys.argv) != 4:
-            sys.exit("python -m bench compare OLD.json NEW.json")
-        return compare(Path(sys.argv[2]), Path(sys.argv[3]))
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds: for a developer in a hurry")
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=", ".join(PARTS))

@@ -169,10 +169,13 @@ def picture(
         lines.append(f'<line class="one" x1="{x:.1f}" x2="{x:.1f}" y1="{_HEAD - 6}" y2="{high}"/>')
     for place, (bar, extent) in enumerate(zip(bars, extents, strict=True)):
         lines += _row(bar, extent, _HEAD + _LINE * place + _LINE // 2, scale, whose[place], unit, left)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {high}" width="{_WIDTH}" height="{high}">'
-        f"<style>{_STYLE}</style>\n" + "\n".join(lines) + "\n</svg>\n"
-    )
+    return svg(_WIDTH, high, _STYLE, lines)
+
+
+def svg(width: int, height: int, style: str, lines: Sequence[str]) -> str:
+    """A picture of these lines. Pure."""
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{style}</style>\n' + "\n".join(lines) + "\n</svg>\n"
 
 
 def _heading(
@@ -181,19 +184,19 @@ def _heading(
     """The title, the unit, and the legend of those classes that are in `whose`, and of extents."""
     better = "longer" if unit == "x" else "shorter"
     lines = [f'<text class="title" x="4" y="17">{escape(title)}</text>']
-    lines.append(_text(4, 34, f"{unit}; {better} is better", "start"))
+    lines.append(words(4, 34, f"{unit}; {better} is better", "start"))
     for kind, name in legend.items():
         if kind in whose:
             lines.append(f'<rect class="{kind}" x="{left}" y="28" width="12" height="12"/>')
-            lines.append(_text(left + 18, 34, name, "start"))
+            lines.append(words(left + 18, 34, name, "start"))
             left += 40 + 8 * len(name)
     if unit in _ONE:
         lines.append(f'<line class="one" x1="{left}" x2="{left + 18}" y1="34" y2="34"/>')
-        lines.append(_text(left + 24, 34, f"{_ONE[unit]} {unit}", "start"))
+        lines.append(words(left + 24, 34, f"{_ONE[unit]} {unit}", "start"))
         left += 70
     if has_extents:
         lines.append(f'<line class="extent" x1="{left}" x2="{left + 18}" y1="34" y2="34"/>')
-        lines.append(_text(left + 24, 34, "range of the runs", "start"))
+        lines.append(words(left + 24, 34, "range of the runs", "start"))
     return lines
 
 
@@ -201,7 +204,7 @@ def _row(
     bar: Bar, extent: Sequence[float], middle: int, scale: float, whose: str, unit: str, left: int
 ) -> list[str]:  # fmt: skip
     """A bar, its name and what it says."""
-    lines, value = [_text(left - 8, middle, bar.name, "end")], number(bar.value)
+    lines, value = [words(left - 8, middle, bar.name, "end")], number(bar.value)
     end = max([scale * (value or 0.0), *(scale * one for one in extent if value is not None)])
     if unit == "x" and 0 < end < 2 * scale:
         end = max(end, scale)  # beside the line that marks 1
@@ -215,7 +218,7 @@ def _row(
     shown = f"{bar.value} {unit}" if value is not None else bar.value
     if value is not None and bar.extent and len(extent) < 2:
         shown += f" ({bar.extent})"  # some runs have not reached it
-    return [*lines, _text(left + end + 6, middle, shown, "start")]
+    return [*lines, words(left + end + 6, middle, shown, "start")]
 
 
 def number(text: str) -> float | None:
@@ -223,5 +226,6 @@ def number(text: str) -> float | None:
     return float(text.replace(",", "")) if re.fullmatch(r"[\d,]+(\.\d+)?", text) else None
 
 
-def _text(x: float, middle: int, text: str, anchor: str) -> str:
+def words(x: float, middle: int, text: str, anchor: str) -> str:
+    """A line of text. `anchor`: its place that is at `x`. Pure."""
     return f'<text x="{x:.0f}" y="{middle + 5}" text-anchor="{anchor}">{escape(text)}</text>'

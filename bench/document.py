@@ -6,8 +6,9 @@ import argparse
 import json
 import math
 import sys
+import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,22 @@ Table = Sequence[Sequence[str]]
 """The headings, and the rows."""
 Tables = Mapping[str, "Table | str"]
 """By name. Text stands as it is."""
+Part = Callable[[Namespace, Measured], Measured]
+"""Of the options, and of what is found so far, what can be measured by itself."""
+_NONE: Mapping[str, Part] = {}
 
 
 def measure(
     program: str, summary: str, measured: Callable[[Namespace], Measured],
     tables: Callable[[Measured], Tables] = lambda found: found["tables"],
-    add_options: Callable[[ArgumentParser], object] = lambda _: None, parts: Collection[str] = (),
+    add_options: Callable[[ArgumentParser], object] = lambda _: None, parts: Mapping[str, Part] = _NONE,
+    scales: tuple[Any, Any] = (None, None),
 ) -> None:  # fmt: skip
     """Run the command line of `program`: measure, print the tables, and write the JSON where that is asked for.
 
-    `measured` finds in its options: `quick`; `only`, which of `parts` are wanted; and `before`, what the
-    file has already. `summary`: what the help begins with.
+    The figures are those of `measured`, and then those of each of `parts`, or of those of them that are wanted: the
+    others are as the file has them. `summary`: what the help begins with. Options have besides those of `add_options`:
+    `quick`; `scale`, the first of `scales`, or where it is quick the second; and `scratch`, a folder until the end.
     """
     form = argparse.RawDescriptionHelpFormatter
     parser = ArgumentParser(prog=f"python -m {program}", description=summary, formatter_class=form)
@@ -38,11 +44,18 @@ def measure(
     if parts:
         parser.add_argument("--only", nargs="+", choices=parts, help="measure this anew; the rest is read from --json")
     options = parser.parse_args()
-    if parts and options.only and not options.json:
+    only = options.only if parts else None
+    if only and not options.json:
         parser.error("--only needs --json: the rest is read from that file")
+    options.scale = scales[options.quick]
     is_there = parts and options.json and options.json.exists()
-    options.before = json.loads(options.json.read_text(encoding="utf-8")) if is_there else {}
-    found = json.loads(json.dumps(measured(options)))
+    found = json.loads(options.json.read_text(encoding="utf-8")) if is_there else {}
+    with tempfile.TemporaryDirectory() as folder:
+        options.scratch = Path(folder)
+        found |= measured(options)
+        for name in only or parts:
+            found |= parts[name](options, found)
+    found = json.loads(json.dumps(found))
     for name, table in tables(found).items():
         print(f"{name}\n\n{as_markdown(table)}\n")
     if options.json:
@@ -63,6 +76,11 @@ def as_markdown(table: Table | str) -> str:
         return table
     lines = [table[0], ["---"] * len(table[0]), *table[1:]]
     return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
+
+
+def one_of(rows: Iterable[Measured], **wanted: object) -> Measured:
+    """The first row that has these values. Pure. StopIteration: none has."""
+    return next(row for row in rows if wanted.items() <= row.items())
 
 
 def reached(value: float, form: str = ".2f") -> str:

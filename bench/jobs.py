@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -19,8 +20,10 @@ from bench import rows
 from bench.rows import Row
 
 T = TypeVar("T")
-Report = dict[str, Any]
-"""The JSON report of a program of apps/."""
+Report = Any
+"""The JSON of a program: of those of apps/ a report, with "epochs", a dict each, and "final"."""
+GIGABIT = 100e-6, 125e6
+"""Latency in seconds and bytes a second of the network of simulated hosts: 1 Gbit/s."""
 
 
 def run(ranks: int, *words: object, quietly: bool = False) -> None:
@@ -29,59 +32,76 @@ def run(ranks: int, *words: object, quietly: bool = False) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL if quietly else None)
 
 
-def result(ranks: int, module: str, *words: object, options: Sequence[str] = ()) -> Any:
-    """What the program `module` passes to `give`: its first argument is a file. CalledProcessError: it failed."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "result.json")
-        run(ranks, *options, "-m", module, file, *words, quietly=True)
-        return json.loads(file.read_text(encoding="utf-8"))
+def report(ranks: int, module: str, *words: object, options: Sequence[str] = ()) -> Report:
+    """The JSON that the program `module` writes on `ranks` ranks. `options`: those of `malt run`.
+
+    The program's last argument is the file, after --json. CalledProcessError: it failed.
+    """
+    return _written(lambda file: run(ranks, *options, "-m", module, *words, "--json", file, quietly=True))
 
 
 def give(found: object) -> None:
-    """Be done: write what was found to the file that is the program's first argument. Other ranks do nothing. Local."""
+    """Be done: write what was found as the JSON of this program. Other ranks do nothing. Local."""
     if malt.lowest():
-        Path(sys.argv[1]).write_text(json.dumps(found), encoding="utf-8")
+        Path(sys.argv[-1]).write_text(json.dumps(found), encoding="utf-8")
 
 
-def report(ranks: int, module: str, *words: object, options: Sequence[str] = ()) -> Report:
-    """The report of the program `module` on `ranks` ranks. `options`: those of `malt run`."""
+def _written(work: Callable[[Path], object]) -> Any:
+    """What `work` has written as JSON to the file that it is given."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "report.json")
-        run(ranks, *options, "-m", module, *words, "--json", file, quietly=True)
-        made: Report = json.loads(file.read_text(encoding="utf-8"))
-        return made
+        work(file)
+        return json.loads(file.read_text(encoding="utf-8"))
 
 
 def simulated(
     run: Callable[[list[str]], T], ranks: int, words: Sequence[object], network: malt.Network | None
 ) -> tuple[T, Report]:
     """What run(words) returns on rank 0 of a simulation, and the report that it writes for --json. Local."""
-    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w", encoding="utf-8") as nowhere:
-        file = Path(folder, "report.json")
+    found: list[T] = []
+
+    def work(file: Path) -> None:
         arguments = [*map(str, words), "--json", str(file)]
+        nowhere = io.StringIO()
         with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-            first, *_ = malt.simulate(lambda _: run(arguments), ranks, network=network)
-        return first, json.loads(file.read_text(encoding="utf-8"))
+            found.extend(malt.simulate(lambda _: run(arguments), ranks, network=network))
+
+    made = _written(work)
+    return found[0], made
 
 
-def processes(count: int, words: Sequence[str], variables: Mapping[str, str]) -> None:
-    """Run so many Python processes that meet as those of torch.distributed. RuntimeError: one has failed."""
+def processes(count: int, words: Sequence[str], variables: Mapping[str, str]) -> Any:
+    """The JSON of so many Python processes that meet as those of torch.distributed. RuntimeError: one has failed.
+
+    Their last argument is its file, after --json.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count), **variables}
-    started = [subprocess.Popen([sys.executable, *words], env={**common, "RANK": str(n)}) for n in range(count)]
-    failed = [one.wait() for one in started]
-    if any(failed):
-        raise RuntimeError(f"{' '.join(words)} has failed")
+
+    def work(file: Path) -> None:
+        whole = [sys.executable, *words, "--json", str(file)]
+        started = [subprocess.Popen(whole, env={**common, "RANK": str(n)}) for n in range(count)]
+        failed = [one.wait() for one in started]
+        if any(failed):
+            raise RuntimeError(f"{' '.join(words)} has failed")
+
+    return _written(work)
+
+
+def first(epochs: Sequence[Report], measure: str, target: float, rising: bool = False) -> Report:
+    """The first epoch that brings `measure` down to the target, or, where it is `rising`, up to it; {}: none does."""
+    sign = -1 if rising else 1
+    return next((epoch for epoch in epochs if sign * epoch[measure] <= sign * target), {})
 
 
 def seconds_to(target: float, measure: str, made: Report) -> float:
     """Seconds of training until an epoch brings `measure` down to the target; infinity if none does."""
-    return next((epoch["seconds"] for epoch in made["epochs"] if epoch[measure] <= target), math.inf)
+    return float(first(made["epochs"], measure, target).get("seconds", math.inf))
 
 
 def rows_of(module: str, ranks: int) -> Callable[[bool], list[Row]]:
     """A part of the benchmark that runs `module` on `ranks` ranks and reads the rows that it writes."""
 
-    return lambda quick: rows.from_json(result(ranks, module, *(["--quick"] if quick else [])))
+    return lambda quick: rows.from_json(report(ranks, module, *(["--quick"] if quick else [])))

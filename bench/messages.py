@@ -1,8 +1,8 @@
 """Measures scatter, gather and exchange against raw MPI, on 2 ranks.
 
-    malt run -n 2 -m bench.messages OUT [--quick]
+    malt run -n 2 -m bench.messages [--quick] --json FILE
 
-It writes its rows to OUT, as JSON.
+It writes its rows to FILE.
 """
 
 from __future__ import annotations

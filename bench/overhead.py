@@ -1,6 +1,6 @@
 """Measures the processor time that `malt run --view` and `malt run --trace DIR` add to a job of two ranks.
 
-    python -m bench.overhead RCV1 MNIST [--rounds N] [--only svm mlp] [--json FILE]
+    python -m bench.overhead RCV1 MNIST [--rounds N] [--quick] [--json FILE [--only svm mlp]]
 
 RCV1 is svmlight text, MNIST a folder of idx files. Runs with and without the options take turns. Of the view each part
 is measured by itself: what the launcher needs more, and the threads of the ranks that answer it. What a trace adds is
@@ -9,7 +9,6 @@ the difference of two runs, which vary by more.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -20,16 +19,19 @@ import sys
 import tempfile
 import threading
 import time
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from bench.document import new_file
+from bench import document, timing
+from bench.document import Measured, Tables, say
 
 RANKS = 2
 OPTIONS: dict[str, list[str]] = {"plain": ["--no-view"], "view": ["--view"], "trace": ["--no-view", "--trace"]}
 """What is compared. The folder of a trace follows its option."""
-EPOCHS = {"svm": 6000, "mlp": 60}
-"""So many last 20 s or longer."""
+EPOCHS, DATA = {"svm": 6000, "mlp": 60}, {"svm": "rcv1", "mlp": "mnist"}
+"""By program: so many epochs last 20 s or longer; its argument."""
 _RANK = "--rank"
 
 Usage = dict[str, float]
@@ -64,27 +66,34 @@ def _drain(terminal: int) -> None:
             pass
 
 
-def measure(program: Sequence[str], rounds: int) -> dict[str, list[Usage]]:
-    """The usage of runs of `program` with each of OPTIONS, one a round."""
-    found: dict[str, list[Usage]] = {name: [] for name in OPTIONS}
-    for turn in range(rounds):
-        for name in list(OPTIONS) if turn % 2 == 0 else list(reversed(OPTIONS)):
-            with tempfile.TemporaryDirectory() as folder:
-                options = [*OPTIONS[name], *([f"{folder}/trace"] if name == "trace" else [])]
-                words = [*options, "-m", __spec__.name, _RANK, folder, *program]
-                found[name].append(run(words, Path(folder)))
-            shown = ", ".join(f"{what} {seconds:.3f} s" for what, seconds in found[name][-1].items())
-            print(f"{program[0]} {name}: {shown}", file=sys.stderr, flush=True)
+def once(program: Sequence[str], how: str) -> Usage:
+    """The usage of a run of `program` with one of OPTIONS."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = [*OPTIONS[how], *([f"{folder}/trace"] if how == "trace" else [])]
+        found = run([*options, "-m", __spec__.name, _RANK, folder, *program], Path(folder))
+    say(f"{program[0]} {how}: {', '.join(f'{what} {seconds:.3f} s' for what, seconds in found.items())}")
     return found
 
 
-def line(program: str, found: dict[str, list[Usage]]) -> str:
-    """A line of the table: the processor seconds of the ranks, and what each option adds, in percent of them."""
+def measured(name: str, options: Namespace, _: Measured) -> Measured:
+    """The usage of runs of a program with each of OPTIONS, in turns."""
+    data, epochs = getattr(options, DATA[name]), EPOCHS[name] // (50 if options.quick else 1)
+    program = [f"apps.{name}", data, "--epochs", str(epochs)]
+    return {name: timing.turns({how: lambda _, how=how: once(program, how) for how in OPTIONS}, options.rounds)}
+
+
+def tables(found: Measured) -> Tables:
+    """The processor seconds of the ranks of each program, and what each option adds, in percent of them."""
+    heads = ["program", "processor time of the ranks", "--view adds", "--trace adds"]
+    return {"overhead": [heads, *(_row(f"apps.{name}", one) for name, one in found.items())]}
+
+
+def _row(program: str, found: Measured) -> list[str]:
     ranks, launcher = ([one[what] for one in found["plain"]] for what in ("ranks", "launcher"))
     before_s = statistics.median(launcher)
     views = [(one["launcher"] - before_s + one["answers"]) / statistics.median(ranks) for one in found["view"]]
     traces = [one["ranks"] / plain - 1 for one, plain in zip(found["trace"], ranks, strict=True)]
-    return f"| {program} | {statistics.median(ranks):.1f} s | {_percent(views)} | {_percent(traces)} |"
+    return [program, f"{statistics.median(ranks):.1f} s", _percent(views), _percent(traces)]
 
 
 def _percent(parts: Sequence[float]) -> str:
@@ -101,29 +110,18 @@ def rank(folder: str, module: str) -> None:
     Path(folder, f"usage-{os.getpid()}.json").write_text(json.dumps(usage))
 
 
-def main() -> None:
-    if sys.argv[1:2] == [_RANK]:
-        folder, module, *rest = sys.argv[2:]
-        sys.argv[1:] = rest
-        return rank(folder, module)
-    parser = argparse.ArgumentParser(prog="python -m bench.overhead", description=__doc__.splitlines()[0])
-    parser.add_argument("rcv1", help="svmlight text")
-    parser.add_argument("mnist", help="a folder of idx files")
+def add_options(parser: ArgumentParser) -> None:
+    """Add what this command alone has."""
+    parser.add_argument("rcv1", metavar="RCV1", help="svmlight text")
+    parser.add_argument("mnist", metavar="MNIST", help="a folder of idx files")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", choices=EPOCHS, default=list(EPOCHS))
-    parser.add_argument("--json", type=new_file, help="add what is measured to this file, and show all that it holds")
-    options = parser.parse_args()
-    stored = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
-    data = {"svm": options.rcv1, "mlp": options.mnist}
-    for name in options.only:
-        program = [f"apps.{name}", data[name], "--epochs", str(EPOCHS[name])]
-        for kind, usages in measure(program, options.rounds).items():
-            stored.setdefault(name, {}).setdefault(kind, []).extend(usages)
-    if options.json:
-        options.json.write_text(json.dumps(stored, indent=1) + "\n")
-    print("| program | processor time of the ranks | --view adds | --trace adds |\n|---|---|---|---|")
-    print("\n".join(line(f"apps.{name}", found) for name, found in stored.items()))
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == [_RANK]:
+        folder, module, *rest = sys.argv[2:]
+        sys.argv[1:] = rest
+        rank(folder, module)
+    else:
+        parts = {name: partial(measured, name) for name in EPOCHS}
+        document.measure("bench.overhead", str(__doc__), lambda _: {}, tables, add_options, parts)

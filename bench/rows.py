@@ -143,18 +143,3 @@ def shown(value: float, unit: str) -> str:
         if value * factor >= 1:
             return f"{value * factor:.3g} {name}"
     return f"{value * 1e9:.3g} ns"
-
-
-def compare(before: Sequence[Row], after: Sequence[Row]) -> list[str]:
-    """A line for each row whose ratio changed by more than 5 % and more than the spread of either result."""
-    old = {(row.name, row.against): row for row in before}
-    lines = []
-    for row in after:
-        was = old.get((row.name, row.against))
-        if was is None or was.ratio is None or row.ratio is None:
-            continue
-        noise = max(0.05, row.spread, was.spread)
-        if abs(row.ratio / was.ratio - 1) > noise:
-            change = f"{was.ratio:.2f} x -> {row.ratio:.2f} x (noise {noise:.0%})"
-            lines.append(f"{row.name} against {row.against}: {change}")
-    return lines

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 
 from bench import jobs
 from bench.rows import Row
+from bench.timing import alternate
 
 RANKS, MARGIN_S = 4, 0.3
 OURS = "import malt; malt.init()"
@@ -17,16 +18,12 @@ BARE = "from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"
 
 def rows(quick: bool) -> list[Row]:
     """One row: the seconds that MALT adds, against those that it may add."""
-    times: dict[str, list[float]] = {OURS: [], BARE: []}
     with tempfile.TemporaryDirectory() as folder:
-        for turn in range(4 if quick else 8):
-            for place, code in enumerate(times):
-                file = Path(folder, f"{place}.py")
-                file.write_text(code)
-                start = time.perf_counter()
-                jobs.run(RANKS, file)
-                if turn:
-                    times[code].append(time.perf_counter() - start)
+        files = {code: Path(folder, f"{place}.py") for place, code in enumerate((OURS, BARE))}
+        for code, file in files.items():
+            file.write_text(code)
+        contenders = {code: partial(jobs.run, RANKS, file) for code, file in files.items()}
+        times = alternate(contenders, rounds=3 if quick else 7)
     more = statistics.median(mine - bare for mine, bare in zip(times[OURS], times[BARE], strict=True))
     name = "start and end of 4 ranks: time that MALT adds to mpi4py"
     return [Row(name, "0.3 s more than bare mpi4py", MARGIN_S / max(more, 1e-3), 1.0, more, MARGIN_S)]

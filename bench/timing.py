@@ -19,31 +19,35 @@ def alternate(
 ) -> dict[str, list[float]]:  # fmt: skip
     """The seconds per call of each contender, one number per round. Collective if `comm` is given.
 
-    In every round each contender makes `calls` calls. The order of contenders rotates from round to round. Two further
-    rounds at the start are warm-up, and dropped. With `comm` all ranks do the same work, and start each turn together.
+    In every round each contender makes `calls` calls. Two further rounds at the start are warm-up, and dropped. With
+    `comm` all ranks do the same work, and start each turn together.
     """
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
-    names = list(contenders)
-    for turn in range(rounds + 2):
-        shift = turn % len(names)
-        for name in names[shift:] + names[:shift]:
-            work = contenders[name]
-            if comm is not None:
-                comm.Barrier()
-            start = time.perf_counter()
-            for _ in range(calls):
-                work()
-            taken[name].append((time.perf_counter() - start) / calls)
-    return {name: times[2:] for name, times in taken.items()}
+
+    def timed(work: Work) -> float:
+        if comm is not None:
+            comm.Barrier()
+        start = time.perf_counter()
+        for _ in range(calls):
+            work()
+        return (time.perf_counter() - start) / calls
+
+    return turns({name: lambda _, work=work: timed(work) for name, work in contenders.items()}, rounds, warm_up=2)
 
 
-def turns(contenders: Mapping[Name, Callable[[int], Found]], rounds: int) -> dict[Name, list[Found]]:
-    """What each contender finds: a result per round, in which all have their turn. They are called with its number."""
+def turns(
+    contenders: Mapping[Name, Callable[[int], Found]], rounds: int, warm_up: int = 0
+) -> dict[Name, list[Found]]:  # fmt: skip
+    """What each contender finds: a result per round, in which all have their turn. They are called with its number.
+
+    The order of contenders rotates from round to round. What further `warm_up` rounds at the start find is dropped.
+    """
     found: dict[Name, list[Found]] = {name: [] for name in contenders}
-    for number in range(rounds):
-        for name, work in contenders.items():
-            found[name].append(work(number))
-    return found
+    names = list(contenders)
+    for number in range(-warm_up, rounds):
+        shift = (number + warm_up) % len(names)
+        for name in names[shift:] + names[:shift]:
+            found[name].append(contenders[name](number))
+    return {name: results[warm_up:] for name, results in found.items()}
 
 
 def ratio(theirs: Sequence[float], ours: Sequence[float]) -> float:

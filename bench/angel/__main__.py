@@ -5,9 +5,7 @@ python -m bench.angel [--quick] [--json docs/angel.json]
 
 from __future__ import annotations
 
-import tempfile
 from argparse import Namespace
-from pathlib import Path
 from typing import NamedTuple
 
 from bench import document
@@ -34,18 +32,16 @@ QUICK = Scale(20_000, 2000, (2,), 1, 3, 1)
 
 def measured(options: Namespace) -> Measured:
     """All figures of the page. It starts jobs."""
-    scale = QUICK if options.quick else WHOLE
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "rows.svm")
-        say(f"{scale.rows:,} rows of {scale.features:,} features")
-        present, others = rows.write(file, scale.rows, scale.features), Others()
-        found = list(comparison.Comparison(file, scale.ranks, scale.rounds).rows())
-        share = others.share()
-        say(f"{scale.hosts} simulated hosts")
-        modelled = comparison.modelled(file, scale.hosts, scale.modelled_epochs)
+    scale, file = options.scale, options.scratch / "rows.svm"
+    say(f"{scale.rows:,} rows of {scale.features:,} features")
+    present, others = rows.write(file, scale.rows, scale.features), Others()
+    found = list(comparison.Comparison(file, scale.ranks, scale.rounds).rows())
+    share = others.share()
+    say(f"{scale.hosts} simulated hosts")
+    modelled = comparison.modelled(file, scale.hosts, scale.modelled_epochs)
     about = {**scale._asdict(), "present": present}
     return {"about": about, "rows": found, "others": share, "modelled": modelled}
 
 
 if __name__ == "__main__":
-    document.measure("bench.angel", str(__doc__), measured, page.tables)
+    document.measure("bench.angel", str(__doc__), measured, page.tables, scales=(WHOLE, QUICK))

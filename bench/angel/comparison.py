@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import jobs
 from bench.angel import training
 from bench.document import say
+from bench.timing import turns
 
 L1, L2 = 1e-5, 1e-4
 ABOVE = 1e-3
@@ -70,27 +72,24 @@ class Comparison:
                 say(f"{optimizer.name}, {ranks} ranks: how far it must go")
                 found = self._reference(optimizer, ranks) if not found or not optimizer.is_batch else found
                 target = (1 + ABOVE) * self._optima[optimizer.l1]
-                epochs = [one["epoch"] for one in found["epochs"] if one["objective"] <= target]
-                if not epochs:
+                reached = jobs.first(found["epochs"], "objective", target)
+                if not reached:
                     raise RuntimeError(f"{optimizer.name} on {ranks} ranks does not come down to {target:.6f}")
-                yield from self._turns(optimizer, ranks, epochs[0], target)
+                yield from self._turns(optimizer, ranks, reached["epoch"], target)
 
     def _reference(self, optimizer: Optimizer, ranks: int) -> jobs.Report:
         """A run that goes further than to the target."""
-        ends = ("--tolerance", _TOLERANCE) if optimizer.is_batch else ("--epochs", _PASSES)
-        report: jobs.Report = self._run(optimizer, PARTS, ranks, *ends)["report"]
+        ends: tuple[object, ...] = ("--tolerance", _TOLERANCE) if optimizer.is_batch else ("--epochs", _PASSES)
+        report: jobs.Report = self._run(optimizer, ranks, ends, PARTS)["report"]
         if optimizer.is_batch:
             self._optima[optimizer.l1] = min(one["objective"] for one in report["epochs"])
         return report
 
     def _turns(self, optimizer: Optimizer, ranks: int, epochs: int, target: float) -> Iterator[Row]:
-        made: dict[Place, list[training.Taken]] = {place: [] for place in PLACES}
-        for number in range(self._rounds):
-            say(f"{optimizer.name}, {ranks} ranks, round {number + 1} of {self._rounds}")
-            ends = ("--epochs", epochs, *(("--tolerance", 0) if optimizer.is_batch else ()))
-            for place, runs in made.items():
-                runs.append(self._run(optimizer, place, ranks, *ends))
-        for place, runs in made.items():
+        say(f"{optimizer.name}, {ranks} ranks, {epochs} epochs")
+        ends = ("--epochs", epochs, *(("--tolerance", 0) if optimizer.is_batch else ()))
+        run = partial(self._run, optimizer, ranks, ends)
+        for place, runs in turns({place: lambda _, place=place: run(place) for place in PLACES}, self._rounds).items():
             seconds = [jobs.seconds_to(target, "objective", one["report"]) for one in runs]
             most = sorted(runs, key=lambda one: float(one["most_mb"][0]))[len(runs) // 2]
             yield {
@@ -99,9 +98,9 @@ class Comparison:
                 "before_mb": most["before_mb"][0],
             }  # fmt: skip
 
-    def _run(self, optimizer: Optimizer, place: Place, ranks: int, *ends: object) -> training.Taken:
+    def _run(self, optimizer: Optimizer, ranks: int, ends: tuple[object, ...], place: Place) -> training.Taken:
         words = (self._file, "--l2", L2, *optimizer.words, *place.words, *ends)
-        return training.trained(ranks, *words)
+        return jobs.report(ranks, "bench.angel.training", *words)
 
 
 def modelled(file: Path, ranks: int, epochs: int) -> list[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bench.angel.comparison import ABOVE, HISTORY, L1, L2, OPTIMIZERS, PARTS, PLACES, RANK_0, Row
-from bench.document import Measured, Table, Tables
+from bench.document import Measured, Table, Tables, one_of
 
 
 def tables(found: Measured) -> Tables:
@@ -17,7 +17,7 @@ def figures(found: Measured) -> dict[str, object]:
     """What the sentences of the page say. Lists are by optimizer."""
     about, rows = found["about"], found["rows"]
     few, ranks = about["ranks"][0], about["ranks"][-1]
-    star, parts = (_training_mb(_one(rows, "lbfgs", place.name, ranks)) for place in PLACES)
+    star, parts = (_training_mb(one_of(rows, optimizer="lbfgs", place=place.name, ranks=ranks)) for place in PLACES)
     hosts = {one["place"]: one["seconds"] for one in found["modelled"]}
     return {
         **about, "others": found["others"], "above": ABOVE, "l1": L1, "l2": L2, "history": HISTORY, "few": few,
@@ -25,11 +25,6 @@ def figures(found: Measured) -> dict[str, object]:
         "faster": _each(rows, ranks, "seconds"), "faster_few": _each(rows, few, "seconds"),
         "reported": [one.reported for one in OPTIMIZERS], "hosts_less": hosts[RANK_0.name] / hosts[PARTS.name],
     }  # fmt: skip
-
-
-def _one(rows: Iterable[Row], optimizer: str, place: str, ranks: int) -> Row:
-    wanted = {"optimizer": optimizer, "place": place, "ranks": ranks}
-    return next(one for one in rows if wanted.items() <= one.items())
 
 
 def _training_mb(row: Row) -> float:
@@ -40,7 +35,9 @@ def _each(rows: Iterable[Row], ranks: int, what: str) -> list[float]:
     """How many times less of something the parts take than rank 0, by optimizer."""
     found = []
     for optimizer in OPTIMIZERS:
-        star, parts = (_one(rows, optimizer.name, place.name, ranks)[what] for place in PLACES)
+        star, parts = (
+            one_of(rows, optimizer=optimizer.name, place=place.name, ranks=ranks)[what] for place in PLACES
+        )
         found.append(max(star) / max(parts) if what == "moved" else star / parts)
     return found
 
@@ -50,7 +47,7 @@ def _table(rows: Iterable[Row], ranks: Iterable[int]) -> Table:
     for optimizer in OPTIMIZERS:
         for some in ranks:
             for place in PLACES:
-                one = _one(rows, optimizer.name, place.name, some)
+                one = one_of(rows, optimizer=optimizer.name, place=place.name, ranks=some)
                 mb = [f"{nbytes / 1e6:,.1f}" for nbytes in (max(one["moved"]), sum(one["moved"]) // 2)]
                 memory = [f"{_training_mb(one):,.0f}", f"{one['most_mb']:,.0f}"]
                 name = f"{place.name}, {optimizer.name}, {some} ranks"

@@ -1,12 +1,11 @@
 """apps.logistic, and what each rank has moved and the memory that it has taken.
 
-malt run -n 2 -m bench.angel.training OUT [arguments of apps.logistic]
+malt run -n 2 -m bench.angel.training [arguments of apps.logistic] --json FILE
 """
 
 from __future__ import annotations
 
 import json
-import tempfile
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +20,6 @@ from malt.kernels import compile_first
 
 Taken = dict[str, Any]
 """Of a run: its report, and by rank the bytes that it has moved, the most memory in MB, and that before training."""
-LATENCY_S, BANDWIDTH = 100e-6, 125e6
-"""Of the network of the simulation: 1 Gbit/s."""
 
 
 class Program(program.Program):
@@ -50,19 +47,18 @@ def run(arguments: Sequence[str]) -> Taken:
     return {"moved": moved, "most_mb": malt.allgather(most), "before_mb": malt.allgather(before)}
 
 
-def trained(ranks: int, *words: object) -> Taken:
-    """What a job of its own has taken. CalledProcessError: it failed."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report.json")
-        taken = jobs.result(ranks, "bench.angel.training", *words, "--json", report)
-        return {**taken, "report": json.loads(report.read_text(encoding="utf-8"))}
-
-
 def simulated(ranks: int, *words: object) -> Taken:
     """What simulated ranks have taken, each on a host of its own, where computing takes no time. Local."""
-    taken, report = jobs.simulated(run, ranks, words, malt.Network(LATENCY_S, BANDWIDTH))
+    taken, report = jobs.simulated(run, ranks, words, malt.Network(*jobs.GIGABIT))
     return {**taken, "report": report}
 
 
+def _give(arguments: Sequence[str]) -> None:
+    """Run apps.logistic, and give what it has taken with its report. Collective."""
+    taken = run(arguments)
+    report = json.loads(Path(arguments[-1]).read_text(encoding="utf-8")) if malt.lowest() else None
+    jobs.give({**taken, "report": report})
+
+
 if __name__ == "__main__":
-    harness.main("bench.angel.training", lambda arguments: jobs.give(run(arguments[1:])))
+    harness.main("bench.angel.training", _give)

@@ -100,7 +100,7 @@ def _predicted(mpi: str, row: Measured) -> list[str]:
 
 def _summary(rows: Sequence[Measured]) -> dict[str, Any]:
     """The errors of predictions; at how many of the rates graphs come in their order; the best of all in words."""
-    median, largest, _ = planning.summary(rows)
+    median, largest = planning.summary(rows)
     best = {
         kind: ", ".join(f"{way.removeprefix('bsp, ')} at {mbit}" for mbit, way in planning.best(rows, kind))
         for kind in ("predicted", "measured")

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.hosts.trials import LAUNCHER, ROOT, own_cores
+from bench.hosts.trials import hosts, own_cores, report
+from bench.jobs import Report
 from bench.svm import task
 
-_DATA = task.RCV1.parents[1]
-_RANKS = 4
-_LIMIT_S = 300
 _RUNS = 9
 """The runs of which the median counts, where it is a matter of chance which messages meet."""
 _NAMES = "ab"
-_REPORT, _COUNT = "/tmp/report.json", "/tmp/sent"
 _RIDGE = 0.29922308955
 """The least objective of logistic regression on rcv1-ccat with l2 1e-4, by scipy's L-BFGS-B."""
 
@@ -45,7 +41,7 @@ def _svm(sync: str, least: float) -> Program:
 
 
 def _files(name: str, kind: str) -> tuple[Path, Path]:
-    return _DATA / name / f"train.{kind}.xz", _DATA / name / f"test.{kind}.xz"
+    return task.DATA / name / f"train.{kind}.xz", task.DATA / name / f"test.{kind}.xz"
 
 
 _MF = ("apps.mf", _files("epinions", "txt")[0], "--test", _files("epinions", "txt")[1])
@@ -56,58 +52,40 @@ PROGRAMS = {
     "apps.mf, epinions": Program(_MF, "test_rmse", 1.032, True),
     "apps.logistic --sharded, rcv1-ccat": Program(_LOGISTIC, "objective", _RIDGE * (1 + 1e-6), True),
 }
-_Reported = tuple[Any, int]
-"""The report of a run, and the bytes that its hosts have sent to each other in training."""
 QUICK = {"apps.svm, embedded": Program(("apps.svm", "--epochs", 2, "--sync", "bsp"), "objective", 0.4, True)}
 
 
 def programs(python: str, quick: bool) -> dict[str, dict[str, Any]]:
     """What the programs reach on one host and on two, by name, and the bytes that cross."""
-    from host_network import HostNetwork  # of tests/, with pytest, as tests use it
-
-    network, chosen = HostNetwork(_NAMES), QUICK if quick else PROGRAMS
-    try:
-        alone = {name: _middle(_reports(network, python, one, ())) for name, one in chosen.items()}
+    chosen = QUICK if quick else PROGRAMS
+    with hosts(_NAMES) as network:
+        alone = {name: _middle(_reports(network, python, one, 4)) for name, one in chosen.items()}
         own_cores(network)
         return {name: _run(network, python, one, alone[name]) for name, one in chosen.items()}
-    finally:
-        network.close()
 
 
-def _run(network: Any, python: str, program: Program, alone: _Reported) -> dict[str, Any]:
+def _run(network: Any, python: str, program: Program, alone: Report) -> dict[str, Any]:
     """What the program reaches on two hosts, beside `alone`, its report on one."""
-    reports = _reports(network, python, program, ("--hosts", "a:2,b:2"))
-    reached = [report["final"][program.measure] for report, _ in reports]
-    (across, sent), (alone_report, _) = _middle(reports), alone
+    reports = _reports(network, python, program, 2, hosts=_NAMES)
+    reached = [one["final"][program.measure] for one in reports]
+    across = _middle(reports)
     return {
         "measure": program.measure, "least": program.least, "is_even": program.is_even,
-        "alone": alone_report["final"][program.measure], "across": across["final"][program.measure], "reached": reached,
-        "bytes_across": across["epochs"][-1]["bytes_across"], "bytes_wire": sent,
-        "seconds": across["final"]["seconds"], "seconds_alone": alone_report["final"]["seconds"],
+        "alone": alone["final"][program.measure], "across": across["final"][program.measure], "reached": reached,
+        "bytes_across": across["epochs"][-1]["bytes_across"], "bytes_wire": across["bytes_wire"],
+        "seconds": across["final"]["seconds"], "seconds_alone": alone["final"]["seconds"],
     }  # fmt: skip
 
 
-def _reports(network: Any, python: str, program: Program, options: Sequence[str]) -> list[_Reported]:
-    """The reports of all runs, from the best to the worst."""
-    found = [_reported(network, python, program, options) for _ in range(program.runs)]
-    return sorted(found, key=lambda one: one[0]["final"][program.measure])
+def _reports(network: Any, python: str, program: Program, ranks: int, **where: str) -> list[Report]:
+    """The reports of all runs, from the best to the worst, on so many ranks of each host.
 
-
-def _middle(reports: Sequence[_Reported]) -> _Reported:
-    return reports[len(reports) // 2]
-
-
-def _reported(network: Any, python: str, program: Program, options: Sequence[str]) -> _Reported:
-    """The report of a run, and the bytes that its hosts have sent to each other in training. RuntimeError: it failed.
-
-    They are counted where each host is in a namespace of its own.
+    The bytes in them are those between hosts, each in a namespace of its own.
     """
-    run = ["-m", "malt", "run", "-n", _RANKS, *options]
-    words = [*run, "-m", "bench.hosts.counted", _COUNT, *program.words, "--json", _REPORT]
-    done = network.run(LAUNCHER, python, *map(str, words), folder=ROOT, limit_s=_LIMIT_S)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    report, sent = json.loads(network.shell(LAUNCHER, f"cat {_REPORT}")), network.shell(LAUNCHER, f"cat {_COUNT}")
-    network.shell(LAUNCHER, f"rm {_REPORT} {_COUNT}")
-    network.until_clean()
-    return report, int(sent)
+    words = "bench.hosts.counted", *program.words
+    found = [report(network, python, ranks, *words, **where) for _ in range(program.runs)]
+    return sorted(found, key=lambda one: float(one["final"][program.measure]))
+
+
+def _middle(reports: Sequence[Report]) -> Report:
+    return reports[len(reports) // 2]

@@ -1,8 +1,8 @@
-"""Trains a linear SVM on ranks of several hosts, in several ways in turns; rank 0 prints a line of JSON for each run.
+"""Trains a linear SVM on ranks of several hosts, in several ways in turns.
 
-    malt run -n 4 --hosts a:2,b:2 -m bench.hosts.training PLAN
+    malt run -n 4 --hosts a:2,b:2 -m bench.hosts.training PLAN --json FILE
 
-PLAN is a `Plan` as JSON.
+PLAN is a `Plan` as JSON. FILE gets the results; where the plan asks for them, first the facts of bench.hosts.facts.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import malt
-from bench.hosts import ways
+from bench import jobs
+from bench.hosts import facts, ways
 from bench.hosts.ways import WAYS, Way
 from bench.hosts.wire import sent_by_host
 from bench.mllib import ways as ways_to_send
 from bench.svm import task
+from bench.timing import turns
 from malt.models import linear
 from malt.models.linear import Examples, Order
 
@@ -47,6 +50,12 @@ class Plan(NamedTuple):
     """The objective to reach."""
     compute_s: float = 0.0
     """What simulated ranks take for the examples before an exchange. Real ones take what they take."""
+    has_facts: bool = False
+    """Whether the link and the compute of ranks are measured first."""
+
+    def as_json(self) -> str:
+        """The plan for a command line."""
+        return json.dumps(self._asdict())
 
 
 class Rows(NamedTuple):
@@ -158,20 +167,30 @@ def rows() -> Rows:
     return Rows(everything, mine, width, linear.first_step(task.PROBLEM, everything, width, malt.size()))
 
 
+def results(found: Rows, plan: Plan) -> list[dict[str, Any]]:
+    """The result of each way, in turns, as often as the plan says; empty but on rank 0. Collective."""
+
+    def ran(name: str, seed: int) -> dict[str, Any]:
+        run = Run(WAYS[name], found, plan, seed)
+        run.train()
+        result = {"way": name, "seed": seed, **run.result()}
+        malt.barrier()
+        return result
+
+    made = turns({name: partial(ran, name) for name in plan.ways}, plan.rounds)
+    return [one for some in made.values() for one in some]
+
+
 def main() -> None:
     plan = Plan(**json.loads(sys.argv[1]))
     malt.init()
     linear.compile_kernels()
     found = rows()
-    for seed in range(plan.rounds):
-        shift = seed % len(plan.ways)
-        for name in (*plan.ways[shift:], *plan.ways[:shift]):
-            run = Run(WAYS[name], found, plan, seed)
-            run.train()
-            result = run.result()
-            malt.barrier()
-            if malt.rank() == 0:
-                print(json.dumps({"way": name, "seed": seed, **result}), flush=True)
+    measured = []
+    if plan.has_facts:
+        learner = ways.learner(WAYS[plan.ways[0]], found.mine, found.width, found.eta0)
+        measured = [facts.measured(learner, parts(found, np.random.default_rng(malt.rank())))]
+    jobs.give(measured + results(found, plan))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
-"""Measures exchanges of two ranks on two hosts beside MPI's own calls; rank 0 prints one line of JSON.
+"""Measures exchanges of two ranks on two hosts beside MPI's own calls.
 
-    malt run -n 2 --hosts a:1,b:1 -m bench.hosts.transfers PART ...
+    malt run -n 2 --hosts a:1,b:1 -m bench.hosts.transfers PART ... --json FILE
 
 A part gives lists of seconds, by name.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 import malt
+from bench import jobs
 from bench.timing import alternate
 
 Times = dict[str, list[float]]
@@ -158,12 +158,11 @@ PARTS: dict[str, Callable[[MPI.Intracomm], Times]] = {
 
 def main() -> None:
     malt.init()
-    comm = MPI.COMM_WORLD
-    for name in sys.argv[1:]:
-        times = PARTS[name](comm)
+    found = {}
+    for name in sys.argv[1:-2]:
+        found[name] = PARTS[name](MPI.COMM_WORLD)
         malt.barrier()
-        if comm.rank == 0:
-            print(json.dumps({name: times}), flush=True)
+    jobs.give(found)
 
 
 if __name__ == "__main__":

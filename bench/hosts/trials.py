@@ -8,15 +8,18 @@ import os
 import queue
 import statistics
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
 from dstorm.transports.progress import OPENMPI_YIELD
 
 ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "tests"))  # host_network
 LAUNCHER = "a"
 """The host of `malt run`."""
 YIELD = {OPENMPI_YIELD: "1"}
@@ -25,6 +28,8 @@ LONGEST_S = 120.0
 """A job that takes longer hangs."""
 _REACHED = "until ssh -oBatchMode=yes -oConnectTimeout=2 {} true; do sleep 0.2; done"
 _POLL_S, _LOOK_S, _READ_S = 0.02, 0.25, 5.0
+_REPORT, _LIMIT_S = "/tmp/report.json", 300
+"""The file of a program's JSON on its host, and how long the program may take."""
 _AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 Left = Mapping[str, Sequence[str]]
@@ -54,6 +59,40 @@ def sharing_cores() -> Iterator[None]:
             _AUTOGROUP.write_text(before)
 
 
+def missing_hosts() -> str:
+    """Why there can be no such hosts on this machine, or ""."""
+    from host_network import missing  # of tests/, with pytest, as tests use it
+
+    return str(missing())
+
+
+@contextlib.contextmanager
+def hosts(names: str) -> Iterator[Any]:
+    """Hosts of these names, joined by a network, until the end. Local."""
+    from host_network import HostNetwork
+
+    network = HostNetwork(names)
+    try:
+        yield network
+    finally:
+        network.close()
+
+
+@contextlib.contextmanager
+def linked_hosts(names: str, mbit: int = 0, delay_ms: int = 0, loss_percent: int = 0) -> Iterator[Any]:
+    """Hosts that each have a core of its own, as far as there are enough, until the end. Local.
+
+    `mbit`: of the link of each host. `delay_ms`, `loss_percent`: of the way to the last host, and back. 0: as it is.
+    """
+    with hosts(names) as network:
+        for name in names if mbit else "":
+            network.rate(name, mbit)
+        if delay_ms:
+            network.late(names[-1], delay_ms, loss_percent)
+        own_cores(network)
+        yield network
+
+
 def own_cores(network: Any) -> None:
     """Let each host of `network` have a core of its own, as far as there are enough. Local."""
     cores = sorted(os.sched_getaffinity(0))
@@ -61,12 +100,41 @@ def own_cores(network: Any) -> None:
         network.on_core(name, cores[place % len(cores)])
 
 
+def report(network: Any, python: str, ranks: int, module: str, *words: object, hosts: str = "") -> Any:
+    """The JSON that the program `module` writes on so many ranks of host a, or on each of `hosts`.
+
+    RuntimeError: it failed.
+    """
+    where = ("--hosts", ",".join(f"{name}:{ranks}" for name in hosts)) if hosts else ()
+    job = ["-m", "malt", "run", "-n", ranks * len(hosts or LAUNCHER), *where, "-m", module, *words, "--json", _REPORT]
+    done = network.run(LAUNCHER, python, *map(str, job), folder=ROOT, limit_s=_LIMIT_S)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    made = json.loads(network.shell(LAUNCHER, f"cat {_REPORT}; rm {_REPORT}"))
+    network.until_clean()
+    return made
+
+
+def processes(network: Any, python: str, words: Sequence[str]) -> Any:
+    """The JSON of a Python process on each host, which meet as those of torch.distributed. RuntimeError: one failed."""
+    common = {"MASTER_ADDR": LAUNCHER, "MASTER_PORT": "29500", "WORLD_SIZE": str(len(network.names)),
+              "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}  # fmt: skip
+    started = [
+        network.start(name, python, *words, "--json", _REPORT, folder=ROOT, environment={**common, "RANK": str(rank)})
+        for rank, name in enumerate(network.names)
+    ]
+    errors = [one.communicate(timeout=_LIMIT_S)[1] for one in started]
+    if any(one.returncode for one in started):
+        raise RuntimeError("".join(errors))
+    return json.loads(network.shell(LAUNCHER, f"cat {_REPORT}; rm {_REPORT}"))
+
+
 class Job:
     """A job of bench.hosts.lockstep, whose `malt run` is on host a. `at`: its hosts and their ranks, as of --hosts."""
 
     def __init__(self, network: Any, python: str, at: str, words: Iterable[object], *options: str) -> None:
-        ranks = sum(int(one.partition(":")[2]) for one in at.split(","))
-        line = ["-m", "malt", "run", "-n", ranks, *options, "--hosts", at, "-m", "bench.hosts.lockstep", *words]
+        self.ranks = sum(int(one.partition(":")[2]) for one in at.split(","))
+        line = ["-m", "malt", "run", "-n", self.ranks, *options, "--hosts", at, "-m", "bench.hosts.lockstep", *words]
         self._lines: list[dict[str, Any]] = []
         self._errors: list[str] = []
         self.began = time.monotonic()
@@ -160,40 +228,22 @@ Trial = Callable[[Any], dict[str, Any]]
 
 def side_by_side(trials: Sequence[Trial], names: str, networks: int) -> list[dict[str, Any]]:
     """What `trials` find, in their order, on so many networks of hosts of these names at once."""
-    from host_network import HostNetwork  # of tests/, with pytest, as tests use it
+    free: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
-    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in range(len(trials)):
-        waiting.put(number)
-    found: dict[int, dict[str, Any]] = {}
-    raised: list[BaseException] = []
-
-    def work() -> None:
-        network = None
+    def tried(trial: Trial) -> dict[str, Any]:
+        network = free.get()
         try:
-            network = HostNetwork(names)
-            while not raised:
-                number = waiting.get_nowait()
-                network.end_jobs()
-                for host in names:  # a link that was plugged in again takes a moment
-                    network.shell(LAUNCHER, _REACHED.format(host))
-                found[number] = trials[number](network)
-        except queue.Empty:
-            pass
-        except BaseException as error:
-            raised.append(error)
+            network.end_jobs()
+            for host in names:  # a link that was plugged in again takes a moment
+                network.shell(LAUNCHER, _REACHED.format(host))
+            return trial(network)
         finally:
-            if network is not None:
-                network.close()
+            free.put(network)
 
-    workers = [threading.Thread(target=work) for _ in range(min(networks, len(trials)))]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    if raised:
-        raise raised[0]
-    return [found[number] for number in range(len(trials))]
+    with contextlib.ExitStack() as opened, ThreadPoolExecutor(networks) as pool:
+        for _ in range(min(networks, len(trials))):
+            free.put(opened.enter_context(hosts(names)))
+        return list(pool.map(tried, trials))
 
 
 def middle_and_worst(seconds: Sequence[float]) -> tuple[float, float]:

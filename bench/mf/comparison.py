@@ -76,10 +76,8 @@ def _against_libmf(source: Source, quick: bool) -> list[Row]:
 
     ours = QUICK if quick else [Setting(*one) for one in itertools.product(STEPS, L2S, EPOCHS)]
     best = min(ours, key=lambda setting: seconds(source.report(2, setting, 0)))
-    reports, iterations_s = [], []
-    for seed in range(1 if quick else 5):
-        reports.append(source.report(2, best, seed))
-        iterations_s.append(peer.iteration_s())
+    contenders = {"ours": partial(source.report, 2, best), "theirs": lambda _: peer.iteration_s()}
+    reports, iterations_s = turns(contenders, 1 if quick else 5).values()
     times, their_times = [seconds(report) for report in reports], [peer.best.epochs * one for one in iterations_s]
     rates, their_rates = (
         [report["final"]["examples_per_s"] for report in reports], [len(peer.train) / one for one in iterations_s]

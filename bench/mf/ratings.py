@@ -10,10 +10,10 @@ import numpy as np
 import malt
 from apps.mf import planted
 from bench import jobs
+from bench.svm.task import DATA
 from malt.data.text.textfile import read_chunks
 
 RANK = 16
-SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
 class Setting(NamedTuple):
@@ -44,7 +44,7 @@ class Source(NamedTuple):
 
 def shared(name: str) -> Source:
     """A data set of ../shared/data, which may not be there."""
-    return Source(name, *(SHARED / name / f"{part}.txt.xz" for part in ("train", "test")))
+    return Source(name, *(DATA / name / f"{part}.txt.xz" for part in ("train", "test")))
 
 
 def film(folder: Path) -> Source:

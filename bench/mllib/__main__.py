@@ -6,11 +6,11 @@ python -m bench.mllib [--quick] [--json docs/mllib.json] [--only PART ...]
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bench import document
-from bench.document import say
+from bench.document import Measured, say
 from bench.mllib import gantt, page, sizes, task, ways
 from bench.mllib.counting import RANKS, Count, count, search, shown
 from bench.mllib.task import Task
@@ -43,40 +43,35 @@ QUICK = Scale(4000, 500, 4000, 100, 10, 4, 0.1, DRAWN[::2], (10**3,))
 
 
 def measured(options: Namespace) -> dict[str, Any]:
-    """All figures of the page: those of some parts anew, the others as they were. It starts jobs."""
-    scale = QUICK if options.quick else WHOLE
-    found = {**options.before, "about": about(scale), "model_nbytes": 4 * (scale.features + 1)}
-    for part in options.only or PARTS:
-        found |= PARTS[part](scale, found)
-    return found
-
-
-def about(scale: Scale) -> dict[str, object]:
     """The numbers in the text of the page."""
-    return {
+    scale = options.scale
+    about = {
         "rows": scale.rows, "nonzeros": task.NONZEROS, "features": scale.features, "ranks": RANKS, "l2": task.L2,
         "above": scale.above, "most": scale.most, "rare_features": scale.rare_features, "real_ranks": sizes.RANKS,
         "size_rows": sizes.ROWS, "iterations": sizes.ITERATIONS,
     }  # fmt: skip
+    return {"about": about, "model_nbytes": 4 * (scale.features + 1)}
 
 
-def counts(scale: Scale, _: Mapping[str, Any]) -> dict[str, Any]:
+def counts(options: Namespace, _: Measured) -> dict[str, Any]:
     """Steps and bytes of each way, and the settings of those that are drawn, by simulated ranks."""
+    scale = options.scale
     text = text_task(scale)
     found = {"counts": RANKS, "runs": gantt.RANKS}
     some = {"counts": ways.WAYS, "runs": scale.drawn}
     return {name: [as_json(one) for one in counted(text, scale, some[name], ranks)] for name, ranks in found.items()}
 
 
-def compared(scale: Scale, _: Mapping[str, Any]) -> dict[str, Any]:
+def compared(options: Namespace, _: Measured) -> dict[str, Any]:
     """Sums and means, by simulated ranks."""
+    scale = options.scale
     steps = ways.MODEL_STEPS[:: 2 * scale.every]
     return {"sum_steps": steps, "sums": dict(sums(text_task(scale), scale, steps))}
 
 
-def timed(scale: Scale, found: Mapping[str, Any]) -> dict[str, Any]:
+def timed(options: Namespace, found: Measured) -> dict[str, Any]:
     """What is measured in seconds, on real ranks."""
-    others = Others()
+    scale, others = options.scale, Others()
     say(f"traces of {gantt.RANKS} ranks")
     lanes = [gantt.traced((scale.rows, scale.features), one) for one in found["runs"]]
     seconds = sizes.rows(scale.sizes)
@@ -118,4 +113,4 @@ def as_json(one: Count) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    document.measure("bench.mllib", str(__doc__), measured, page.tables, parts=PARTS)
+    document.measure("bench.mllib", str(__doc__), measured, page.tables, parts=PARTS, scales=(WHOLE, QUICK))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import malt
-from bench import traffic
+from bench import jobs, traffic
 from bench.mllib.task import Task
 from bench.mllib.ways import Edges, Setting, Training, Way, send_when_it_likes
 from malt.models import linear
 
 RANKS = 8
-LATENCY_S, BANDWIDTH = 100e-6, 125e6
-"""Of the network of the paper: 1 Gbit/s."""
 _DIVERGED = 10.0
 """So many times the first objective, the training has diverged."""
 
@@ -32,31 +30,17 @@ class Count(NamedTuple):
     hottest: int = 0
     """Sent and received by the rank that moves most."""
     seconds: float = 0.0
-    """Virtual ones, on a network of LATENCY_S and BANDWIDTH."""
-
-
-class Goal(Protocol):
-    """What a training is to reach."""
-
-    @property
-    def target(self) -> float:
-        """The objective that ends it."""
-
-    @property
-    def at_first(self) -> float:
-        """The objective of the model that it begins with."""
-
-    def objective(self, model: Any) -> float:
-        """That of a model."""
+    """Virtual ones, on the network of the paper: 1 Gbit/s."""
 
 
 class Watch:
     """The objective after each step, and whether it ends the training: the same answer on all ranks of a simulation.
 
-    `alone`: ranks have models of their own, and rank 0's counts.
+    `goal`: what has the objective of a model, that of the first one, and the one to reach. `alone`: ranks have models
+    of their own, and rank 0's counts.
     """
 
-    def __init__(self, goal: Goal, most: int, alone: bool) -> None:
+    def __init__(self, goal: Any, most: int, alone: bool) -> None:
         self._goal, self._most, self._alone = goal, most, alone
         self._at_first = goal.at_first
         self.objectives: list[float] = []
@@ -91,7 +75,7 @@ class Watch:
 def count(task: Task, way: Way, setting: Setting, most: int, ranks: int = RANKS, seed: int = 0) -> Count:
     """What the training takes, on `ranks` simulated ranks that have an equal part of the rows each."""
     watch = Watch(task, most, way.train is send_when_it_likes)
-    network = malt.Network(LATENCY_S, BANDWIDTH)
+    network = malt.Network(*jobs.GIGABIT)
     network.buffers = False
     ends = [rank * len(task.data.labels) // ranks for rank in range(ranks + 1)]
 

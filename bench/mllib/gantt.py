@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import malt
 from bench import jobs
+from bench.bars import svg, words
 from bench.mllib import task
 from bench.mllib.ways import WAYS, Setting, Training
 from malt.models import linear
@@ -42,8 +42,8 @@ def traced(size: tuple[int, int], one: Mapping[str, Any]) -> Lanes:
     """The lanes of a run as `one` says, which is a count as JSON. `size`: the number of rows, and of features."""
     with tempfile.TemporaryDirectory() as folder:
         place = [way.name for way in WAYS].index(one["way"])
-        words = (*size, place, one["step"], one["share"], one["steps"])
-        jobs.run(RANKS, "--trace", folder, "-m", "bench.mllib.gantt", *words, quietly=True)
+        arguments = (*size, place, one["step"], one["share"], one["steps"])
+        jobs.run(RANKS, "--trace", folder, "-m", "bench.mllib.gantt", *arguments, quietly=True)
         trace = read(folder)
     return lanes(one["way"], one["steps"], [_calls(rank) for rank in trace.ranks])
 
@@ -91,33 +91,28 @@ def picture(runs: Sequence[Lanes], until: float) -> str:
     for run in runs:
         ended = f"{run.steps} steps, {1e3 * run.until:,.0f} ms"
         ended += f", of which {1e3 * until:.0f} are shown" if run.until > until else ""
-        marks.append(_text(_LEFT, top + 17, f"{run.name}: {ended}", "start"))
+        marks.append(words(_LEFT, top + 12, f"{run.name}: {ended}", "start"))
         top += _HEAD
         for rank, spans in enumerate(run.ranks):
-            marks.append(_text(_LEFT - 8, top + 13, f"rank {rank}", "end"))
+            marks.append(words(_LEFT - 8, top + 8, f"rank {rank}", "end"))
             marks.append(_bar("compute", 0.0, min(run.until, until), top, scale))
             marks += [_bar(kind, start, min(end, until), top, scale) for kind, start, end in spans if start < until]
             top += _ROW
     marks.append(f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{top + 4}" y2="{top + 4}"/>')
     for share in (0, 0.25, 0.5, 0.75, 1):
         anchor, at = "end" if share == 1 else "middle", _LEFT + share * (_WIDTH - _LEFT - _RIGHT)
-        marks.append(_text(at, top + 20, f"{1e3 * share * until:.0f} ms", anchor))
+        marks.append(words(at, top + 15, f"{1e3 * share * until:.0f} ms", anchor))
     top += 44
-    for place, (kind, words) in enumerate((("compute", "computes"), ("exchange", "exchanges"), ("wait", "waits"))):
+    for place, (kind, meant) in enumerate((("compute", "computes"), ("exchange", "exchanges"), ("wait", "waits"))):
         marks.append(f'<rect class="{kind}" x="{_LEFT + 130 * place}" y="{top - 12}" width="14" height="12"/>')
-        marks.append(_text(_LEFT + 130 * place + 20, top - 1, words, "start"))
-    size = f'viewBox="0 0 {_WIDTH} {top + 6}" width="{_WIDTH}" height="{top + 6}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{_STYLE}</style>\n' + "\n".join(marks) + "\n</svg>\n"
+        marks.append(words(_LEFT + 130 * place + 20, top - 6, meant, "start"))
+    return svg(_WIDTH, top + 6, _STYLE, marks)
 
 
 def _bar(kind: str, start: float, end: float, top: int, scale: float) -> str:
     start, end = max(start, 0.0), max(end, 0.0)
     left, wide = _LEFT + scale * start, scale * (end - start)
     return f'<rect class="{kind}" x="{left:.1f}" y="{top}" width="{wide:.1f}" height="15"/>'
-
-
-def _text(x: float, y: int, text: str, anchor: str) -> str:
-    return f'<text x="{x:.0f}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def main() -> None:

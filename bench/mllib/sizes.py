@@ -1,6 +1,6 @@
 """Seconds of an iteration of SendGradient by its phases, for models of several sizes, on real ranks.
 
-malt run -n 2 -m bench.mllib.sizes OUT FEATURES ...
+malt run -n 2 -m bench.mllib.sizes FEATURES ... --json FILE
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def measure(sizes: Sequence[int]) -> list[Seconds]:
 
 def rows(sizes: Sequence[int]) -> list[dict[str, float]]:
     """The rows of the table, from a job of its own."""
-    found = jobs.result(RANKS, "bench.mllib.sizes", *sizes)
+    found = jobs.report(RANKS, "bench.mllib.sizes", *sizes)
     return [{"features": size, **seconds} for size, seconds in zip(sizes, found, strict=True)]
 
 
 if __name__ == "__main__":
-    jobs.give(measure([int(size) for size in sys.argv[2:]]))
+    jobs.give(measure([int(size) for size in sys.argv[1:-2]]))

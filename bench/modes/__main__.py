@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
 from bench import document, timing
-from bench.document import say
+from bench.document import Measured, say
 from bench.mllib.counting import shown
 from bench.modes import machine, mlp, page, svm
 from bench.modes.training import BANDWIDTH, LATENCY_S, NETWORK, SLOW, Count, Pace, count
@@ -46,7 +46,6 @@ MEASURED = 7
 """Times that the kernels are timed."""
 PACES = {"even": 1.0, "slow": SLOW}
 """How many times as long the last rank computes."""
-Found = Mapping[str, Any]
 
 
 @cache
@@ -56,36 +55,28 @@ def tasks(scale: Scale) -> tuple[Task, ...]:
 
 
 def measured(options: Namespace) -> dict[str, Any]:
-    """All figures of the page: those of some parts anew, the others as they were. It starts jobs."""
-    scale = QUICK if options.quick else WHOLE
+    """The numbers in the text of the page."""
     for folder in () if options.quick else (task.RCV1, mlp.MNIST):
         if not folder.exists():
             sys.exit(f"{folder} is not there: --quick does without")
-    found = {**options.before, "about": about(scale)}
-    for part in options.only or PARTS:
-        found |= PARTS[part](scale, found)
-    return found
+    about = {"ranks": RANKS, "slow": SLOW, "network": NETWORK, "latency_us": 1e6 * LATENCY_S, "gbit": 8e-9 * BANDWIDTH,
+             "real_ranks": options.scale.ranks, "rounds": options.scale.rounds}  # fmt: skip
+    return {"about": about}
 
 
-def about(scale: Scale) -> dict[str, object]:
-    """The numbers in the text of the page."""
-    return {"ranks": RANKS, "slow": SLOW, "network": NETWORK, "latency_us": 1e6 * LATENCY_S, "gbit": 8e-9 * BANDWIDTH,
-            "real_ranks": scale.ranks, "rounds": scale.rounds}  # fmt: skip
-
-
-def costs(scale: Scale, _: Found) -> dict[str, Any]:
+def costs(options: Namespace, _: Measured) -> dict[str, Any]:
     """Seconds that a kernel takes for a row, on one core of this machine, to two digits: the least of some times."""
     say("seconds of a row")
-    ours = tasks(scale)
+    ours = tasks(options.scale)
     taken = timing.alternate({one.name: one.work for one in ours}, rounds=MEASURED)
     return {"row_s": {one.name: float(f"{min(taken[one.name]) / one.work():.2g}") for one in ours}}
 
 
-def counts(scale: Scale, found: Found) -> dict[str, Any]:
+def counts(options: Namespace, found: Measured) -> dict[str, Any]:
     """What each way takes, with even ranks and with a slow one, by simulated ranks."""
     made: dict[str, Any] = {}
     lanes = []
-    for one, most in zip(tasks(scale), scale.most, strict=True):
+    for one, most in zip(tasks(options.scale), options.scale.most, strict=True):
         trained = {}
         for name, slow in PACES.items():
             pace = Pace(found["row_s"][one.name], slow)
@@ -105,8 +96,9 @@ DRAWN = [Way(GRAPHS[0], sync) for sync in SYNCS if sync != "ssp:1"]
 """What is drawn on one axis of time: of the first task, with a slow rank."""
 
 
-def real(scale: Scale, _: Found) -> dict[str, Any]:
+def real(options: Namespace, _: Measured) -> dict[str, Any]:
     """What the modes take on real ranks."""
+    scale = options.scale
     say(f"jobs of {' and '.join(map(str, scale.ranks))} ranks, {scale.rounds} of each mode")
     others = Others()
     rows = scale.real()
@@ -128,4 +120,4 @@ def as_json(way: Way, one: Count) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    document.measure("bench.modes", str(__doc__), measured, page.tables, parts=PARTS)
+    document.measure("bench.modes", str(__doc__), measured, page.tables, parts=PARTS, scales=(WHOLE, QUICK))

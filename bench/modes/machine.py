@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import malt
 from apps.linear import reading
@@ -45,16 +45,10 @@ def runs(rows: task.Task, ranks: tuple[int, ...], rounds: int, syncs: tuple[str,
 
 def _real(ranks: int, sync: str, target: float, made: list[jobs.Report]) -> Real:
     seconds = [jobs.seconds_to(target, "objective", one) for one in made]
-    last = [_reached(target, one) for one in made]
+    last = [jobs.first(one["epochs"], "objective", target) or one["epochs"][-1] for one in made]
     lost = [one["overwritten"] / max(1, one["merged"] + one["overwritten"]) for one in last]
     epochs, sent = ([one[name] for one in last] for name in ("epoch", "bytes_sent"))
     return Real(ranks, sync, seconds, *map(statistics.median, (epochs, sent, lost)))
-
-
-def _reached(target: float, made: jobs.Report) -> dict[str, Any]:
-    """The epoch that has reached the target, or the last one."""
-    epochs: list[dict[str, Any]] = made["epochs"]
-    return next((one for one in epochs if one["objective"] <= target), epochs[-1])
 
 
 def embedded() -> task.Task:

@@ -18,7 +18,7 @@ from bench.svm import task
 from malt.models.linear import Order
 from malt.models.networks import cross_entropy, logits
 
-MNIST = task.RCV1.parents[1] / "mnist"
+MNIST = task.DATA / "mnist"
 NEVER = 10**9
 """More batches than any training has."""
 
@@ -85,21 +85,22 @@ class _Exchanging:
         for start in range(0, len(part), self._batch):
             self._learner.learn(part[start : start + self._batch], self._step)
 
+    def exchange(self) -> None:
+        """The program's learner exchanges by itself."""
+
     def finish(self) -> None:
         self._learner.finish()
 
 
 class _Averaging(_Exchanging):
-    """The same training, with a mean of all models after each epoch."""
+    """The same training, with a mean of all models at each exchange."""
 
     def __init__(self, learner: Any, batch: int, step: float) -> None:
         super().__init__(learner, batch, step)
-        self._averages = Averages()
-        self.vectors = [self._averages]
+        self.vectors = [Averages()]
 
-    def learn(self, part: Order) -> None:
-        super().learn(part)
-        self._averages.take(self._learner.current())
+    def exchange(self) -> None:
+        self.vectors[0].take(self._learner.current())
 
 
 def _load(words: Sequence[str]) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 import malt
@@ -9,7 +11,7 @@ from bench.mllib import task as made
 from bench.modes.way import RANKS, Averages, Learner, Way
 from bench.svm import task
 from malt.models import Sharing, linear
-from malt.models.linear import Examples, Order, Params, Problem
+from malt.models.linear import Examples, ModelLearner, Order, Params, Problem
 
 EVERY = 1000
 """As apps.svm by default; in the paper 1,000 to 5,000."""
@@ -40,8 +42,9 @@ class Svm:
     def learner(self, way: Way) -> Learner:
         mine = linear.part(self._data, *self._ends[malt.rank() : malt.rank() + 2])
         if way.is_collective:
-            return _Averaging(self._problem, mine, self._n_features, self.eta0)
-        return _Exchanging(self._problem, mine, self._n_features, self.eta0, way)
+            zeros = np.zeros(self._n_features + 1, np.float32)
+            return _Averaging(self._problem, mine, zeros, [self.eta0], Averages())
+        return linear.learner(self._problem, mine, self._n_features, self.eta0, Sharing(way.graph, way.sync, 1))
 
     def order(self, generator: np.random.Generator) -> Order:
         return linear.visiting_order(self._ends[malt.rank() + 1] - self._ends[malt.rank()], generator)
@@ -53,44 +56,17 @@ class Svm:
         return self.rows
 
 
-class _Exchanging:
-    """The program's own learner."""
+class _Averaging(ModelLearner):
+    """The same training, with a mean of all models at each exchange. `sharing`: `Averages`."""
 
-    def __init__(self, problem: Problem, mine: Examples, n_features: int, eta0: float, way: Way) -> None:
-        self._learner = linear.learner(problem, mine, n_features, eta0, Sharing(way.graph, way.sync, 1))
-        self.vectors = self._learner.vectors
+    def _connect(self, sharing: Any, average: str, name: str | None) -> None:
+        self._alone, self.vectors = False, [sharing]
 
-    @property
-    def model(self) -> Params:
-        return self._learner.model
+    def _exchange(self, count: int) -> None:
+        self.vectors[0].take([self._params])
 
-    def learn(self, part: Order) -> None:
-        self._learner.learn(part)
-        self._learner.exchange()
-
-    def finish(self) -> None:
-        self._learner.finish()
-
-
-class _Averaging:
-    """The same training, with a mean of all models after each epoch."""
-
-    def __init__(self, problem: Problem, mine: Examples, n_features: int, eta0: float) -> None:
-        self._problem, self._mine, self._eta0 = problem, mine, eta0
-        self._params: Params = np.zeros(n_features + 1, np.float32)
-        self.model: Params = np.zeros_like(self._params)
-        self._trained, self._blended = 0.0, 0
-        self._averages = Averages()
-        self.vectors = [self._averages]
-
-    def learn(self, part: Order) -> None:
-        self._trained = linear.train(self._problem, self._mine, part, self._params, self._eta0, self._trained)
-        self._averages.take([self._params])
-        self._blended += 1
-        linear.blend(self.model, self._params, self._blended)
-
-    def finish(self) -> None:
-        return None
+    def _leave(self) -> None:
+        """There is nothing to close."""
 
 
 def news() -> Svm:

@@ -104,6 +104,7 @@ class Race:
         malt.compute(busy_s)
         begun = malt.clock() - start
         learner.learn(part)
+        learner.exchange()
         ended = malt.clock() - start
         carried = reduce(added, [vector.statistics() for vector in learner.vectors])
         waits = min(begun + carried.waited_s - before.traffic.waited_s, ended)

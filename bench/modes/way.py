@@ -42,32 +42,28 @@ AVERAGES = Way("one average per epoch", "")
 WAYS = (*(Way(graph, sync) for graph in GRAPHS for sync in SYNCS), AVERAGES)
 
 
-class Traffic(Protocol):
-    """What carries the model: a vector, or what counts as it does."""
-
-    def statistics(self) -> malt.Statistics:
-        """Its totals so far. Local."""
-
-
 class Learner(Protocol):
     """One rank's part of a training."""
 
-    vectors: Sequence[Traffic]
-    """What carries its model to other ranks."""
+    vectors: Sequence[Any]
+    """What carries its model to other ranks: vectors, or `Averages`."""
 
     @property
     def model(self) -> Any:
         """The model that is measured: views."""
 
     def learn(self, part: Order) -> None:
-        """Train on these of the rank's rows, then exchange. One-sided; for `AVERAGES` Collective."""
+        """Train on these of the rank's rows. Local, but for models that travel while others learn: One-sided."""
+
+    def exchange(self) -> None:
+        """Exchange what is still to be exchanged. One-sided; for `AVERAGES` Collective."""
 
     def finish(self) -> None:
         """Leave: nobody waits for this rank any more. Collective."""
 
 
 class Task(Protocol):
-    """A program, its rows, and the objective to reach. It is a `Goal` of bench.mllib.counting."""
+    """A program, its rows, and the objective to reach."""
 
     name: str
     what: str

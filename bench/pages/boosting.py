@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable
@@ -127,13 +126,12 @@ def measured(options: Namespace) -> Measured:
     """The figures of the page. It starts jobs."""
     others, rounds = Others(), 1 if options.quick else ROUNDS
     sizes, trees = ((2000, 1000), 3) if options.quick else ((ROWS, TESTED), 20)
-    with tempfile.TemporaryDirectory() as folder:
-        large = [planted(rows, Path(folder, f"{seed}.svm"), seed) for seed, rows in enumerate(sizes)]
-        sets = {
-            "a9a": Set("a9a, 32,561 rows, 100 trees", EMBEDDED / "train.svm.xz", EMBEDDED / "test.svm.xz", 100),
-            "rows": Set(f"{sizes[0]:,} rows, {trees} trees", large[0], large[1], trees),
-        }
-        tables = {name: table(one, rounds) for name, one in list(sets.items())[options.quick :]}
+    large = [planted(rows, options.scratch / f"{seed}.svm", seed) for seed, rows in enumerate(sizes)]
+    sets = {
+        "a9a": Set("a9a, 32,561 rows, 100 trees", EMBEDDED / "train.svm.xz", EMBEDDED / "test.svm.xz", 100),
+        "rows": Set(f"{sizes[0]:,} rows, {trees} trees", large[0], large[1], trees),
+    }
+    tables = {name: table(one, rounds) for name, one in list(sets.items())[options.quick :]}
     return {"tables": tables, "figures": {"rounds": rounds, "others": others.share()}}
 
 

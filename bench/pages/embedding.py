@@ -5,9 +5,7 @@ python -m bench.pages.embedding [--quick] [--json docs/embedding.json]
 
 from __future__ import annotations
 
-import statistics
 import sys
-import tempfile
 import time
 from argparse import Namespace
 from pathlib import Path
@@ -19,14 +17,18 @@ from apps.embed import graph, kernels, measuring, planted
 from apps.embed.kernels import Floats, Pairs
 from bench import document, jobs
 from bench.document import Measured, Table
+from bench.timing import turns
 from malt.kernels import Kernels, compile_first
 
 NODES, COMMUNITIES, DIM, LENGTH, WINDOW, NEGATIVES, WALKS = 10_000, 20, 64, 10, 5, 5, 500
 """`WALKS`: those of all ranks between two exchanges."""
-RANKS, ROUNDS = (2, 4, 8), 3
-HUBS, SEEDS, PARTS = (1000, 3000), range(5), 5
+PARTS = 5
+"""Communities of a graph with hubs."""
+WHOLE, QUICK = ((2, 4, 8), 3, (1000, 3000), range(5)), ((2,), 1, (1000,), range(1))
+"""Ranks and rounds of the first table; nodes and seeds of the second."""
 WALK, EPOCHS, TOGETHER, STEP = (40, 5), 10, 50, 0.025
 """What apps.embed does by default: nodes of a walk, and its window; walks from each node, and those drawn at once."""
+_VECTORS = "vectors"
 kernel = Kernels(fast=True)
 
 
@@ -66,12 +68,6 @@ def send_vectors() -> None:
     jobs.give([total, seconds])
 
 
-def vectors(ranks: int) -> tuple[float, float]:
-    """Bytes and seconds a pair of ranks that send vectors."""
-    nbytes, seconds = jobs.result(ranks, "bench.pages.embedding")
-    return nbytes, seconds
-
-
 def scalars(ranks: int, edges: Path) -> tuple[float, float]:
     """The same of apps.embed."""
     words = ["--dim", DIM, "--length", LENGTH, "--window", WINDOW, "--negatives", NEGATIVES, "--exchange-every", WALKS]
@@ -79,17 +75,21 @@ def scalars(ranks: int, edges: Path) -> tuple[float, float]:
     return epoch["bytes_sent"] / epoch["examples"], epoch["seconds"] / epoch["examples"]
 
 
-def table(ranks_of: tuple[int, ...], rounds: int) -> Table:
+def vectors(ranks: int, _: Path) -> tuple[float, float]:
+    """Bytes and seconds a pair of ranks that send vectors."""
+    return tuple(jobs.report(ranks, "bench.pages.embedding", _VECTORS))
+
+
+def table(folder: Path, ranks_of: tuple[int, ...], rounds: int) -> Table:
     """A row for each number of ranks."""
     rows = [["ranks", "scalars, B a pair", "vectors, B a pair", "ratio", "scalars, us a pair", "vectors, us a pair"]]
-    with tempfile.TemporaryDirectory() as folder:
-        edges = Path(folder, "edges")
-        np.savetxt(edges, planted.graph(0, NODES, COMMUNITIES)[0], "%d")
-        for ranks in ranks_of:
-            found = np.array([[*scalars(ranks, edges), *vectors(ranks)] for _ in range(rounds)])
-            few, few_s, many, many_s = (statistics.median(column) for column in found.T)
-            times = [f"{1e6 * seconds:.2f}" for seconds in (few_s, many_s)]
-            rows.append([str(ranks), f"{few:,.0f}", f"{many:,.0f}", f"{many / few:.1f}", *times])
+    edges = folder / "edges"
+    np.savetxt(edges, planted.graph(0, NODES, COMMUNITIES)[0], "%d")
+    for ranks in ranks_of:
+        found = turns({way: lambda _, way=way, ranks=ranks: way(ranks, edges) for way in (scalars, vectors)}, rounds)
+        (few, few_s), (many, many_s) = (np.median(one, axis=0) for one in found.values())
+        times = [f"{1e6 * seconds:.2f}" for seconds in (few_s, many_s)]
+        rows.append([str(ranks), f"{few:,.0f}", f"{many:,.0f}", f"{many / few:.1f}", *times])
     return rows
 
 
@@ -119,18 +119,17 @@ def one_by_one(known: graph.Graph, seed: int) -> tuple[float, float]:
     return measuring.agreement(own, known.communities), loss / (nodes * most)
 
 
-def accuracy(sizes: tuple[int, ...], seeds: range) -> Table:
+def accuracy(folder: Path, sizes: tuple[int, ...], seeds: range) -> Table:
     """A row for each graph with hubs."""
     rows = [["nodes", "seed", "largest degree", "NMI", "pair by pair", "loss", "pair by pair"]]
     for nodes in sizes:
         for seed in seeds:
-            with tempfile.TemporaryDirectory() as folder:
-                edges, labels = Path(folder, "edges"), Path(folder, "labels")
-                pairs, communities = planted.hubs(seed, nodes, PARTS)
-                np.savetxt(edges, pairs, "%d")
-                np.savetxt(labels, np.stack([np.arange(nodes), communities], axis=1), "%d")
-                final = jobs.report(2, "apps.embed", edges, "--labels", labels, "--seed", seed)["final"]
-                known = graph.read(str(edges), str(labels))
+            edges, labels = folder / f"{nodes}-{seed}.edges", folder / f"{nodes}-{seed}.labels"
+            pairs, communities = planted.hubs(seed, nodes, PARTS)
+            np.savetxt(edges, pairs, "%d")
+            np.savetxt(labels, np.stack([np.arange(nodes), communities], axis=1), "%d")
+            final = jobs.report(2, "apps.embed", edges, "--labels", labels, "--seed", seed)["final"]
+            known = graph.read(str(edges), str(labels))
             nmi, loss = one_by_one(known, seed)
             degree = np.diff(known.links.starts).max()
             measures = [f"{one:.3f}" for one in (final["nmi"], nmi, final["loss"], loss)]
@@ -140,13 +139,14 @@ def accuracy(sizes: tuple[int, ...], seeds: range) -> Table:
 
 def measured(options: Namespace) -> Measured:
     """The figures of the page. It starts jobs."""
-    ranks, rounds, sizes, seeds = (RANKS[:1], 1, HUBS[:1], SEEDS[:1]) if options.quick else (RANKS, ROUNDS, HUBS, SEEDS)
-    tables = {"bytes": table(ranks, rounds), "accuracy": accuracy(sizes, seeds)}
+    ranks, rounds, sizes, seeds = options.scale
+    folder = options.scratch
+    tables = {"bytes": table(folder, ranks, rounds), "accuracy": accuracy(folder, sizes, seeds)}
     return {"tables": tables, "figures": {"rounds": rounds}}
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] and not sys.argv[1].startswith("-"):
+    if sys.argv[1:2] == [_VECTORS]:
         send_vectors()
     else:
-        document.measure("bench.pages.embedding", str(__doc__), measured)
+        document.measure("bench.pages.embedding", str(__doc__), measured, scales=(WHOLE, QUICK))

@@ -8,11 +8,11 @@ FOLDER: that of MNIST. --torchft: the folder that torchft lies in, where the env
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from bench import document, jobs
 from bench.document import Measured, Table, reached
+from bench.timing import turns
 
 TARGET = 0.98
 Epochs = list[dict[str, float]]
@@ -31,10 +32,10 @@ class Contender(NamedTuple):
     """One way to train, at the settings that were best of the grid."""
 
     way: str
-    """"ours", or that of `dense.Options`."""
+    """"ours", or that of `digits.Options`."""
     processes: int
     settings: Mapping[str, Any]
-    """`dense.Options`, or options of apps.mlp, by their names."""
+    """`digits.Options`, or options of apps.mlp, by their names."""
 
 
 CONTENDERS = {
@@ -56,12 +57,9 @@ def run(contender: Contender, seed: int, folder: str, more: Environment) -> Epoc
         words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", value)]
         found: Epochs = jobs.report(contender.processes, "apps.mlp", folder, *words, "--seed", seed)["epochs"]
         return found
-    with tempfile.TemporaryDirectory() as scratch:
-        out = Path(scratch, "out")
-        options = json.dumps({**settings, "way": contender.way, "seed": seed})
-        jobs.processes(contender.processes, ["-m", "bench.pages.dense", folder, str(out), options], more)
-        found = json.loads(out.read_text())
-        return found
+    options = json.dumps({**settings, "way": contender.way, "seed": seed})
+    found = jobs.processes(contender.processes, ["-m", "bench.pages.digits", folder, options], more)
+    return found
 
 
 @contextmanager
@@ -84,7 +82,7 @@ def lighthouse(torchft: Path | None) -> Iterator[Environment | None]:
 
 def seconds(epochs: Epochs) -> float:
     """Seconds of training until the target; infinity where no epoch ends there."""
-    return next((one["seconds"] for one in epochs if one["test_accuracy"] >= TARGET), float("inf"))
+    return float(jobs.first(epochs, "test_accuracy", TARGET, rising=True).get("seconds", math.inf))
 
 
 def table(runs: Mapping[str, list[Epochs]]) -> Table:
@@ -104,12 +102,12 @@ def table(runs: Mapping[str, list[Epochs]]) -> Table:
 
 def measured(options: Namespace) -> Measured:
     """The figures of the page. It starts jobs."""
-    runs: dict[str, list[Epochs]] = {}
     with lighthouse(options.torchft) as more:
-        for seed in range(options.rounds):
-            for name, contender in list(CONTENDERS.items())[: 1 if options.quick else None]:
-                if more or contender.way != "localsgd":
-                    runs.setdefault(name, []).append(run(contender, seed, options.folder, more or {}))
+        chosen = {name: one for name, one in CONTENDERS.items() if more or one.way != "localsgd"}
+        runs = turns({
+            name: lambda seed, one=one: run(one, seed, options.folder, more or {})
+            for name, one in list(chosen.items())[: 1 if options.quick else None]
+        }, options.rounds)  # fmt: skip
     return {"tables": {"runs": table(runs)}, "figures": {"rounds": options.rounds}}
 
 

@@ -5,11 +5,9 @@ python -m bench.pages.topics [--quick] [--json docs/topics.json]
 
 from __future__ import annotations
 
-import math
 import resource
 import statistics
 import sys
-import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Iterator
@@ -38,8 +36,8 @@ LARGE = 12_000
 """Documents of the run that shows the speed of two ranks where a sweep takes longer than an exchange."""
 MANY, WIDE = 1000, 20_000
 """Topics and words of the run whose memory is measured."""
-Curve = list[tuple[float, float]]
-"""Seconds and perplexity, again and again."""
+Curve = list[dict[str, Any]]
+"""Seconds and perplexity, again and again: epochs, as those of a report."""
 
 
 def uci(corpus: Corpus, path: Path) -> Path:
@@ -70,7 +68,7 @@ def scikit_learn(train: Corpus, held: HeldOut) -> tuple[Curve, float]:
     made.fit(matrix(train))
     seconds = time.perf_counter() - start
     found = perplexity(held, (made.components_ - BETA).T, train.vocabulary)
-    return [(seconds, found)], ITERATIONS * len(train.words) / seconds
+    return [{"seconds": seconds, "perplexity": found}], ITERATIONS * len(train.words) / seconds
 
 
 def tomotopy(train: Corpus, test: Corpus, workers: int, sweeps: int, seed: int) -> tuple[Curve, float]:
@@ -91,7 +89,7 @@ def tomotopy(train: Corpus, test: Corpus, workers: int, sweeps: int, seed: int) 
         for topic in range(TOPICS):
             smooth = np.array(made.get_topic_word_dist(topic)) * (totals[topic] + len(numbers) * BETA)
             counts[numbers, topic] = smooth - BETA
-        curve.append((seconds, perplexity(held, counts, train.vocabulary)))
+        curve.append({"seconds": seconds, "perplexity": perplexity(held, counts, train.vocabulary)})
     return curve, sweeps * len(train.words) / seconds
 
 
@@ -103,8 +101,7 @@ def ours(ranks: int, train: Path, test: Path, sweeps: int, seed: int) -> tuple[C
     """The curve of apps.lda, and tokens a second."""
     words = ["--topics", TOPICS, "--alpha", ALPHA, "--beta", BETA, "--epochs", sweeps, "--seed", seed]
     report = jobs.report(ranks, "apps.lda", train, "--test", test, *words)
-    curve = [(one["seconds"], one["perplexity"]) for one in report["epochs"] if one["perplexity"] is not None]
-    return curve, report["final"]["examples_per_s"]
+    return [one for one in report["epochs"] if one["perplexity"] is not None], report["final"]["examples_per_s"]
 
 
 def memory_of_ranks(arguments: list[str]) -> None:
@@ -118,7 +115,7 @@ def memory(folder: Path, documents: int) -> dict[str, Any]:
     corpus, _ = planted(5, documents=documents, words=WIDE, topics=100, length=125, tested=1)
     path, peaks = uci(corpus, folder / "wide"), []
     for ranks in (1, 2, 4):
-        peaks.append(jobs.result(ranks, "bench.pages.topics", path, "--topics", MANY, "--epochs", 3))
+        peaks.append(jobs.report(ranks, "bench.pages.topics", path, "--topics", MANY, "--epochs", 3))
     return {"peaks": peaks, "wide_tokens": len(corpus.words)}
 
 
@@ -138,7 +135,7 @@ def ends_of_ours(
     for ranks, ends in enumerate(known, 1):
         with ThreadPoolExecutor(2 // ranks) as pool:
             runs = pool.map(partial(ours, ranks, *files, sweeps), range(len(ends), seeds))
-            every = [*ends, *(curve[-1][1] for curve, _ in runs)]
+            every = [*ends, *(curve[-1]["perplexity"] for curve, _ in runs)]
         found.append([min(every), float(np.mean(every)), max(every)])
     return found
 
@@ -147,46 +144,41 @@ def large_rates(folder: Path, documents: int, rounds: int) -> list[float]:
     """Tokens a second of apps.lda on one and on two ranks, of more documents: medians of runs in turns."""
     corpus, _ = planted(4, documents, WORDS, TOPICS, LENGTH, tested=1)
     words = [uci(corpus, folder / "large"), "--topics", TOPICS, "--epochs", 20]
-    rates: list[list[float]] = [[], []]
-    for _ in range(rounds):
-        for ranks, found in enumerate(rates, 1):
-            found.append(jobs.report(ranks, "apps.lda", *words)["final"]["examples_per_s"])
-    return [statistics.median(found) for found in rates]
+    rates = turns({ranks: lambda _, ranks=ranks: rate(ranks, words) for ranks in (1, 2)}, rounds)
+    return [statistics.median(found) for found in rates.values()]
+
+
+def rate(ranks: int, words: list[object]) -> float:
+    """Tokens a second of apps.lda."""
+    return float(jobs.report(ranks, "apps.lda", *words)["final"]["examples_per_s"])
 
 
 def bound(train: Path, rounds: int) -> float:
     """How many times as many tokens a second two programs of one rank sample at once as one: medians in turns."""
     words = [train, "--topics", TOPICS, "--epochs", 100]
-
-    def rate(_: int) -> float:
-        return float(jobs.report(1, "apps.lda", *words)["final"]["examples_per_s"])
-
-    found: list[tuple[float, float]] = []
     with ThreadPoolExecutor(2) as pool:
-        for _ in range(rounds):
-            found.append((rate(0), sum(pool.map(rate, range(2)))))
-    alone, both = (statistics.median(some) for some in zip(*found, strict=True))
-    return both / alone
+        both = lambda _: sum(pool.map(rate, (1, 1), (words, words)))  # noqa: E731
+        found = turns({"alone": lambda _: rate(1, words), "both": both}, rounds)
+    return statistics.median(found["both"]) / statistics.median(found["alone"])
 
 
 def measured(options: Namespace) -> Measured:
     """The figures of the page. It starts jobs."""
     others, rounds, seeds, sweeps = Others(), *((1, 1, 20) if options.quick else (ROUNDS, SEEDS, SWEEPS))
     documents, large = (DOCUMENTS // 10, DOCUMENTS // 10) if options.quick else (DOCUMENTS, LARGE)
-    with tempfile.TemporaryDirectory() as name:
-        folder, (train, test) = Path(name), planted(3, documents, WORDS, TOPICS, LENGTH, TESTED)
-        files = uci(train, folder / "train"), uci(test, folder / "test")
-        named = dict(contenders(train, test, files, sweeps))
-        found = {"scikit-learn": [scikit_learn(train, HeldOut(test, 0, set()))], **turns(named, rounds)}
-        one, two = large_rates(folder, large, rounds)
-        ends = {who: [curve[-1][1] for curve, _ in runs] for who, runs in found.items()}
-        rates = {who: statistics.median(rate for _, rate in runs) for who, runs in found.items()}
-        figures = {
-            "rounds": rounds, "speedup": rates["apps.lda, 2 ranks"] / rates["apps.lda, 1 rank"], "one": one, "two": two,
-            "ends": ends_of_ours(files, [ends["apps.lda, 1 rank"], ends["apps.lda, 2 ranks"]], seeds, sweeps),
-            "large_speedup": two / one, "bound": bound(files[0], rounds), **memory(folder, 2 * documents),
-            "others": others.share(),
-        }  # fmt: skip
+    folder, (train, test) = options.scratch, planted(3, documents, WORDS, TOPICS, LENGTH, TESTED)
+    files = uci(train, folder / "train"), uci(test, folder / "test")
+    named = dict(contenders(train, test, files, sweeps))
+    found = {"scikit-learn": [scikit_learn(train, HeldOut(test, 0, set()))], **turns(named, rounds)}
+    one, two = large_rates(folder, large, rounds)
+    ends = {who: [curve[-1]["perplexity"] for curve, _ in runs] for who, runs in found.items()}
+    rates = {who: statistics.median(rate for _, rate in runs) for who, runs in found.items()}
+    figures = {
+        "rounds": rounds, "speedup": rates["apps.lda, 2 ranks"] / rates["apps.lda, 1 rank"], "one": one, "two": two,
+        "ends": ends_of_ours(files, [ends["apps.lda, 1 rank"], ends["apps.lda, 2 ranks"]], seeds, sweeps),
+        "large_speedup": two / one, "bound": bound(files[0], rounds), **memory(folder, 2 * documents),
+        "others": others.share(),
+    }  # fmt: skip
     middle = {who: statistics.median(some) for who, some in ends.items()}
     targets = middle["scikit-learn"], 1.01 * max(middle[who] for who in named)
     heads = [f"seconds to perplexity {targets[0]:.0f}", f"to {targets[1]:.0f}, 1 % above the highest end"]
@@ -198,11 +190,11 @@ def measured(options: Namespace) -> Measured:
 
 def seconds_to(target: float, runs: list[tuple[Curve, float]]) -> str:
     """The median of the seconds that runs take to this perplexity."""
-    return reached(statistics.median(next((at for at, one in curve if one <= target), math.inf) for curve, _ in runs))
+    return reached(statistics.median(jobs.seconds_to(target, "perplexity", {"epochs": curve}) for curve, _ in runs))
 
 
 if __name__ == "__main__":
     if sys.argv[1:] and not sys.argv[1].startswith("-"):
-        memory_of_ranks(sys.argv[2:])
+        memory_of_ranks(sys.argv[1:])
     else:
         document.measure("bench.pages.topics", str(__doc__), measured)

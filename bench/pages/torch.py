@@ -1,28 +1,28 @@
 """Compares malt.torch with DDP over gloo: time, accuracy and bytes of a small network on MNIST.
 
-python -m bench.pages.torch FOLDER --runs FILE [--rounds 3] [--link 3] [--minutes 4] [--json FILE]
+python -m bench.pages.torch FOLDER [--rounds 3] [--quick] [--json docs/torch.json] [--only host]
 
-FOLDER: that of MNIST. FILE keeps what was measured: what it lacks of so many rounds is run, and all of it counts.
---minutes: no run begins after so many, so that a long measurement may be made in parts.
+FOLDER: that of MNIST.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
-import tempfile
-import time
+import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Collection
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from bench import document, jobs, timing
-from bench.document import Measured, Table, reached, say
-from bench.pages import link
+from bench.document import Measured, Table, Tables, reached
+from bench.hosts import trials
+from bench.timing import turns
 
-RANKS, EPOCHS, TARGETS = 2, 10, (0.97, 0.98)
+RANKS, EPOCHS, ROWS, TARGETS = 2, 10, 10_000, (0.97, 0.98)
 SELDOM = {"average": "delta", "every": 78}
 SMOOTH = {**SELDOM, "outer": (0.7, 0.5)}
 CONTENDERS: dict[str, dict[str, Any]] = {
@@ -36,110 +36,94 @@ CONTENDERS: dict[str, dict[str, Any]] = {
 OVER_LINK = ("DDP, gloo", "gradients, every batch", "changes, every 78 batches", "outer Nesterov, every 78")
 MBIT = 100
 """The rate of the link between two hosts."""
-_PORT = "29500"
-"""On a host of its own network any is free."""
+HOSTS = "ab"
 Epochs = list[dict[str, float]]
-Rounds = list[dict[str, Epochs]]
 
 
-def run(options: dict[str, Any], seed: int, folder: str, mbit: int | None = None) -> Epochs:
-    """What one run reports of its epochs. `mbit`: that of the link between two hosts; None: all ranks are on one."""
-    with tempfile.TemporaryDirectory() as scratch:
-        out = Path(scratch, "out")
-        whole = {"way": "malt", "rate": 0.05, "epochs": EPOCHS, "seed": seed, **options}
-        words = ["-m", "bench.pages.cnn", os.path.abspath(folder), str(out), json.dumps(whole)]
-        if whole["way"] == "ddp":
-            _run_ddp(words, mbit)
-        elif mbit is None:
-            jobs.run(RANKS, *words)
-        else:
-            link.run_malt(mbit, *words)
-        found: Epochs = json.loads(out.read_text())
-        return found
+def run(options: dict[str, Any], folder: str, seed: int) -> Epochs:
+    """What one run on one host reports of its epochs."""
+    words = _words(options, folder, seed)
+    if options.get("way") == "ddp":
+        found: Epochs = jobs.processes(RANKS, ["-m", *words], {"OMP_NUM_THREADS": "1"})
+    else:
+        found = jobs.report(RANKS, *words)
+    return found
 
 
-def _run_ddp(words: list[str], mbit: int | None) -> None:
-    if mbit is None:
-        return jobs.processes(RANKS, words, {"OMP_NUM_THREADS": "1"})
-    common = {"MASTER_PORT": _PORT, "WORLD_SIZE": str(RANKS), "OMP_NUM_THREADS": "1", "MASTER_ADDR": link.FIRST}
-    own = [{"RANK": str(rank)} for rank in range(RANKS)]
-    link.run_pair(mbit, words, common | {"GLOO_SOCKET_IFNAME": "eth0"}, own)
+def run_over_link(network: Any, options: dict[str, Any], folder: str, seed: int) -> Epochs:
+    """The same of a rank on each of two hosts."""
+    words = _words(options, folder, seed)
+    if options.get("way") == "ddp":
+        found: Epochs = trials.processes(network, sys.executable, ["-m", *words])
+    else:
+        found = trials.report(network, sys.executable, 1, *words, hosts=HOSTS)
+    return found
 
 
-def complete(rounds: Rounds, count: int, whom: Collection[str], measured: Callable[[str, int], Epochs | None]) -> None:
-    """Add to `rounds` what they lack of `count`. `measured(who, seed)`: a run, kept in place; None: it is too late."""
-    for seed in range(count):
-        if seed == len(rounds):
-            rounds.append({})
-        for who in whom:
-            if who not in rounds[seed]:
-                found = measured(who, seed)
-                if found is None:
-                    return
-                rounds[seed][who] = found
+def _words(options: dict[str, Any], folder: str, seed: int) -> tuple[str, str, str]:
+    """The program of a rank, and its arguments."""
+    whole = {"way": "malt", "is_dense": False, "rows": ROWS, "batch": 32, "step": 0.05, "epochs": EPOCHS, "seed": seed}
+    return "bench.pages.digits", os.path.abspath(folder), json.dumps({**whole, **options})
 
 
-def figures(host: Rounds, over_link: Rounds) -> Measured:
-    """The tables of all whole rounds, and how many these are. Pure."""
-    host = [one for one in host if len(one) == len(CONTENDERS)]
-    over_link = [one for one in over_link if len(one) == len(OVER_LINK)]
-    tables = {"host": _table(host, CONTENDERS, "sent"), "link": _table(over_link, OVER_LINK, "seconds")}
-    return {"tables": tables, "figures": {"rounds": len(host), "link_rounds": len(over_link)}}
-
-
-def _table(rounds: Rounds, whom: Collection[str], cost: str) -> Table | str:
-    """The table of `whom`. `cost`: what the last columns count until an accuracy is reached, "sent" or "seconds"."""
-    if not rounds:
-        return "No round is whole yet."
+def table(runs: Mapping[str, Sequence[Epochs]], cost: str) -> Table:
+    """A row for each contender, of which the first is DDP. `cost`: what the last columns count until an accuracy is
+    reached, "sent" or "seconds".
+    """
     unit = {"sent": "MB", "seconds": "s"}[cost]
     titles = ["", "test accuracy", "seconds", "of DDP's", "MB sent", "of DDP's"]
     rows = [titles + [f"{unit} to {target}" for target in TARGETS]]
-    for who in whom:
-        ends, theirs = ([one[name][-1] for one in rounds] for name in (who, next(iter(whom))))
+    theirs = [epochs[-1] for epochs in next(iter(runs.values()))]
+    for who, made in runs.items():
+        ends = [epochs[-1] for epochs in made]
         seconds = [end["seconds"] for end in ends]
         part = 1 / timing.ratio([end["seconds"] for end in theirs], seconds)
         sent, least = ends[0]["sent"], theirs[0]["sent"]
         rows.append([
-            who, f"{statistics.median(end['accuracy'] for end in ends):.4f}", f"{statistics.median(seconds):.1f}",
+            who, f"{statistics.median(end['test_accuracy'] for end in ends):.4f}", f"{statistics.median(seconds):.1f}",
             f"{part:.2f}", f"{sent / 1e6:.2f}", "1" if sent == least else f"1/{least / sent:.0f}",
-            *(_reached([one[who] for one in rounds], target, cost) for target in TARGETS),
+            *(_reached(made, target, cost) for target in TARGETS),
         ])  # fmt: skip
     return rows
 
 
-def _reached(runs: list[Epochs], target: float, cost: str) -> str:
+def _reached(runs: Sequence[Epochs], target: float, cost: str) -> str:
     """The median of what runs cost until they reach this accuracy: megabytes or seconds."""
-    costs = [next((one[cost] for one in epochs if one["accuracy"] >= target), float("inf")) for epochs in runs]
+    costs = [jobs.first(epochs, "test_accuracy", target, rising=True).get(cost, math.inf) for epochs in runs]
     return reached(statistics.median(costs) / (1e6 if cost == "sent" else 1), ".2f" if cost == "sent" else ".1f")
 
 
-def measured(options: Namespace) -> Measured:
-    """The figures of the page, of all runs that the file has. It starts jobs."""
-    found = {"host": [], "link": [], **(json.loads(options.runs.read_text()) if options.runs.exists() else {})}
-    end = time.monotonic() + 60 * options.minutes
+def on_host(options: Namespace, found: Measured) -> Measured:
+    """Rounds on one host."""
+    chosen = dict(list(CONTENDERS.items())[: 2 if options.quick else None])
+    made = turns({who: partial(run, one, options.folder) for who, one in chosen.items()}, options.rounds)
+    return _with(found, {"host": table(made, "sent")}, {"rounds": options.rounds})
 
-    def ran(who: str, seed: int, mbit: int | None = None) -> Epochs | None:
-        options.runs.write_text(json.dumps(found))
-        say(f"round {seed}, {who}, {'one host' if mbit is None else 'two hosts'}")
-        return None if time.monotonic() > end else run(CONTENDERS[who], seed, options.folder, mbit)
 
-    complete(found["host"], options.rounds, CONTENDERS, ran)
-    if options.link and (why := link.missing(MBIT)):
-        say(why)
-    else:
-        complete(found["link"], options.link, OVER_LINK, lambda who, seed: ran(who, seed, MBIT))
-    options.runs.write_text(json.dumps(found))
-    return figures(found["host"], found["link"])
+def over_link(options: Namespace, found: Measured) -> Measured:
+    """Rounds over a link between two hosts. SystemExit: there can be no such hosts here."""
+    if why := trials.missing_hosts():
+        sys.exit(f"bench.pages.torch is skipped: {why}")
+    chosen = {who: CONTENDERS[who] for who in OVER_LINK[: 2 if options.quick else None]}
+    with trials.sharing_cores(), trials.linked_hosts(HOSTS, MBIT) as network:
+        runs = {who: partial(run_over_link, network, one, options.folder) for who, one in chosen.items()}
+        made = turns(runs, options.rounds)
+    return _with(found, {"link": table(made, "seconds")}, {"link_rounds": options.rounds})
+
+
+def _with(found: Measured, tables: Tables, figures: Measured) -> Measured:
+    """What was found, with more tables and figures."""
+    return {"tables": {**found.get("tables", {}), **tables}, "figures": {**found.get("figures", {}), **figures}}
+
+
+PARTS = {"host": on_host, "link": over_link}
 
 
 def add_options(parser: ArgumentParser) -> None:
     """Add what this command alone has."""
     parser.add_argument("folder")
-    parser.add_argument("--runs", type=Path, required=True)
-    parser.add_argument("--rounds", type=int, default=0)
-    parser.add_argument("--link", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--rounds", type=int, default=3)
 
 
 if __name__ == "__main__":
-    document.measure("bench.pages.torch", str(__doc__), measured, add_options=add_options)
+    document.measure("bench.pages.torch", str(__doc__), lambda _: {}, add_options=add_options, parts=PARTS)

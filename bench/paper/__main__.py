@@ -7,9 +7,8 @@ Ranks go on without one that is killed: that part needs Open MPI.
 
 from __future__ import annotations
 
-import tempfile
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,47 +37,57 @@ class Scale(NamedTuple):
 
 WHOLE = Scale(workloads.WHOLE, 3, 12_000, False, 30.0, 400, hosts.EPOCHS, frozenset())
 QUICK = Scale(workloads.QUICK, 1, 4000, True, 8.0, 28, 4, frozenset({"alpha", "DNA", "webspam"}))
-Made = Sequence[Workload]
 
 
-def timed(scale: Scale, made: Made, _: Path) -> dict[str, Any]:
+@cache
+def shapes(scale: Scale, folder: Path) -> list[Workload]:
+    """The workloads, made once."""
+    return list(workloads.made(scale.shapes, folder, say))
+
+
+def of_shapes(options: Namespace) -> dict[str, Any]:
+    """What the page says of the workloads."""
+    return {"shapes": [page.shape(one) for one in shapes(options.scale, options.scratch)]}
+
+
+def timed(options: Namespace, _: Measured) -> dict[str, Any]:
     """Seconds of two ranks beside those of one, in jobs."""
-    others, found = Others(), []
-    for one in made:
+    scale, made, found = options.scale, of_shapes(options), []
+    others = Others()
+    for one in shapes(scale, options.scratch):
         if one.name not in scale.untimed:
             say(f"{one.name}: one rank and {speedup.RANKS}")
             found.append(speedup.compared(one, scale.rounds))
-    return {"speedup": found, "rounds": scale.rounds, "others": others.share()}
+    return {**made, "speedup": found, "rounds": scale.rounds, "others": others.share()}
 
 
-def spread(scale: Scale, made: Made, _: Path) -> dict[str, Any]:
+def spread(options: Namespace, _: Measured) -> dict[str, Any]:
     """Virtual seconds of ranks on hosts of their own."""
-    found = []
-    for one in made:
-        if one.name in hosts.LINEAR and one.name not in scale.untimed:
-            found.append(hosts.compared(one, scale.host_epochs))
-    return {"hosts": found}
+    scale = options.scale
+    some = [one for one in shapes(scale, options.scratch) if one.name in hosts.LINEAR and one.name not in scale.untimed]
+    return {**of_shapes(options), "hosts": [hosts.compared(one, scale.host_epochs) for one in some]}
 
 
-def scaled(scale: Scale, _: Made, folder: Path) -> dict[str, Any]:
+def scaled(options: Namespace, _: Measured) -> dict[str, Any]:
     """The same of many rows like those of RCV1."""
     say("many rows like those of news")
-    made = workloads.many_news(scale.shapes, folder)
+    made = workloads.many_news(options.scale.shapes, options.scratch)
     return {"rcv1": {**rcv1.measured(made), "shape": page.shape(made)}}
 
 
-def counted(_: Scale, made: Made, __: Path) -> dict[str, Any]:
+def counted(options: Namespace, _: Measured) -> dict[str, Any]:
     """Bytes by graph, on simulated ranks."""
     found = []
-    for one in made:
+    for one in shapes(options.scale, options.scratch):
         say(f"{one.name}: {one.simulated} simulated ranks, by graph")
         graphs = {graph: traffic.counted(one, graph) for graph in traffic.GRAPHS}
         found.append({"name": one.name, "ranks": one.simulated, "graphs": graphs})
-    return {"traffic": found}
+    return {**of_shapes(options), "traffic": found}
 
 
-def killed(scale: Scale, _: Made, folder: Path) -> dict[str, Any]:
+def killed(options: Namespace, _: Measured) -> dict[str, Any]:
     """The objective over seconds with a failure and without one, and goodput where ranks are killed again, in jobs."""
+    scale, folder = options.scale, options.scratch
     say(f"{failure.RANKS} ranks, of which one is killed")
     found = {"failure": failure.curves(scale.failing_rows, folder, scale.until_back)}
     say(f"{failure.RANKS} ranks, of which one is killed every {scale.killed_every_s:g} s, and comes back")
@@ -93,27 +102,11 @@ def changed(*_: Any) -> dict[str, Any]:
     ]}  # fmt: skip
 
 
-PARTS: dict[str, Callable[[Scale, Made, Path], dict[str, Any]]] = {
+PARTS: dict[str, document.Part] = {
     "speedup": timed, "hosts": spread, "rcv1": scaled, "traffic": counted, "failure": killed, "lines": changed,
 }  # fmt: skip
 """What can be measured by itself."""
-_ON_ROWS = {"speedup", "hosts", "traffic"}
-"""The parts that need the workloads."""
-
-
-def measured(options: Namespace) -> Measured:
-    """All figures of the page: those of some parts anew, the others as they were. It starts jobs."""
-    scale, parts = QUICK if options.quick else WHOLE, options.only or list(PARTS)
-    found = dict(options.before)
-    with tempfile.TemporaryDirectory() as folder:
-        made: Made = []
-        if _ON_ROWS & set(parts):
-            made = list(workloads.made(scale.shapes, Path(folder), say))
-            found["shapes"] = [page.shape(one) for one in made]
-        for part in parts:
-            found |= PARTS[part](scale, made, Path(folder))
-    return found
 
 
 if __name__ == "__main__":
-    document.measure("bench.paper", str(__doc__), measured, page.tables, parts=PARTS)
+    document.measure("bench.paper", str(__doc__), lambda _: {}, page.tables, parts=PARTS, scales=(WHOLE, QUICK))

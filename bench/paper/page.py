@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from bench.document import Measured, Table, Tables, reached
+from bench.document import Measured, Table, Tables, one_of, reached
 from bench.paper import failure, hosts, rcv1, speedup
 from bench.paper.workloads import Workload
 
@@ -90,13 +90,13 @@ def _hosts(first: str, found: Sequence[Measured]) -> Table:
 
 def _host_numbers(measured: Measured) -> dict[str, Any]:
     found = measured["hosts"]
-    news = next(one for one in found if one["name"] == "RCV1")
+    news = one_of(found, name="RCV1")
     most = max(
         (one["one"][0] / seconds, one["name"], ranks, graph)
         for one in found for graph, many in one["graphs"].items()
         for ranks, (seconds, _) in zip(hosts.RANKS, many, strict=True)
     )  # fmt: skip
-    shape = next(one for one in measured["shapes"] if one["name"] == "RCV1")
+    shape = one_of(measured["shapes"], name="RCV1")
     peers = hosts.RANKS[-1] - 1
     return {
         "network": hosts.NETWORK, "latency_us": 1e6 * hosts.LATENCY_S, "every": hosts.EVERY,

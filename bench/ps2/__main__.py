@@ -8,7 +8,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import NamedTuple
 
-from bench import document
+from bench import document, jobs
 from bench.document import Measured
 from bench.ps2 import page, steps
 from bench.ps2.ways import ADAM_S
@@ -31,8 +31,9 @@ QUICK = Scale((10**4, 10**5), (2, 4), 3, (4, 10**4))
 
 def measured(options: Namespace) -> Measured:
     """All figures of the page. It starts jobs."""
-    scale, others = QUICK if options.quick else WHOLE, Others()
-    records = [one for ranks in scale.ranks for one in steps.records(ranks, scale.lengths, scale.rounds)]
+    scale, others = options.scale, Others()
+    words = "bench.ps2.steps", scale.rounds, *scale.lengths
+    records = [one for ranks in scale.ranks for one in jobs.report(ranks, *words)]
     share = others.share()
     ranks, length = scale.modelled
     about = {
@@ -43,4 +44,4 @@ def measured(options: Namespace) -> Measured:
 
 
 if __name__ == "__main__":
-    document.measure("bench.ps2", str(__doc__), measured, page.tables)
+    document.measure("bench.ps2", str(__doc__), measured, page.tables, scales=(WHOLE, QUICK))

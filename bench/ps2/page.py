@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from bench.document import Measured, Table, Tables
+from bench.document import Measured, Table, Tables, one_of
 from bench.ps2.steps import EXCHANGE, Record
 from bench.ps2.ways import MOVED_BY_ADAM, RANK_0, WAYS, WORKERS, ZIP
 
@@ -57,8 +57,7 @@ def in_all(record: Record) -> int:
 
 
 def _one(records: Iterable[Record], operation: str, way: str, ranks: int, length: int) -> Record:
-    wanted = {"operation": operation, "way": way, "ranks": ranks, "length": length}
-    return next(one for one in records if wanted.items() <= one.items())
+    return one_of(records, operation=operation, way=way, ranks=ranks, length=length)
 
 
 def _values(records: Iterable[Record], ranks: int, length: int) -> dict[str, float]:

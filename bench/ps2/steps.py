@@ -1,6 +1,6 @@
 """Seconds and bytes of a step of Adam and of a dot, in each way, for vectors of several lengths.
 
-malt run -n 2 -m bench.ps2.steps OUT ROUNDS LENGTH ...
+malt run -n 2 -m bench.ps2.steps ROUNDS LENGTH ... --json FILE
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 
 import malt
-from bench import jobs, traffic
+from bench import jobs, timing, traffic
 from bench.document import say
 from bench.ps2.ways import WAYS, Exchange, Vectors, Worker
 
 Record = dict[str, Any]
 """Of an operation in one way: seconds, a median of those of the slowest rank; by rank, the bytes that it has sent or
 read, and those that it has moved."""
-LATENCY_S, BANDWIDTH = 100e-6, 125e6
-"""Of the network of the simulation: 1 Gbit/s."""
 EXCHANGE = "exchange"
 """The operation that is the same in all ways."""
 
@@ -57,9 +55,10 @@ def _of(vectors: Vectors, rounds: int) -> list[Record]:
             "length": vectors.w.shape[0], "ranks": malt.size(), "operation": operation, "way": way,
             "sent": [sum(own.values()) for own in everyone], "moved": traffic.moved(everyone),
         })  # fmt: skip
-    taken = np.array([[_seconds(work) for work in works.values()] for _ in range(rounds)])
-    malt.allreduce(taken, "max")
-    for record, seconds in zip(found, taken.T, strict=True):
+    taken = timing.turns({what: lambda _, work=work: _seconds(work) for what, work in works.items()}, rounds)
+    for record, mine in zip(found, taken.values(), strict=True):
+        seconds = np.array(mine)
+        malt.allreduce(seconds, "max")
         record["seconds"] = statistics.median(seconds.tolist())
     return found
 
@@ -73,17 +72,10 @@ def _seconds(work: Callable[[], object]) -> float:
     return malt.clock() - start
 
 
-def records(ranks: int, lengths: Sequence[int], rounds: int) -> list[Record]:
-    """The records of a job of its own."""
-    found: list[Record] = jobs.result(ranks, "bench.ps2.steps", rounds, *lengths)
-    return found
-
-
 def modelled(ranks: int, length: int) -> list[Record]:
     """The records of simulated ranks, each on a host of its own. Local. Seconds are virtual."""
-    network = malt.Network(LATENCY_S, BANDWIDTH)
-    return malt.simulate(lambda _: measured([length], rounds=1), ranks, network=network)[0]
+    return malt.simulate(lambda _: measured([length], rounds=1), ranks, network=malt.Network(*jobs.GIGABIT))[0]
 
 
 if __name__ == "__main__":
-    jobs.give(measured([int(length) for length in sys.argv[3:]], int(sys.argv[2])))
+    jobs.give(measured([int(length) for length in sys.argv[2:-2]], int(sys.argv[1])))

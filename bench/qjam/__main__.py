@@ -17,8 +17,7 @@ from bench.document import Measured, say
 from bench.qjam import page
 from bench.qjam.runs import modelled, runs
 from bench.rest import Others
-
-MNIST = Path(__file__).parents[3] / "shared" / "data" / "mnist"
+from bench.svm.task import DATA
 
 
 class Scale(NamedTuple):
@@ -38,8 +37,8 @@ QUICK = Scale((500, 2000), (1, 2), 1, 5, (1, 4))
 
 def measured(options: Namespace) -> Measured:
     """All figures of the page. It starts jobs."""
-    scale, others = QUICK if options.quick else WHOLE, Others()
-    folder = options.folder or (MNIST if MNIST.is_dir() else None)
+    scale, others = options.scale, Others()
+    folder = options.folder or next(filter(Path.is_dir, [DATA / "mnist"]), None)
     made = list(runs(folder, scale.patches, scale.ranks, scale.rounds, scale.iterations))
     share = others.share()
     alone = next(one for one, _ in made if one["patches"] == scale.patches[-1] and one["ranks"] == 1)
@@ -60,4 +59,4 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    document.measure("bench.qjam", str(__doc__), measured, page.tables, add_options)
+    document.measure("bench.qjam", str(__doc__), measured, page.tables, add_options, scales=(WHOLE, QUICK))

@@ -14,14 +14,13 @@ import malt
 from apps.autoencoder import network
 from bench import jobs
 from bench.document import say
+from bench.timing import turns
 
 Run = dict[str, Any]
 """What some ranks took on some patches: medians of the rounds, in seconds, and bytes of chunks."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """A rank has one thread: the speed of one rank would else be that of two."""
 PIXELS, HIDDEN = 64, 25
-LATENCY_S, BANDWIDTH = 100e-6, 125e6
-"""Of the network of the simulation: 1 Gbit/s."""
 
 
 def runs(
@@ -35,11 +34,9 @@ def runs(
     words: tuple[object, ...] = () if folder is None else (folder,)
     words += ("--epochs", iterations, "--tolerance", 0, "--hidden", HIDDEN)
     for count in patches:
-        made: dict[int, list[jobs.Report]] = {some: [] for some in ranks}
-        for place in range(rounds):
-            say(f"{count:,} patches, round {place + 1} of {rounds}")
-            for some, found in made.items():
-                found.append(jobs.report(some, "apps.autoencoder", *words, "--patches", count))
+        say(f"{count:,} patches")
+        arguments = ("apps.autoencoder", *words, "--patches", count)
+        made = turns({some: lambda _, some=some, own=arguments: jobs.report(some, *own) for some in ranks}, rounds)
         first = made[ranks[0]][0]
         for some, found in made.items():
             yield _run(count, some, found), max(_error(first, one) for one in found)
@@ -87,6 +84,6 @@ def modelled(patches: int, ranks: int, patch_s: float, iterations: int = 3) -> R
             ends.append(malt.clock())
         return ends
 
-    ends = np.max(malt.simulate(on_rank, ranks, network=malt.Network(LATENCY_S, BANDWIDTH)), axis=0)
+    ends = np.max(malt.simulate(on_rank, ranks, network=malt.Network(*jobs.GIGABIT)), axis=0)
     first, *later = np.diff(ends).tolist()
     return {"patches": patches, "ranks": ranks, "first_s": first, "iteration_s": statistics.median(later)}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from bench.rows import Row, rated, timed
+from bench.rows import Row, rated
 from bench.svm import peers, task
+from bench.svm.peers import Other, Peer
 from bench.svm.task import Task
 from bench.svm.threads import Threads
 from bench.timing import copy_rate, turns
@@ -18,7 +20,6 @@ RATE_EXAMPLES, RATE_EVERY = 7_000_000, 5000
 """Examples of a training whose rate is measured, at least, and those between two of its exchanges."""
 ONE_MODEL, MODEL_EACH = "the same kernel on 2 threads, one model", "the same kernel on 2 threads, one model each"
 THREADS_EPOCHS = 5
-NOT_INSTALLED = "not installed"
 NO_COMPILER = "not installed: it needs a C++ compiler"
 
 
@@ -47,26 +48,14 @@ def _compared(one: Task, quick: bool) -> list[Row]:
 def _times(one: Task, threads: Threads, rounds: int) -> list[Row]:
     """Seconds to the target, of 1 and 2 ranks against each peer at its best setting."""
     others = {
-        "scikit-learn SGDClassifier, 1 core": (2.5, peers.scikit_learn(one), NOT_INSTALLED),
-        "LIBLINEAR, dual, hinge, 1 thread": (2.0, peers.liblinear(one, 1), NO_COMPILER),
-        "LIBLINEAR, dual, hinge, 2 threads": (2.0, peers.liblinear(one, 2), NO_COMPILER),
+        "scikit-learn SGDClassifier, 1 core": Other(peers.scikit_learn(one), 2.5),
+        "LIBLINEAR, dual, hinge, 1 thread": Other(peers.liblinear(one, 1), 2.0, NO_COMPILER),
+        "LIBLINEAR, dual, hinge, 2 threads": Other(peers.liblinear(one, 2), 2.0, NO_COMPILER),
+        ONE_MODEL: Other(Peer(threads.seconds)),
     }
-    contenders: dict[str, Callable[[int], float]] = {
-        **{name: lambda seed, ranks=ranks: one.seconds(ranks, seed) for name, ranks in RANKS.items()},
-        **{name: lambda _, peer=peer: peer.seconds() for name, (_, peer, _) in others.items() if peer},
-        ONE_MODEL: threads.seconds,
-    }
-    taken = turns(contenders, rounds)
-    made = []
-    for mine in RANKS:
-        what = f"SVM on {one.name} to objective {one.target:.4f}, {mine}"
-        for name, (goal, peer, why_not) in others.items():
-            if peer:
-                made.append(timed(what, name, goal, taken[mine], taken[name], f"best setting: {peer.setting}"))
-            else:
-                made.append(Row(what, name, None, goal, note=why_not))
-        made.append(timed(what, ONE_MODEL, None, taken[mine], taken[ONE_MODEL]))
-    return made
+    what = f"SVM on {one.name} to objective {one.target:.4f}"
+    ours = {f"{what}, {name}": partial(one.seconds, ranks) for name, ranks in RANKS.items()}
+    return peers.compared(ours, others, rounds)
 
 
 def _rates(one: Task, threads: Threads, quick: bool) -> list[Row]:

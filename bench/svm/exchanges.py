@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from bench import jobs
 from bench.document import reached
 from bench.rows import Row, timed
@@ -42,8 +44,7 @@ def _report(ranks: int, *options: object) -> jobs.Report:
 def _needed(ranks: int, target: float, every: int, *options: object) -> float:
     """The exchanges of a rank until an epoch ends at the target; infinity if none does."""
     epochs = _report(ranks, "--exchange-every", every, *options)["epochs"]
-    merged = next((epoch["merged"] for epoch in epochs if epoch["objective"] <= target), float("inf"))
-    return merged / (ranks * (ranks - 1))
+    return float(jobs.first(epochs, "objective", target).get("merged", math.inf)) / (ranks * (ranks - 1))
 
 
 def _listed(found: dict[int, float]) -> str:

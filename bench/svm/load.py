@@ -1,6 +1,6 @@
 """Measures how often apps.svm ends far from the optimum if other work keeps the cores busy.
 
-    malt run -n 4 -m bench.svm.load OUT [--quick | FIRST LAST]
+    malt run -n 4 -m bench.svm.load [--quick | FIRST LAST] --json FILE
 
 FIRST and LAST: the seeds, 0 to 199 without them.
 
@@ -64,7 +64,7 @@ def objectives(average: str, seeds: Sequence[int]) -> list[float]:
 
 
 def main() -> None:
-    words = sys.argv[2:]
+    words = sys.argv[1:-2]
     seeds = QUICK_RUNS if words == ["--quick"] else range(int(words[0]), int(words[1]) + 1) if words else RUNS
     malt.init()
     rows = []

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import malt
-from bench.rows import Row, timed
+from bench.rows import Row
 from bench.svm import peers, task
-from bench.svm.comparison import NOT_INSTALLED
 from bench.svm.task import Task
-from bench.timing import turns
 from malt.models import linear
 
 MINIMUM = 0.299223
@@ -44,18 +43,9 @@ def _compared(
     ours: dict[str, Task], theirs: dict[str, peers.Peer | None], goal: float | None, rounds: int
 ) -> list[Row]:  # fmt: skip
     """The rows of programs and peers that take turns. `goal`: of the first program."""
-    contenders: dict[str, Callable[[int], float]] = {
-        **{name: lambda seed, one=one: one.seconds(RANKS, seed) for name, one in ours.items()},
-        **{name: lambda _, peer=peer: peer.seconds() for name, peer in theirs.items() if peer},
+    contenders = {
+        f"logistic regression on {one.name} to {one.target:.4f}, {name}, {RANKS} ranks": partial(one.seconds, RANKS)
+        for name, one in ours.items()
     }
-    taken = turns(contenders, rounds)
-    made = []
-    for place, (mine, one) in enumerate(ours.items()):
-        what = f"logistic regression on {one.name} to {one.target:.4f}, {mine}, {RANKS} ranks"
-        least = None if place else goal
-        for name, peer in theirs.items():
-            if peer:
-                made.append(timed(what, name, least, taken[mine], taken[name], f"best setting: {peer.setting}"))
-            else:
-                made.append(Row(what, name, None, least, note=NOT_INSTALLED))
-    return made
+    rows = peers.compared(contenders, {name: peers.Other(peer, goal) for name, peer in theirs.items()}, rounds)
+    return [row if row.name == next(iter(contenders)) else replace(row, goal=None) for row in rows]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from bench.rows import Row, timed
 from bench.svm.task import L2, Task
+from bench.timing import turns
 
 _TOLERANCES = (10.0, 3.0, 2.0, 1.5, 1.2, 1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
 _SCHEDULES: tuple[dict[str, Any], ...] = (
@@ -26,9 +28,32 @@ _SCHEDULES: tuple[dict[str, Any], ...] = (
 class Peer(NamedTuple):
     """A program at its best setting."""
 
-    seconds: Callable[[], float]
-    """Trains once; returns the seconds until the target, infinity if it is not reached."""
-    setting: str
+    seconds: Callable[[int], float]
+    """Trains once, from a seed if it has one; returns the seconds until the target, infinity if it is not reached."""
+    setting: str = ""
+
+
+class Other(NamedTuple):
+    """A program to compare with."""
+
+    peer: Peer | None
+    goal: float | None = None
+    why_not: str = "not installed"
+
+
+def compared(ours: Mapping[str, Callable[[int], float]], others: Mapping[str, Other], rounds: int) -> list[Row]:
+    """The rows of the seconds of programs and peers that take turns, each of ours against each peer."""
+    theirs = {name: other.peer.seconds for name, other in others.items() if other.peer}
+    taken = turns({**ours, **theirs}, rounds)
+    made = []
+    for mine in ours:
+        for name, (peer, goal, why_not) in others.items():
+            if peer is None:
+                made.append(Row(mine, name, None, goal, note=why_not))
+            else:
+                note = f"best setting: {peer.setting}" if peer.setting else ""
+                made.append(timed(mine, name, goal, taken[mine], taken[name], note))
+    return made
 
 
 def scikit_learn(task: Task) -> Peer | None:
@@ -53,7 +78,7 @@ def scikit_learn(task: Task) -> Peer | None:
 
     tried = [{**schedule, "average": average} for schedule in _SCHEDULES for average in (False, True)]
     best = min(tried, key=lambda setting: seconds(**setting))
-    return Peer(lambda: seconds(**best), ", ".join(f"{name} {value}" for name, value in best.items()))
+    return Peer(lambda _: seconds(**best), ", ".join(f"{name} {value}" for name, value in best.items()))
 
 
 def logistic_regression(task: Task, solver: str) -> Peer | None:
@@ -86,7 +111,7 @@ def logistic_regression(task: Task, solver: str) -> Peer | None:
         return min(seconds(**setting) for _ in range(3))
 
     best = min(found, key=fastest)
-    return Peer(lambda: fastest(best), ", ".join(f"{name} {value}" for name, value in best.items()))
+    return Peer(lambda _: fastest(best), ", ".join(f"{name} {value}" for name, value in best.items()))
 
 
 def scikit_learn_rate(task: Task, epochs: int = 10) -> float | None:
@@ -121,7 +146,7 @@ def liblinear(task: Task, threads: int) -> Peer | None:
 
     best = next((tolerance for tolerance in _TOLERANCES if trained(tolerance)[1]), _TOLERANCES[-1])
 
-    def seconds() -> float:
+    def seconds(_: int) -> float:
         taken, reached = trained(best)
         return taken if reached else float("inf")
 

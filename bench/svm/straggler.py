@@ -1,6 +1,6 @@
 """Measures asp against a blocking Allreduce, on four ranks of which one is three times as slow.
 
-    malt run -n 4 -m bench.svm.straggler OUT SEED
+    malt run -n 4 -m bench.svm.straggler SEED --json FILE
 
 A rank takes 3 ms for 1000 examples, about as many as it trains on between two exchanges, and the slow rank 9 ms. It
 sleeps for what training leaves of this time, so that four ranks on fewer cores are as fast as on cores of their own.
@@ -24,12 +24,14 @@ from mpi4py import MPI
 
 import malt
 from bench import jobs
+from bench.hosts import ways
 from bench.rows import Row, timed
 from bench.svm import task
 from bench.svm.paced import Paced
 from malt.models import linear
 
 EVERY, PACE_S, SLOW = 1000, 0.003, 3
+BLOCKING, ASP = ways.Way(blocking=True), ways.Way(average="delta")
 DEALT = 2
 """Epochs whose rows are dealt anew, by the speed of ranks until then: a first round of one exchange tells little."""
 EPOCHS, KEPT = 25, 200
@@ -53,9 +55,7 @@ def curve(data: malt.Dataset, blocking: bool, seed: int) -> Iterator[tuple[float
     eta0 = linear.first_step(problem, examples, width, comm.size)
     training = Paced(PACE_S * (SLOW if comm.rank == comm.size - 1 else 1) / EVERY)
     generator = np.random.default_rng([seed, comm.rank])
-    params: linear.Params = np.zeros(width + 1, np.float32)
-    model = np.zeros_like(params)
-    replica = malt.Replica(params, every=1, average="delta", graph="all", sync="asp")
+    learner = ways.learner(BLOCKING if blocking else ASP, examples, width, eta0)
 
     def parts() -> Iterator[tuple[linear.Order, float]]:
         """What is trained between two exchanges: rows, and how many steps an example counts as."""
@@ -68,26 +68,21 @@ def curve(data: malt.Dataset, blocking: bool, seed: int) -> Iterator[tuple[float
             for part in np.array_split(order, max(1, round(len(rows) / EVERY))):
                 yield part, count / comm.size / len(rows)
 
-    trained, times = 0.0, []
+    times: list[float] = []
     models = np.empty((KEPT if comm.rank == 0 else 0, width + 1), np.float32)
     models.fill(0)  # its pages are there before the clock starts
     malt.barrier()
     start = time.perf_counter()
     for number, (part, steps) in enumerate(parts()):
         training.begin()
-        linear.train(problem, examples, part, params, eta0, trained)
-        trained += steps * len(part)
+        learner.learn(part)
+        learner.trained += (steps - 1) * len(part)
         training.end(len(part))
-        if blocking:
-            comm.Allreduce(MPI.IN_PLACE, params)
-            np.divide(params, comm.size, out=params)
-        else:
-            replica.step(len(part))
-        linear.blend(model, params, number + 1)
+        learner.exchange(len(part))
         if number < len(models):
             times.append(time.perf_counter() - start)
-            models[number] = model
-    replica.finish()
+            models[number] = learner.model
+    learner.finish()
     return ((at, linear.objective(problem, examples, model)) for at, model in zip(times, models, strict=False))
 
 
@@ -102,7 +97,7 @@ def rows(quick: bool) -> list[Row]:
     what = ("SVM to objective 0.1905, 4 ranks, one three times as slow, asp", "a blocking Allreduce at every exchange")
     if not task.RCV1.exists():
         return [Row(*what, None, 2.0, note=task.NO_RCV1)]
-    found = [jobs.result(4, "bench.svm.straggler", seed) for seed in range(2 if quick else 5)]
+    found = [jobs.report(4, "bench.svm.straggler", seed) for seed in range(2 if quick else 5)]
     ours, theirs = zip(*found, strict=True)
     return [timed(*what, 2.0, ours, theirs)]
 
@@ -111,7 +106,7 @@ def main() -> None:
     malt.init()
     data = malt.open_svmlight(task.RCV1)
     linear.compile_kernels()
-    jobs.give([time_to_target(data, blocking, int(sys.argv[2])) for blocking in (False, True)])
+    jobs.give([time_to_target(data, blocking, int(sys.argv[1])) for blocking in (False, True)])
 
 
 if __name__ == "__main__":

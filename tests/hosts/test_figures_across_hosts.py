@@ -9,6 +9,7 @@ import sys
 import pytest
 from host_network import LIMIT_S, ROOT, missing
 
+from bench.hosts import trials
 from bench.svm import task
 
 
@@ -29,3 +30,25 @@ def test_the_quick_form_trains_and_prints_its_table(part, tmp_path):
     else:
         assert runs[0]["seconds"] > 0.04 * runs[0]["exchanges"], "an Allreduce is a round trip at least"
     assert all(f"| {run['way']} |" in done.stdout for run in runs)
+
+
+PROCESS = """
+import json, os, socket, sys
+own = [socket.gethostname(), os.environ["RANK"], socket.gethostbyname(os.environ["MASTER_ADDR"])]
+if own[1] == "0":
+    json.dump(own, open(sys.argv[-1], "w"))
+sys.exit(sys.argv[1] == own[0])
+"""
+
+
+@pytest.mark.thorough
+def test_a_process_on_each_host_meets_the_others():
+    if why := missing():
+        pytest.skip(why)
+    with trials.linked_hosts("ab", mbit=50) as network:
+        found = trials.processes(network, sys.executable, ["-c", PROCESS, "nowhere"])
+        assert found[:2] == ["a", "0"] and found[2] == network.shell("b", "getent hosts a").split()[0]
+        for name in "ab":
+            assert "rate 50Mbit" in network.shell(name, "tc qdisc show dev eth0")
+            with pytest.raises(RuntimeError):
+                trials.processes(network, sys.executable, ["-c", PROCESS, name])

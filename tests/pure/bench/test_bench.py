@@ -87,16 +87,6 @@ def test_numbers_have_a_unit_that_reads_well():
     assert rows.shown(0, "runs") == "0 runs"
 
 
-def test_only_changes_beyond_noise_are_listed():
-    def stored(*ratios):
-        made = [Row(f"row {k}", "whom", one, 1.0, spread=0.1) for k, one in enumerate(ratios)]
-        part = {"measured": "2026-01-01", "rows": rows.to_json(made)}
-        return rows.first({"results": {"openmpi": {"parts": {"messages": part}}}})
-
-    changed = rows.compare(stored(1.0, 2.0, None), stored(1.05, 2.5, 1.0))
-    assert changed == ["row 1 against whom: 2.00 x -> 2.50 x (noise 10%)"]
-
-
 def test_parts_that_were_not_measured_again_are_kept(tmp_path, monkeypatch, capsys):
     def ran(name, ratio, *more):
         monkeypatch.setitem(program.PARTS, name, lambda quick: [Row(name, "whom", ratio, 1.0)])
@@ -153,30 +143,15 @@ def test_descend_leaves_the_shrinking_to_the_caller(few_rows):
     assert 0 < scale < 1 and np.allclose(parts * np.float32(scale), whole) and whole.any()
 
 
-def test_rounds_are_completed_in_parts_and_become_tables():
-    """A run that comes too late ends the part. What is there is not run again, and half a round is on no page."""
-    rounds, ran = [], []
+def test_runs_of_torch_become_a_table():
+    def run(seconds):
+        return [{"seconds": seconds / 2, "sent": 50e6, "test_accuracy": 0.97},
+                {"seconds": seconds, "sent": 1e8, "test_accuracy": 0.99}]  # fmt: skip
 
-    def measured(who, seed):
-        if len(ran) in (2, 9):
-            ran.append(None)
-            return None
-        ran.append((who, seed))
-        seconds = 10.0 if who == "DDP, gloo" else 4.0
-        return [
-            {"seconds": seconds / 2, "sent": 50e6, "accuracy": 0.97},
-            {"seconds": seconds, "sent": 1e8, "accuracy": 0.99},
-        ]
-
-    for _ in range(3):
-        torch.complete(rounds, 2, torch.OVER_LINK, measured)
-    assert [who for who in ran if who] == [(who, seed) for seed in range(2) for who in torch.OVER_LINK]
-    found = torch.figures([dict.fromkeys(torch.CONTENDERS, rounds[0]["DDP, gloo"])], [*rounds, {"DDP, gloo": []}])
-    assert found["figures"] == {"rounds": 1, "link_rounds": 2}
-    assert torch.figures([{"DDP, gloo": []}], [])["tables"]["host"] == "No round is whole yet."
-    host, over_link = found["tables"].values()
-    assert host[1] == ["DDP, gloo", "0.9900", "10.0", "1.00", "100.00", "1", "50.00", "100.00"]
-    assert over_link[3] == ["changes, every 78 batches", "0.9900", "4.0", "0.40", "100.00", "1", "2.0", "4.0"]
+    runs = {"DDP, gloo": [run(10.0)] * 2, "changes": [run(4.0)] * 2}
+    ddp, changes = torch.table(runs, "sent")[1:]
+    assert ddp == ["DDP, gloo", "0.9900", "10.0", "1.00", "100.00", "1", "50.00", "100.00"]
+    assert torch.table(runs, "seconds")[2] == [*changes[:-2], "2.0", "4.0"] and changes[3] == "0.40"
 
 
 def test_the_picture_has_a_bar_for_each_headline():

@@ -1,26 +1,14 @@
-"""Measures a link and the compute of ranks, then trains along graphs; rank 0 prints a line of JSON for each.
-
-    malt run -n 4 --hosts a:2,b:2 -m bench.hosts.planned PLAN
-
-PLAN is a `Plan` of bench.hosts.training as JSON. `results` is the training, which simulated ranks make as well.
-"""
+"""The link between two hosts, as a plain TCP connection finds it, and the compute of ranks while all of them train."""
 
 from __future__ import annotations
 
-import json
 import socket
 import statistics
-import sys
 import time
 from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
 
 import malt
-from bench.hosts import ways
-from bench.hosts.training import Plan, Rows, Run, parts, rows
-from malt.models import linear
+from malt.models.linear import Learner, Order
 
 STREAM_NBYTES, FIRST_NBYTES = 2 << 20, 512 << 10
 """Bytes of a plain TCP stream, and those of them before the clock starts: what the link has saved up is gone then."""
@@ -75,44 +63,20 @@ def _timed(connection: socket.socket) -> tuple[float, float]:
     return statistics.median(trips) / 2, (come - start_nbytes) / (time.perf_counter() - start)
 
 
-def compute_s(found: Rows, plan: Plan) -> float:
+def compute_s(learner: Learner, parts: Iterator[Order]) -> float:
     """Seconds of a part while all ranks train at once, and nobody exchanges. Collective."""
-    learner = ways.learner(ways.WAYS[plan.ways[0]], found.mine, found.width, found.eta0)
-    each = parts(found, np.random.default_rng(malt.rank()))
-    for part, _ in zip(each, range(PARTS // 4), strict=False):
+    for part, _ in zip(parts, range(PARTS // 4), strict=False):
         learner.learn(part)
     malt.barrier()
     start = time.perf_counter()
-    for part, _ in zip(each, range(PARTS), strict=False):
+    for part, _ in zip(parts, range(PARTS), strict=False):
         learner.learn(part)
     took_s = (time.perf_counter() - start) / PARTS
     learner.finish()
     return float(statistics.mean(malt.allgather(took_s)))
 
 
-def results(found: Rows, plan: Plan) -> Iterator[dict[str, Any]]:
-    """The result of each way, in turn, as often as the plan says; empty but on rank 0. Collective."""
-    for seed in range(plan.rounds):
-        for name in plan.ways:
-            run = Run(ways.WAYS[name], found, plan, seed)
-            run.train()
-            yield {"way": name, "seed": seed, **run.result()}
-            malt.barrier()
-
-
-def main() -> None:
-    plan = Plan(**json.loads(sys.argv[1]))
-    malt.init()
-    linear.compile_kernels()
-    found = rows()
+def measured(learner: Learner, parts: Iterator[Order]) -> dict[str, float]:
+    """What a simulation of this job must know. Collective."""
     latency_s, bandwidth = link()
-    facts = {"latency_s": latency_s, "bandwidth": bandwidth, "compute_s": compute_s(found, plan)}
-    if malt.rank() == 0:
-        print(json.dumps(facts), flush=True)
-    for result in results(found, plan):
-        if malt.rank() == 0:
-            print(json.dumps(result), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    return {"latency_s": latency_s, "bandwidth": bandwidth, "compute_s": compute_s(learner, parts)}
