@@ -26,7 +26,7 @@ ENDED_S = 10.0
 """How long a job may take to end after a failure."""
 CLEAN_S = 60.0
 """How long what is left elsewhere may take to end by itself."""
-OTHERS = re.compile(r"may continue on host b, and print to (\S+) there; to end them: ssh b kill -- -\d+$", re.M)
+OTHERS = re.compile(r"may continue on host b, and print to (\S+) there; to end them: ssh b kill -HUP -- -\d+$", re.M)
 """What `malt run` says of those that it has lost."""
 
 Found = dict[str, Any]

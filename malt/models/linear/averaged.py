@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from malt.kernels import compile_first
 from malt.models import linear
 from malt.models.common import Sharing
-from malt.models.linear.descent import Classes, Softmax
+from malt.models.linear.descent import Classes
 from malt.models.linear.learners import ModelLearner
-from malt.models.linear.weighted import SOFTMAX, loss_sum
 from malt.models.rows import Rows, agreed
 from malt.session.collectives import allreduce
 
@@ -135,5 +134,4 @@ class Descent:
         """The sum of the losses of this rank's rows, times their weights, at the mean of models. Local."""
         if self._rows.weights is None:
             return learner.classes.losses(learner.model)
-        loss, order = SOFTMAX if self._kind is Softmax else self._problem.loss, self._order
-        return loss_sum(loss, self._X[order], self._codes[order], learner.model, self._rows.weights.relative[order])
+        return learner.classes.losses(learner.model, self._rows.weights.relative[self._order])

@@ -22,6 +22,8 @@ CURVATURES: Final = {"squared-hinge": 2.0, "logistic": 0.25}
 class Batch:
     """The objective of all classes at once. `X`: CSR, float32. `codes`: the number of the class of each row.
 
+    Rows with weights stand for as many rows each.
+
     `is_softmax`: whether several classes have the softmax loss, and not that of `problem`, each against the rest.
 
     Weights are float64, of shape (features + 1,), or (features + 1, classes) where there are several. The last row is
@@ -45,7 +47,9 @@ class Batch:
         self._take()
 
     def _take(self) -> None:
-        self._data = linear.examples(self._X, self._codes, self._rows.mine())
+        order, weights = self._rows.mine(), self._rows.weights
+        data = linear.examples(self._X, self._codes, order)
+        self._block = linear.Block(data, None) if weights is None else linear.Block(data, None, weights.relative[order])
 
     def minimize(self, tol: float, max_iter: int) -> tuple[Floats, Result]:
         """The weights at the minimum, and where it ended; the same on all ranks. Collective.
@@ -65,8 +69,11 @@ class Batch:
 
     def _scale(self) -> Floats:
         """The root of a bound of the curvature along each weight. Collective."""
-        data = self._data
-        squares = np.bincount(data.columns[data.starts[0] :], np.square(data.values, dtype=np.float64), self._shape[0])
+        data, _, weights = self._block
+        squares = np.square(data.values, dtype=np.float64)
+        if weights.size:
+            squares *= np.repeat(weights, np.diff(data.starts))
+        squares = np.bincount(data.columns, squares, self._shape[0])
         squares[-1] = len(data.labels)
         allreduce(squares, "sum")
         scale = np.sqrt(CURVATURES[self._problem.loss] * squares / squares[-1] + self._problem.l2)
@@ -74,7 +81,7 @@ class Batch:
 
     def _found(self, w: Floats) -> tuple[float, Floats]:
         """The objective at `w`, and its gradient. Collective. Where a rank fails in it, the others take its rows."""
-        while (found := self._objective.found(w, linear.Block(self._data, None), self._count)).rows != self._count:
+        while (found := self._objective.found(w, self._block, self._count)).rows != self._count:
             if self._rows.are_all(found.rows):
                 self._count = found.rows
             self._take()

@@ -210,11 +210,12 @@ def add_subgradient(data: Examples, order: Order, params: Any, out: Any, loss: i
 # Gradients over whole passes, in float64
 
 
-@kernel(_ROWS, _READ_F8, _F8, types.i8, interpreted=interpreted.add_gradient)
-def add_gradient(data: Examples, params: Any, out: Any, loss: int) -> tuple[float, int]:
+@kernel(_ROWS, _READ_F8, _F8, types.i8, _READ_F8, interpreted=interpreted.add_gradient)
+def add_gradient(data: Examples, params: Any, out: Any, loss: int, weights: Any) -> tuple[float, int]:
     """out += the gradient of the sum of the losses. Returns that sum, and the number of correct rows.
 
-    Each row is read once: it is in the cache when its margin is known.
+    Each row is read once: it is in the cache when its margin is known. `weights`: of the rows, by which their losses
+    are multiplied; empty: 1 each.
     """
     values, columns, starts, labels = data.values, data.columns, data.starts, data.labels
     n_features = params.size - 1
@@ -223,17 +224,20 @@ def add_gradient(data: Examples, params: Any, out: Any, loss: int) -> tuple[floa
         start, stop = np.uint64(starts[row]), np.uint64(starts[row + 1])
         y = np.float64(labels[row])
         z = y * (_dot(values, columns, start, stop, params) + params[n_features])
-        losses += loss_of(loss, z)
+        weight = weights[row] if weights.size else 1.0
+        losses += weight * loss_of(loss, z)
         right += z > 0
-        slope = y * dloss_of(loss, z)
+        slope = weight * y * dloss_of(loss, z)
         if slope != 0:
             _add(values, columns, start, stop, slope, out)
             out[n_features] += slope
     return losses, right
 
 
-@kernel(_ROWS, _READ_F8_2, _F8_2, _F8, types.i8)
-def add_gradient_of_classes(data: Examples, params: Any, out: Any, scores: Any, loss: int) -> tuple[float, int]:
+@kernel(_ROWS, _READ_F8_2, _F8_2, _F8, types.i8, _READ_F8)
+def add_gradient_of_classes(
+    data: Examples, params: Any, out: Any, scores: Any, loss: int, weights: Any
+) -> tuple[float, int]:
     """out += the gradient, as `add_gradient`, of a model with a column for each class. `scores`: memory for a row.
 
     The labels are the numbers of the classes. `loss`: summed over the classes, of which one is +1 and the others -1; or
@@ -251,13 +255,16 @@ def add_gradient_of_classes(data: Examples, params: Any, out: Any, scores: Any, 
             for c in range(classes):
                 scores[c] += values[j] * params[column, c]
         right += np.argmax(scores) == label
+        weight = weights[row] if weights.size else 1.0
         if loss == SOFTMAX:
-            losses += _softmax_slopes(scores, label)
+            losses += weight * _softmax_slopes(scores, label)
         else:
             for c in range(classes):
                 y = 1.0 if c == label else -1.0
-                losses += loss_of(loss, y * scores[c])
+                losses += weight * loss_of(loss, y * scores[c])
                 scores[c] = y * dloss_of(loss, y * scores[c])
+        for c in range(classes):
+            scores[c] *= weight
         for j in range(start, stop):
             column = np.uint32(columns[j])
             for c in range(classes):

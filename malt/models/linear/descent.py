@@ -12,9 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from malt.models.linear import compiled
-from malt.models.linear.compiled import SOFTMAX, Examples, Order, Params, add_gradient_of_classes, loss_of
+from malt.models.linear.compiled import (
+    SOFTMAX,
+    Examples,
+    Order,
+    Params,
+    add_gradient,
+    add_gradient_of_classes,
+    loss_of,
+)
 from malt.models.linear.problem import Problem, totals
-from malt.models.linear.rows import readonly
+from malt.models.linear.rows import ONES, readonly
 from malt.models.linear.steps import first_step
 
 Array = NDArray[np.float32]
@@ -103,8 +111,8 @@ class Classes(Protocol):
     def train(self, problem: Problem, part: Order, params: Array, steps: list[float], t: float) -> None:
         """Train `params` on the rows in `part`, as train. FloatingPointError: as there."""
 
-    def losses(self, params: Array) -> float:
-        """The sum over the rows, and the classes, of the losses."""
+    def losses(self, params: Array, weights: NDArray[np.float64] = ONES) -> float:
+        """The sum over the rows, times their weights, and the classes, of the losses."""
 
 
 class OneVsRest:
@@ -123,8 +131,12 @@ class OneVsRest:
         for data, row, step in zip(self._data, params, steps, strict=True):
             train(problem, data, part, row, step, t)
 
-    def losses(self, params: Array) -> float:
-        return sum(totals(self._problem, *one)[0] for one in zip(self._data, params, strict=True))
+    def losses(self, params: Array, weights: NDArray[np.float64] = ONES) -> float:
+        if not weights.size:
+            return sum(totals(self._problem, *one)[0] for one in zip(self._data, params, strict=True))
+        wide, unused = params.astype(np.float64), np.zeros(params.shape[1])
+        rows = zip(self._data, wide, strict=True)
+        return sum(add_gradient(data, row, unused, self._problem.code, weights)[0] for data, row in rows)
 
 
 class Softmax:
@@ -143,10 +155,9 @@ class Softmax:
     def train(self, problem: Problem, part: Order, params: Array, steps: list[float], t: float) -> None:
         train_classes(problem, self._data, part, params, self._scores, steps[0], t)
 
-    def losses(self, params: Array) -> float:
-        weights = np.ascontiguousarray(params.T, np.float64)
-        unused = np.zeros_like(weights)
-        return add_gradient_of_classes(self._data, weights, unused, self._scores, SOFTMAX)[0]
+    def losses(self, params: Array, weights: NDArray[np.float64] = ONES) -> float:
+        wide = np.ascontiguousarray(params.T, np.float64)
+        return add_gradient_of_classes(self._data, wide, np.zeros_like(wide), self._scores, SOFTMAX, weights)[0]
 
 
 def one_against_rest(data: Examples, label: int) -> Examples:

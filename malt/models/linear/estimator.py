@@ -20,7 +20,6 @@ from malt.models import Sharing, linear
 from malt.models.linear.averaged import Descent, Model
 from malt.models.linear.batch import CURVATURES, Batch
 from malt.models.linear.descent import KINDS
-from malt.models.linear.weighted import WeightedBatch
 from malt.models.rows import Rows, agreed, described, labels, settings, united
 from malt.models.weights import kept
 from malt.session.collectives import broadcast
@@ -101,8 +100,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         data = rows, csr_matrix(X), np.searchsorted(known, y)
         is_softmax = self._is_multinomial and len(known) > 2
         if what == "fit" and self.solver == "lbfgs":
-            batch = Batch if rows.weights is None else WeightedBatch
-            trained, self.n_iter_ = self._minimize(model, batch(problem, is_softmax, len(known), *data))
+            trained, self.n_iter_ = self._minimize(model, Batch(problem, is_softmax, len(known), *data))
         else:
             descent = Descent(name, model, problem, KINDS[is_softmax], *data)
             epochs, tol = (self.max_iter, self.tol) if what == "fit" else (1, 0.0)

@@ -29,15 +29,16 @@ def blend(average: Any, params: Any, weight: float) -> None:
     average += np.float32(weight) * (params - average)
 
 
-def add_gradient(data: Any, params: Any, out: Any, loss: int) -> tuple[float, int]:
+def add_gradient(data: Any, params: Any, out: Any, loss: int, weights: Any) -> tuple[float, int]:
     """As the kernel of this name."""
     from malt.models.linear.compiled import dloss_of, loss_of  # which imports this module
 
     rows, z = _margins(data, params, 0, len(data.labels))
-    slopes = data.labels * np.array([dloss_of(loss, one) for one in z])
+    weights = weights if weights.size else np.ones(len(z))
+    slopes = weights * data.labels * np.array([dloss_of(loss, one) for one in z])
     out[:-1] += rows.T @ slopes
     out[-1] += slopes.sum()
-    return sum(loss_of(loss, one) for one in z), int((z > 0).sum())
+    return float(weights @ np.array([loss_of(loss, one) for one in z])), int((z > 0).sum())
 
 
 def totals(data: Any, params: Any, loss: int, first: int, last: int) -> tuple[float, int]:

@@ -57,8 +57,8 @@ class Objective:
 
     def _add(self, block: Block, params: Array, out: Array) -> tuple[float, int]:
         if params.ndim == 1:
-            return add_gradient(block.data, params, out, self._loss)
-        return add_gradient_of_classes(block.data, params, out, self._scores, self._loss)
+            return add_gradient(block.data, params, out, self._loss, block.weights)
+        return add_gradient_of_classes(block.data, params, out, self._scores, self._loss, block.weights)
 
     def _penalty(self, part: Array, l1: bool) -> float:
         shrunk = part[self._weights.penalized]

@@ -66,6 +66,10 @@ def narrowed(data: Examples) -> tuple[Examples, NDArray[np.int32]]:
     return data._replace(columns=readonly(places, np.int32)), present
 
 
+ONES: Final = np.empty(0)
+"""The weights of rows that all have the weight 1."""
+
+
 class Block(NamedTuple):
     """Rows that are visited at once, and the weights that they need."""
 
@@ -73,6 +77,8 @@ class Block(NamedTuple):
     columns: NDArray[Any] | None
     """The numbers of their features, ascending, then that of the intercept: column j of `data` is feature columns[j].
     None: `data` has all features."""
+    weights: NDArray[np.float64] = ONES
+    """By which the losses of the rows are multiplied; empty: 1 each."""
 
 
 def blocks(data: Examples, count: int, n_features: int, narrows: bool) -> Sequence[Block]:

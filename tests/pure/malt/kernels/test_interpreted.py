@@ -77,9 +77,12 @@ def calls(name, scale=1.0):
         ],
         "blend": lambda: [(params, 2 * read["f"], 0.3)],
         "add_subgradient": lambda: [(rows, ORDER, read["f"], params.copy(), loss, 1.0) for loss in losses],
-        "add_gradient": lambda: [(rows, read["d"], doubles.copy(), loss) for loss in losses],
+        "add_gradient": lambda: [
+            (rows, read["d"], doubles.copy(), loss, one) for loss in losses for one in (drawn(0), drawn(10))
+        ],
         "add_gradient_of_classes": lambda: [
-            (classes, matrix, drawn(FEATURES + 1, CLASSES), scores, loss) for loss in (*losses, SOFTMAX)
+            (classes, matrix, drawn(FEATURES + 1, CLASSES), scores, loss, one)
+            for loss in (*losses, SOFTMAX) for one in (drawn(0), drawn(10))
         ],
         "ascend": lambda: [
             (rows, ORDER, drawn(10), doubles.copy(), loss, 0.2, bias)
