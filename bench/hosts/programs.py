@@ -83,7 +83,10 @@ def _reports(network: Any, python: str, program: Program, ranks: int, **where: s
     The bytes in them are those between hosts, each in a namespace of its own.
     """
     words = "bench.hosts.counted", *program.words
-    found = [report(network, python, ranks, *words, **where) for _ in range(program.runs)]
+    found = []
+    for _ in range(program.runs):
+        found.append(report(network, python, ranks, *words, **where))
+        network.until_clean()
     return sorted(found, key=lambda one: float(one["final"][program.measure]))
 
 

@@ -110,9 +110,7 @@ def report(network: Any, python: str, ranks: int, module: str, *words: object, h
     done = network.run(LAUNCHER, python, *map(str, job), folder=ROOT, limit_s=_LIMIT_S)
     if done.returncode:
         raise RuntimeError(done.stderr)
-    made = json.loads(network.shell(LAUNCHER, f"cat {_REPORT}; rm {_REPORT}"))
-    network.until_clean()
-    return made
+    return json.loads(network.shell(LAUNCHER, f"cat {_REPORT}; rm {_REPORT}"))
 
 
 def processes(network: Any, python: str, words: Sequence[str]) -> Any:

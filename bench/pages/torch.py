@@ -13,12 +13,12 @@ import os
 import statistics
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from bench import document, jobs, timing
-from bench.document import Measured, Table, Tables, reached
+from bench.document import Measured, Table, Tables, reached, say
 from bench.hosts import trials
 from bench.timing import turns
 
@@ -40,30 +40,16 @@ HOSTS = "ab"
 Epochs = list[dict[str, float]]
 
 
-def run(options: dict[str, Any], folder: str, seed: int) -> Epochs:
-    """What one run on one host reports of its epochs."""
-    words = _words(options, folder, seed)
-    if options.get("way") == "ddp":
-        found: Epochs = jobs.processes(RANKS, ["-m", *words], {"OMP_NUM_THREADS": "1"})
-    else:
-        found = jobs.report(RANKS, *words)
-    return found
+def runs(options: Namespace, whom: Collection[str], run: Callable[..., Epochs]) -> dict[str, list[Epochs]]:
+    """What `whom` report of their epochs, in turns. run(way, program, folder, options) is one of them."""
 
+    def ran(who: str, seed: int) -> Epochs:
+        say(f"round {seed}, {who}")
+        whole = {"way": "malt", "is_dense": False, "rows": ROWS, "batch": 32, "step": 0.05, "epochs": options.scale,
+                 "seed": seed, **CONTENDERS[who]}  # fmt: skip
+        return run(whole["way"], "bench.pages.digits", os.path.abspath(options.folder), json.dumps(whole))
 
-def run_over_link(network: Any, options: dict[str, Any], folder: str, seed: int) -> Epochs:
-    """The same of a rank on each of two hosts."""
-    words = _words(options, folder, seed)
-    if options.get("way") == "ddp":
-        found: Epochs = trials.processes(network, sys.executable, ["-m", *words])
-    else:
-        found = trials.report(network, sys.executable, 1, *words, hosts=HOSTS)
-    return found
-
-
-def _words(options: dict[str, Any], folder: str, seed: int) -> tuple[str, str, str]:
-    """The program of a rank, and its arguments."""
-    whole = {"way": "malt", "is_dense": False, "rows": ROWS, "batch": 32, "step": 0.05, "epochs": EPOCHS, "seed": seed}
-    return "bench.pages.digits", os.path.abspath(folder), json.dumps({**whole, **options})
+    return turns({who: partial(ran, who) for who in [*whom][: 2 if options.quick else None]}, options.rounds)
 
 
 def table(runs: Mapping[str, Sequence[Epochs]], cost: str) -> Table:
@@ -95,19 +81,31 @@ def _reached(runs: Sequence[Epochs], target: float, cost: str) -> str:
 
 def on_host(options: Namespace, found: Measured) -> Measured:
     """Rounds on one host."""
-    chosen = dict(list(CONTENDERS.items())[: 2 if options.quick else None])
-    made = turns({who: partial(run, one, options.folder) for who, one in chosen.items()}, options.rounds)
-    return _with(found, {"host": table(made, "sent")}, {"rounds": options.rounds})
+
+    def run(way: str, *words: str) -> Epochs:
+        made: Epochs = (
+            jobs.processes(RANKS, ["-m", *words], {"OMP_NUM_THREADS": "1"}) if way == "ddp"
+            else jobs.report(RANKS, *words)
+        )  # fmt: skip
+        return made
+
+    return _with(found, {"host": table(runs(options, CONTENDERS, run), "sent")}, {"rounds": options.rounds})
 
 
 def over_link(options: Namespace, found: Measured) -> Measured:
-    """Rounds over a link between two hosts. SystemExit: there can be no such hosts here."""
+    """Rounds over a link between two hosts, a rank on each. SystemExit: there can be no such hosts here."""
     if why := trials.missing_hosts():
         sys.exit(f"bench.pages.torch is skipped: {why}")
-    chosen = {who: CONTENDERS[who] for who in OVER_LINK[: 2 if options.quick else None]}
+
+    def run(way: str, *words: str) -> Epochs:
+        made: Epochs = (
+            trials.processes(network, sys.executable, ["-m", *words]) if way == "ddp"
+            else trials.report(network, sys.executable, 1, *words, hosts=HOSTS)
+        )  # fmt: skip
+        return made
+
     with trials.sharing_cores(), trials.linked_hosts(HOSTS, MBIT) as network:
-        runs = {who: partial(run_over_link, network, one, options.folder) for who, one in chosen.items()}
-        made = turns(runs, options.rounds)
+        made = runs(options, OVER_LINK, run)
     return _with(found, {"link": table(made, "seconds")}, {"link_rounds": options.rounds})
 
 
@@ -126,4 +124,6 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    document.measure("bench.pages.torch", str(__doc__), lambda _: {}, add_options=add_options, parts=PARTS)
+    document.measure(
+        "bench.pages.torch", str(__doc__), lambda _: {}, add_options=add_options, parts=PARTS, scales=(EPOCHS, 1)
+    )
