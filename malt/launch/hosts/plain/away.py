@@ -58,8 +58,6 @@ class HostAway:
         found = roster.read(folder)
         self._first = {rank for rank in ranks if found is None or rank < found.first}
         """Those with which the job begins."""
-        self.place = str(folder)
-        """The folder of the job there."""
         self.starter: int | None = None
         """The number of the process there that has started the ranks."""
         self.is_done = threading.Event()
@@ -120,8 +118,6 @@ class HostAway:
             return False
         elif what == "started":
             self.starter = value
-        elif what == "folder":
-            self.place = str(value)
         elif what == "said":
             say(f"{value}\n")
         elif what == EXITED:
@@ -230,7 +226,7 @@ class Away:
         silent = ", ".join(one.host for one in self._hosts if self._is_silent(one))
         lost = [
             f"{_named(one.ranks)} may continue on host {one.host}, and print to "
-            f"{one.place}/printed-* there; to end them: ssh {one.host} kill -HUP -- -{one.starter}"
+            f"{self._folder}/printed-* there; to end them: ssh {one.host} kill -HUP -- -{one.starter}"
             for one in self._left
         ] + [
             f"{_named(sorted({*one.ranks} & {*members}))} ended on host {one.host}, and how is not known, as no report "
