@@ -7,7 +7,7 @@ started   the number of the starter's process, which leads that session
 said      a line of the starter: a rank is started again, say
 exited    a rank that has failed, its incarnation and its status
 printed   rank, 1 or 2 for stdout or stderr, and a piece of what the rank has printed, as Latin-1
-done      all that the ranks have printed is sent, and the starter has ended
+done      all that the ranks have printed is sent, and the starter has ended; where it was killed, the agent kills them
 failed    why no rank can start here, and what to do: nothing of the job is left
 
 Where the connection ends, the agent waits for the end of the starter: the ranks may be those that go on. Where the
@@ -92,6 +92,8 @@ class Ranks:
             why = self._last_error()
             self.end()
             raise CannotStart(_why(why))
+        if status is not None and status < 0 and not self._is_done:  # it was killed: nobody looks after its ranks
+            kill(lambda: with_variable(self._mark))
         has_more = self._pass_on()
         if status is not None and not has_more and not self._is_done:
             self._is_done = True

@@ -222,6 +222,19 @@ time.sleep(60)"""
     assert kept.ended("end") == 0 and not is_alive(child) and not folder.exists()
 
 
+def test_the_ranks_of_a_starter_that_was_killed_end(folder):
+    """Nobody would see how they end, and start them again."""
+    program = f"""import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", {SLEEPS!r}])
+print(child.pid, file=open("{folder}/printed-0-1", "w"), flush=True)
+time.sleep(60)"""
+    kept = Kept(folder, program)
+    starter_of_it, child = kept.heard("started"), int(kept.heard("printed")[2])
+    os.kill(starter_of_it, signal.SIGKILL)
+    assert kept.heard("done") is None and not is_alive(child)
+    assert kept.ended("end") == 0 and not folder.exists()
+
+
 def test_it_is_ended_while_ranks_print_and_the_launcher_takes_nothing(folder):
     program = f"file = open('{folder}/printed-0-1', 'w')\nfor i in range(10**6):\n    file.write('x' * 100)"
     kept = Kept(folder, program)

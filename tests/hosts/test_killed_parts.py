@@ -1,0 +1,58 @@
+"""A part of a job on two hosts is killed by SIGKILL: the rest ends, or goes on with --survive. Nothing is left."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from processes import wait_for
+
+RUNS = """
+import os, time
+import malt
+malt.init(deadline_s=60)
+v = malt.vector(1000, sync="asp")
+malt.barrier()
+print("running", flush=True)
+while not os.path.exists("/tmp/over"):
+    v.scatter()
+    v.gather()
+    time.sleep(0.05)
+"""
+LAUNCHER = "$(pgrep -f '[ ]-m malt run' | head -1)"
+STARTS = f"ps -o pid=,args= --ppid {LAUNCHER} | grep -v -e '[ ]-I -S ' -e ssh | awk '{{print $1}}'"
+"""The process by which the launcher has started the ranks of its host: mpiexec, or the starter."""
+PARTS = {
+    "the launcher": ("a", f"kill -KILL {LAUNCHER}"),
+    "mpiexec": ("a", f"kill -KILL $({STARTS})"),
+    "its agent": ("a", "pkill -KILL -f '[ ]-I -S '"),
+    "an agent": ("b", "pkill -KILL -f '[m]alt-agent'"),
+    "a daemon": ("b", "pkill -KILL -f '[p]rted|[h]ydra_pmi_proxy|plain/[s]tarter'"),
+}
+ENDS_S = 10.0
+PLAIN = ["--survive=best-effort"]
+
+
+@pytest.mark.parametrize("options", [[], PLAIN, [*PLAIN, "--rejoin"]], ids=["ranks of MPI", "survive", "rejoin"])
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.thorough(but="an agent-rejoin")
+def test_nothing_of_it_is_left(part, options, hosts):
+    process = hosts.start_malt("a", "-n", "3", *options, "--hosts", "a:2,b:1", "-c", RUNS)
+    assert [process.stdout.readline() for _ in range(3)] == ["running\n"] * 3, process.communicate(timeout=60)
+    host, command = PARTS[part]
+    began = time.monotonic()
+    hosts.shell(host, command)
+    goes_on = "ab" if part == "its agent" else "a" if host == "b" and options else ""
+    if part == "a daemon" and options:  # the agent of that host stays for the job
+        wait_for(lambda: not hosts.shell("b", "pgrep -f 'runner/[p]rogram.py' || :"), ENDS_S)
+    elif goes_on != "ab":
+        hosts.until_clean(ENDS_S, "b" if goes_on else "ab")
+    print(f"ended after {time.monotonic() - began:.1f} s")
+    for one in goes_on:
+        assert process.poll() is None and any("program.py" in line for line in hosts.left(one))
+        hosts.shell(one, "touch /tmp/over")
+    output, errors = process.communicate(timeout=60)
+    assert bool(process.returncode) != bool(goes_on), (process.returncode, output, errors)
+    for one in goes_on:
+        hosts.shell(one, "rm /tmp/over")
+    hosts.until_clean(ENDS_S, "ab")
