@@ -27,15 +27,20 @@ PARTS = {
     "mpiexec": ("a", f"kill -KILL $({STARTS})"),
     "its agent": ("a", "pkill -KILL -f '[ ]-I -S '"),
     "an agent": ("b", "pkill -KILL -f '[m]alt-agent'"),
-    "a daemon": ("b", "pkill -KILL -f '[p]rted|[h]ydra_pmi_proxy|plain/[s]tarter'"),
+    "a starter": ("b", "pkill -KILL -f 'plain/[s]tarter'"),
 }
-ENDS_S = 10.0
 PLAIN = ["--survive=best-effort"]
+KILLED = [(part, options) for part in PARTS for options in ([], PLAIN, [*PLAIN, "--rejoin"])]
+ENDS_S = 10.0
 
 
-@pytest.mark.parametrize("options", [[], PLAIN, [*PLAIN, "--rejoin"]], ids=["ranks of MPI", "survive", "rejoin"])
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.thorough(but="an agent-rejoin")
+def named(value):
+    """The part, or the options: ranks of MPI, survive or rejoin."""
+    return value if isinstance(value, str) else (value or ["ranks of MPI"])[-1].strip("-").partition("=")[0]
+
+
+@pytest.mark.parametrize(("part", "options"), [one for one in KILLED if one != ("a starter", [])], ids=named)
+@pytest.mark.thorough(but="a starter-rejoin")
 def test_nothing_of_it_is_left(part, options, hosts):
     process = hosts.start_malt("a", "-n", "3", *options, "--hosts", "a:2,b:1", "-c", RUNS)
     assert [process.stdout.readline() for _ in range(3)] == ["running\n"] * 3, process.communicate(timeout=60)
@@ -43,7 +48,7 @@ def test_nothing_of_it_is_left(part, options, hosts):
     began = time.monotonic()
     hosts.shell(host, command)
     goes_on = "ab" if part == "its agent" else "a" if host == "b" and options else ""
-    if part == "a daemon" and options:  # the agent of that host stays for the job
+    if part == "a starter":  # the agent of that host stays for the job
         wait_for(lambda: not hosts.shell("b", "pgrep -f 'runner/[p]rogram.py' || :"), ENDS_S)
     elif goes_on != "ab":
         hosts.until_clean(ENDS_S, "b" if goes_on else "ab")
@@ -55,4 +60,17 @@ def test_nothing_of_it_is_left(part, options, hosts):
     assert bool(process.returncode) != bool(goes_on), (process.returncode, output, errors)
     for one in goes_on:
         hosts.shell(one, "rm /tmp/over")
+    hosts.until_clean(ENDS_S, "ab")
+
+
+@pytest.mark.thorough
+def test_a_daemon_of_mpiexec_that_is_killed_leaves_nothing(hosts):
+    """Open MPI's mpiexec ends the job. MPICH's does not see it, and the job goes on."""
+    process = hosts.start_malt("a", "-n", "3", "--hosts", "a:2,b:1", "-c", RUNS)
+    assert [process.stdout.readline() for _ in range(3)] == ["running\n"] * 3, process.communicate(timeout=60)
+    hosts.shell("b", "pkill -KILL -f '[p]rted|[h]ydra_pmi_proxy'; touch /tmp/over")
+    hosts.shell("a", "touch /tmp/over")
+    process.communicate(timeout=3 * ENDS_S)
+    for host in "ab":
+        hosts.shell(host, "rm /tmp/over")
     hosts.until_clean(ENDS_S, "ab")

@@ -327,9 +327,10 @@ def _is_waiting(folder: str, elsewhere: set[int], rejoin: bool, reports: Stream)
     """Return whether ranks of other hosts run, or may be started again."""
     if not elsewhere or os.path.exists(os.path.join(folder, OVER)):
         return False
-    if rejoin:
-        return not os.path.exists(os.path.join(folder, ENDING))
-    return not elsewhere <= reports.read().ranks(Kind.ENDED)
+    ended = reports.read().ranks(Kind.ENDED)
+    if rejoin:  # of ranks that were never there nothing is heard
+        return not os.path.exists(os.path.join(folder, ENDING)) or not reports.ranks(Kind.ELSEWHERE) <= ended
+    return not elsewhere <= ended
 
 
 if __name__ == "__main__":
