@@ -20,7 +20,7 @@ from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.command import STARTER
 from malt.launch.hosts import findings
 from malt.launch.hosts.connection import ENDED, Connection, Silent
-from malt.launch.hosts.plain.starter import ENDING, EXITED, OVER
+from malt.launch.hosts.plain.starter import ENDING, EXITED
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.streams.display import say
 from malt.runner import reporting, roster
@@ -215,13 +215,13 @@ class Away:
         return bool(self._left)
 
     def leave(self, members: Collection[int]) -> None:
-        """Let the starter of this host end, and give up the hosts where ranks may go on. `last_words` says which.
+        """Start no rank of this host again, and give up the hosts where ranks may go on. `last_words` says which.
 
         `members`: as in `is_cut_off`.
         """
         self.is_over = True
-        with contextlib.suppress(OSError):  # a cleaner of /tmp has removed it: the starter is ended by a signal
-            (self._folder / OVER).touch()
+        with contextlib.suppress(OSError):  # a cleaner of /tmp has removed it
+            (self._folder / ENDING).touch()
         self._left = [one for one in self._hosts if self._is_silent(one) and not one.is_done.is_set()]
         silent = ", ".join(one.host for one in self._hosts if self._is_silent(one))
         lost = [
