@@ -93,9 +93,7 @@ def process() -> str:
 
 
 def listen(connection: int) -> None:
-    """Obey what comes over `connection` from a launcher on another host.
-
-    Returns after a request to leave, or when the launcher has closed the connection.
+    """Obey what comes over `connection` from a launcher on another host, until it is closed.
 
     A line is the number of a signal, which asks this process to leave; "signal" and the number of one that is for its
     program; or "ended", a rank and its incarnation: the launcher has seen the end of that rank's process on its own
@@ -114,10 +112,9 @@ def listen(connection: int) -> None:
                 _published[name] = text
             elif what == b"signal":
                 os.kill(os.getpid(), int(rest))
-            else:  # it comes again whenever another rank has connected
+            elif not _notified:  # it comes again whenever another rank has connected
                 _notified = int(what)
                 os.kill(os.getpid(), _notified)
-                return
     _is_connected = False
 
 

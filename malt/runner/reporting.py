@@ -14,8 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from types import ModuleType
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from malt.runner.events import FULL, Kind, append, event
@@ -127,15 +126,9 @@ def _read_key(folder: str | None) -> tuple[str, ...]:
 
 def _connect(port: str, *addresses: str) -> bool:
     """Try to connect with the launcher at each of `addresses`; return whether one has succeeded. Local."""
-    import socket  # takes 10 ms, which ranks on the launcher's host need not wait
-
-    for address in addresses:
+    for address in addresses if rank().isdecimal() else ():
         with contextlib.suppress(OSError):
-            connection = socket.create_connection((address, int(port)), _CONNECT_S)
-            if not _admits(connection):
-                connection.close()
-                continue
-            _use(connection)
+            _use(_call()((address, int(port)), job_key(), CONTROL_NAME, int(rank()), _CONNECT_S))
             return True
     return False
 
@@ -149,34 +142,20 @@ def _use(connection: socket.socket) -> None:
     os.register_at_fork(after_in_child=connection.close)
 
 
-def _admits(connection: socket.socket) -> bool:
-    """Return whether a server that knows the key of the job, too, admits this rank. OSError: it does not answer."""
-    handshake = _handshake()
-    if not rank().isdecimal():
-        return False
-    caller = handshake.Caller(job_key(), CONTROL_NAME, int(rank()))
-    connection.sendall(caller.hello(_received(connection, handshake.CHALLENGE_NBYTES)))
-    return bool(caller.is_answered_by(_received(connection, handshake.PROOF_NBYTES)))
+def _call() -> Callable[..., socket.socket]:
+    """dstorm.transports.links.calling.call, whose modules are loaded by their paths as this one.
 
-
-def _received(connection: socket.socket, nbytes: int) -> bytes:
-    """The next `nbytes` of a connection, or what comes before its end. OSError: it is silent."""
-    data = b""
-    while len(data) < nbytes and (part := connection.recv(nbytes - len(data))):
-        data += part
-    return data
-
-
-def _handshake() -> ModuleType:
-    """The module dstorm.transports.links.handshake, loaded by its path as this one."""
-    name = "dstorm.transports.links.handshake"
-    if name not in sys.modules:
-        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", *name.split("."))
-        spec = importlib.util.spec_from_file_location(name, f"{path}.py")
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
+    It takes 10 ms, which ranks on the launcher's host need not wait.
+    """
+    for name in ("dstorm.transports.links.handshake", "dstorm.transports.links.calling"):
+        if name not in sys.modules:
+            path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", *name.split("."))
+            spec = importlib.util.spec_from_file_location(name, f"{path}.py")
+            assert spec is not None and spec.loader is not None
+            sys.modules[name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[name])
+    found: Callable[..., socket.socket] = sys.modules[name].call
+    return found
 
 
 def rank() -> str:

@@ -128,17 +128,22 @@ def test_a_rank_that_sends_invalid_lines_has_not_ended(caller, tmp_path, monkeyp
 
 
 def test_a_rank_is_asked_to_leave(open_control_server, caller, tmp_path, monkeypatch):
-    """The request may come twice before the rank reads it. A signal for its program comes before."""
+    """The request may come twice before the rank reads it. A signal for its program comes before; who has ended, later.
+    """
     wait_for("elsewhere-2", tmp_path)
     open_control_server.pass_signal(10)
     open_control_server.notify(15)
     open_control_server.notify(15)
-    while caller.recv(20, socket.MSG_PEEK) != b"signal 10\n15\n15\n":
+    open_control_server.report_ended({1: 0})
+    while caller.recv(30, socket.MSG_PEEK) != b"signal 10\n15\n15\nended 1 0\n":
         time.sleep(0.001)
     sent = []
     monkeypatch.setattr(leaving.os, "kill", lambda *words: sent.append(words))
+    monkeypatch.setattr(leaving, "_ended", {})
+    monkeypatch.setattr(leaving, "_is_connected", None)
+    open_control_server.close()
     leaving.listen(caller.fileno())
-    assert sent == [(os.getpid(), 10), (os.getpid(), 15)]
+    assert sent == [(os.getpid(), 10), (os.getpid(), 15)] and leaving.ended_elsewhere() == {1: 0}
     assert leaving._is_notified(15) and not leaving._is_notified(2)
     monkeypatch.setattr(leaving, "_notified", 0)
 

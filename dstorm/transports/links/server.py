@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from dstorm.membership.children import close_in_children
-from dstorm.transports.links import handshake
+from dstorm.transports.links import calling, handshake
+from dstorm.transports.links.calling import received
 
 _HELLO_S = 10.0
 """How long a caller may take to show that it knows the key."""
@@ -26,49 +27,14 @@ ANY_PORT = (0,) * 20
 """A port that the system chooses may be taken at another address."""
 
 
-class NotAdmitted(ConnectionResetError):
-    """The server, or what listens in its place, has closed the connection of a caller whose proof it did not accept."""
-
-
 Serve = Callable[[int, socket.socket], object]
 """A function that serves one caller in its thread, given its number and its connection. The connection is closed
 afterwards, unless the function returns something true."""
 
 
 def call(address: tuple[str, int], key: str, name: str, number: int, patience_s: float) -> socket.socket:
-    """A connection of caller `number` to the server `name` at `address`. `patience_s`: the longest wait for a part.
-
-    OSError: nobody answers there, or one that does not know the key. NotAdmitted, of these: one that has got a proof.
-    """
-    made = close_in_children(socket.create_connection(address, patience_s))
-    try:
-        caller = handshake.Caller(key, name, number)
-        made.sendall(caller.hello(received(made, handshake.CHALLENGE_NBYTES, time.monotonic() + patience_s)))
-        if caller.is_answered_by(_proof(made, time.monotonic() + patience_s)):
-            return made
-        raise ConnectionRefusedError("another server answers there")
-    except OSError:
-        made.close()
-        raise
-
-
-def _proof(made: socket.socket, end: float) -> bytes:
-    try:
-        return received(made, handshake.PROOF_NBYTES, end)
-    except ConnectionResetError as error:
-        raise NotAdmitted("the connection was closed once it had the proof of the key") from error
-
-
-def received(connection: socket.socket, nbytes: int, end: float) -> bytes:
-    """The next `nbytes` of a connection. OSError: they have not come by the time `end`. It keeps a timeout."""
-    data = b""
-    while len(data) < nbytes:
-        connection.settimeout(max(0.001, end - time.monotonic()))
-        part = connection.recv(nbytes - len(data))
-        if not part:
-            raise ConnectionResetError("the other end has closed the connection")
-        data += part
-    return data
+    """A connection that `calling.call` makes. Children that are forked from now on close it."""
+    return close_in_children(calling.call(address, key, name, number, patience_s))
 
 
 class AuthenticatedServer:

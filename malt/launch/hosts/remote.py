@@ -115,19 +115,20 @@ class RemoteHosts:
 
     @contextlib.contextmanager
     def folder(self, is_watched: bool = True) -> Iterator[Path]:
-        """A block with the folder of a job, to which ranks of all hosts report. At its end nothing is left of them.
+        """A block with the folder of a job, which each host has for itself. At its end nothing is left of the ranks.
 
-        Where not `is_watched`, ranks on other hosts are left to themselves. LaunchError: a host does not answer, or
-        there is no place for a folder that each host has for itself.
+        Where not `is_watched`, those on other hosts are left to who has started them (malt/launch/hosts/plain/away.py).
+        LaunchError: a host does not answer, or there is no place for such a folder.
         """
         why = ""
-        others = [above for above in _FOLDERS if os.access(above, os.W_OK | os.X_OK)] if self and is_watched else []
+        others = [above for above in _FOLDERS if os.access(above, os.W_OK | os.X_OK)] if self else []
         for above in dict.fromkeys([tempfile.gettempdir(), *others]):
             with tempfile.TemporaryDirectory(prefix="malt-", dir=above) as name:
                 self._connect_anew()
-                trouble = self._watch(Path(name)) if self and is_watched else ""
+                trouble = self._watch(Path(name)) if self else ""
                 try:
                     if not trouble:
+                        self._is_watching = is_watched and bool(self)
                         yield Path(name)
                         return
                 finally:

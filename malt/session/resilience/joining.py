@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 
 from dstorm.errors import DeadlinePassed
 from dstorm.membership import children
+from dstorm.transports.links.calling import NotAdmitted
 from dstorm.transports.links.endpoints import interfaces
-from dstorm.transports.links.server import NotAdmitted, call
+from dstorm.transports.links.server import call
 from dstorm.waits import interruption
 from dstorm.waits.stopwatch import Stopwatch
 from malt.runner import leaving, program, reporting

@@ -11,17 +11,20 @@ pause   the launcher is stopped (Ctrl-Z), and will say nothing until the next li
 clean   kills what is left of the job, removes its files, and answers how many processes it has killed
 end     does the same without an answer, and ends
 
-Of a job that an mpiexec starts (malt/launch/hosts/agent/watch.py):
+Of any job (malt/launch/hosts/agent/watch.py):
 
 watch   the folder of the job, and the identity of the launcher's host; makes it, and sends each report that a rank
-        writes there (malt/runner/reporting.py); answers whose it is, or why it cannot be made
+        of an mpiexec writes there (malt/runner/reporting.py); answers whose it is, or why it cannot be made
+
+Of a job that an mpiexec starts:
+
 signal  a number: ranks here get that signal
 keep    the folder of a job that is there already, as its agent was killed. There is nothing to do until `clean`, or
         until the launcher has ended without it. The agent of the launcher's own host begins with that
 
 Of a job of plain processes (malt/launch/hosts/agent/ranks.py, which says what is sent):
 
-start   what to start here
+start   what to start here, after `watch`
 ending  no failed rank is to be started again
 roster  the roster of the job (malt/runner/roster.py), which becomes a file here
 
@@ -43,7 +46,7 @@ from typing import Any
 from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.hosts.agent.checks import checked, close, listener, unreached
 from malt.launch.hosts.agent.ranks import CannotStart, Ranks
-from malt.launch.hosts.agent.watch import Kept, Watch
+from malt.launch.hosts.agent.watch import OWN, Kept, Watch
 
 PULSE_S, SILENCE_S = 1.0, 30.0
 _POLL_S = 0.05
@@ -56,7 +59,7 @@ class Agent:
         self._server: socket.socket | None = None
         self._job: Kept | Ranks | None = None if folder is None else Kept(folder)
         self._taken = self._unsent = b""
-        self._is_paused = self._is_over = False
+        self._is_paused = self._is_over = self._is_ours = False
 
     def send(self, line: list[Any]) -> None:
         """Send a line to the launcher, once the connection takes it."""
@@ -159,11 +162,12 @@ class Agent:
             self._job = made = Watch(folder, launcher, self.send)
         except OSError as error:
             return {"trouble": error.strerror or str(error)}
+        self._is_ours = made.owner == OWN
         return {"owner": made.owner, "trouble": ""}
 
     def _start(self, wanted: dict[str, Any]) -> None:
         try:
-            self._job = Ranks(wanted, self.send)
+            self._job = Ranks(wanted, self.send, self._is_ours)
         except CannotStart as error:
             self.send(["failed", str(error)])
 

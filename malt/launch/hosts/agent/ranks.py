@@ -4,11 +4,10 @@ imports of malt only what it is sent with.
 What to start is started in a session of its own (malt/launch/hosts/plain/starter.py). Then lines are sent:
 
 started   the number of the starter's process, which leads that session
-folder    that of the job here, where it is not the one that was wanted: its place is missing, or full
 said      a line of the starter: a rank is started again, say
 exited    a rank that has failed, its incarnation and its status
 printed   rank, 1 or 2 for stdout or stderr, and a piece of what the rank has printed, as Latin-1
-done      all that the ranks have printed is sent, and the starter has ended
+done      all that the ranks have printed is sent, and the starter has ended; where it was killed, the agent kills them
 failed    why no rank can start here, and what to do: nothing of the job is left
 
 Where the connection ends, the agent waits for the end of the starter: the ranks may be those that go on. Where the
@@ -25,10 +24,8 @@ import os
 import re
 import shutil
 import signal
-import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -37,14 +34,12 @@ from malt.launch.hosts.agent.processes import ELSEWHERE, kill, remove_memory, wi
 from malt.launch.hosts.plain.starter import ADRIFT, AWAY, ENDING, EXITED, NONE_ENDED_WELL
 from malt.runner.reporting import write
 
-_POLL_S, _PIECE_NBYTES, _PIECES_NBYTES = 0.05, 1 << 16, 1 << 20
+_PIECE_NBYTES, _PIECES_NBYTES = 1 << 16, 1 << 20
 """How much of a file is sent at once, and of all."""
-_STARTER_S, _COMES_S = 5.0, 2.0
-"""How long a killed starter may take to end; and a key that another agent writes, to come."""
+_STARTER_S = 5.0
+"""How long a killed starter may take to end."""
 _PRINTED = re.compile(r".*/printed-(\d+)-([12])")
 _EXITED = re.compile(rf"{EXITED} (\d+) (\d+) (\d+)")
-_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
-"""Where the folder of the job is made if it cannot be made where the launcher has it."""
 ROSTER = "roster"
 """The name of the file of malt/runner/roster.py, and of the command that brings it."""
 _HAS_STARTED = 0, NONE_ENDED_WELL, 128 + signal.SIGTERM, 128 + signal.SIGHUP
@@ -57,24 +52,26 @@ class CannotStart(Exception):
 class Ranks:
     """The ranks that run here, and their output.
 
-    `wanted`: folder, cwd, words, environment and key, as name and text; roster. CannotStart: nothing runs.
+    `wanted`: folder, cwd, words, environment and key, as name and text; roster. `is_ours`: whether this agent has made
+    the folder, and no other agent or launcher uses it. CannotStart: nothing runs.
     """
 
-    def __init__(self, wanted: dict[str, Any], send: Callable[[list[Any]], None]) -> None:
-        self._folder, self._is_ours = _folder(wanted["folder"], *wanted["key"])
-        self._key = os.path.join(self._folder, wanted["key"][0])
+    def __init__(self, wanted: dict[str, Any], send: Callable[[list[Any]], None], is_ours: bool = True) -> None:
+        self._folder, self._is_ours = wanted["folder"], is_ours
+        name, key = wanted["key"]
+        self._key = os.path.join(self._folder, name)
         self._mark = f"{ELSEWHERE}={self._folder}@{os.uname().nodename}:{os.getpid()}"
         self._send, self._is_done = send, False
         self._read: dict[str, int] = {}
         self._starter: subprocess.Popen[bytes] | None = None
         self._errors = os.path.join(self._folder, f"starter-{os.uname().nodename}")
-        given = {
-            name: self._folder if value == wanted["folder"] else value for name, value in wanted["environment"].items()
-        }
         name, _, value = self._mark.partition("=")
-        given |= {name: value, AWAY: self._folder if self._is_ours else ""}
+        given = {**wanted["environment"], name: value, AWAY: self._folder if is_ours else ""}
         self._write_roster(wanted.get("roster", ""))
         try:
+            if is_ours:
+                with open(_created(self._key), "w", encoding="utf-8") as file:
+                    file.write(key)
             with open(_created(self._errors), "wb") as errors:
                 self._starter = subprocess.Popen(
                     wanted["words"], env=kept() | given, cwd=wanted["cwd"],
@@ -83,8 +80,6 @@ class Ranks:
         except OSError as error:
             self.end()
             raise CannotStart(_why(f"{error.strerror}: {error.filename}")) from None
-        if self._folder != wanted["folder"]:
-            send(["folder", self._folder])
         send(["started", self._starter.pid])
 
     def tend(self) -> bool:
@@ -97,6 +92,8 @@ class Ranks:
             why = self._last_error()
             self.end()
             raise CannotStart(_why(why))
+        if status is not None and status < 0 and not self._is_done:  # it was killed: nobody looks after its ranks
+            kill(lambda: with_variable(self._mark))
         has_more = self._pass_on()
         if status is not None and not has_more and not self._is_done:
             self._is_done = True
@@ -207,59 +204,9 @@ class Ranks:
         return "it printed nothing"
 
 
-def _folder(wanted: str, name: str, key: str) -> tuple[str, bool]:
-    """Make the folder of the job, with its key in the file `name`: `wanted`, or one of that name elsewhere.
-
-    Returns it, and whether this agent has made it. CannotStart: none can be made.
-    """
-    first, why = os.path.dirname(wanted), ""
-    for above in dict.fromkeys([first, *_FOLDERS]):
-        try:
-            folder = os.path.join(above, os.path.basename(wanted))
-            return folder, _make(folder, name, key)
-        except OSError as error:
-            why = why or error.strerror or str(error)
-    raise CannotStart(
-        f"nothing can be made in {first} ({why}): free space there, or set TMPDIR to a folder that all hosts have"
-    )
-
-
-def _make(folder: str, name: str, key: str) -> bool:
-    """Make a folder with a key; return False if it is there, of this user alone, with the same key.
-
-    The launcher, or another host of the job, shares its place then. OSError: it cannot be made, or is another's.
-    """
-    path = os.path.join(folder, name)
-    try:
-        os.mkdir(folder, 0o700)
-    except FileExistsError:
-        found = os.lstat(folder)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o777 != 0o700:
-            raise FileExistsError(0, f"{folder} is there already, and is not of this job") from None
-        end = time.monotonic() + _COMES_S
-        while _text(path) != key:
-            if time.monotonic() > end:
-                raise FileExistsError(0, f"{folder} is there already, and has another key") from None
-            time.sleep(_POLL_S)
-        return False
-    try:
-        with open(_created(path), "w", encoding="utf-8") as file:
-            file.write(key)
-    except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return True
-
-
 def _created(path: str) -> int:
     """A file that was not there, which no one else may read, nor a link lead elsewhere. OSError."""
     return os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, 0o600)
-
-
-def _text(path: str) -> str | None:
-    with contextlib.suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as file:
-        return file.read()
-    return None
 
 
 def _why(error: str) -> str:

@@ -15,9 +15,12 @@ from malt.launch.hosts.agent.closing import has_closed
 from malt.launch.hosts.agent.processes import kill, of_job, remove_memory
 from malt.launch.hosts.agent.traces import Traces, stat
 from malt.runner.events import SENT, Kind, Stream, event
+from malt.runner.reporting import write
 
 OWN, OF_LAUNCHER, SHARED = "own", "of the launcher", "shared"
 """Whose the folder of a job is: the agent's; the launcher's, on one host with the agent; that of another host."""
+_TRIAL, _TRIAL_NBYTES = "trial", 1 << 12
+"""A file that is written to see whether the folder takes any, and its length."""
 
 
 def identity() -> list[Any]:
@@ -69,7 +72,7 @@ class Kept:
 class Watch(Kept):
     """The folder of a job on this host, which it makes. `launcher`: the identity of the launcher's host.
 
-    `owner`: OWN. Else the folder is there already, and nothing is done. OSError: it cannot be made.
+    `owner`: OWN. Else the folder is there already, and nothing is done. OSError: it cannot be made, or filled.
     """
 
     def __init__(self, folder: str, launcher: list[Any], send: Callable[[list[Any]], None]) -> None:
@@ -80,6 +83,7 @@ class Watch(Kept):
         self.owner = OWN
         try:
             os.mkdir(folder, mode=0o700)
+            _try_out(folder)
         except FileExistsError:
             self.owner = OF_LAUNCHER if launcher == identity() else SHARED
 
@@ -130,3 +134,13 @@ class Watch(Kept):
         self._closed.update(one.rank for one in closed)
         for one in (*fresh, *closed):
             self._send(["report", one.line().decode()])
+
+
+def _try_out(folder: str) -> None:
+    """Remove a new folder where nothing can be written to it, as on a full disk. OSError: so it is."""
+    try:
+        write(os.path.join(folder, _TRIAL), "x" * _TRIAL_NBYTES)
+        os.unlink(os.path.join(folder, _TRIAL))
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise

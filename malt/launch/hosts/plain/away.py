@@ -20,7 +20,7 @@ from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.command import STARTER
 from malt.launch.hosts import findings
 from malt.launch.hosts.connection import ENDED, Connection, Silent
-from malt.launch.hosts.plain.starter import ENDING, EXITED, OVER
+from malt.launch.hosts.plain.starter import ENDING, EXITED
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.streams.display import say
 from malt.runner import reporting, roster
@@ -58,8 +58,6 @@ class HostAway:
         found = roster.read(folder)
         self._first = {rank for rank in ranks if found is None or rank < found.first}
         """Those with which the job begins."""
-        self.place = str(folder)
-        """The folder of the job there."""
         self.starter: int | None = None
         """The number of the process there that has started the ranks."""
         self.is_done = threading.Event()
@@ -120,8 +118,6 @@ class HostAway:
             return False
         elif what == "started":
             self.starter = value
-        elif what == "folder":
-            self.place = str(value)
         elif what == "said":
             say(f"{value}\n")
         elif what == EXITED:
@@ -219,18 +215,18 @@ class Away:
         return bool(self._left)
 
     def leave(self, members: Collection[int]) -> None:
-        """Let the starter of this host end, and give up the hosts where ranks may go on. `last_words` says which.
+        """Start no rank of this host again, and give up the hosts where ranks may go on. `last_words` says which.
 
         `members`: as in `is_cut_off`.
         """
         self.is_over = True
-        with contextlib.suppress(OSError):  # a cleaner of /tmp has removed it: the starter is ended by a signal
-            (self._folder / OVER).touch()
+        with contextlib.suppress(OSError):  # a cleaner of /tmp has removed it
+            (self._folder / ENDING).touch()
         self._left = [one for one in self._hosts if self._is_silent(one) and not one.is_done.is_set()]
         silent = ", ".join(one.host for one in self._hosts if self._is_silent(one))
         lost = [
             f"{_named(one.ranks)} may continue on host {one.host}, and print to "
-            f"{one.place}/printed-* there; to end them: ssh {one.host} kill -HUP -- -{one.starter}"
+            f"{self._folder}/printed-* there; to end them: ssh {one.host} kill -HUP -- -{one.starter}"
             for one in self._left
         ] + [
             f"{_named(sorted({*one.ranks} & {*members}))} ended on host {one.host}, and how is not known, as no report "

@@ -55,8 +55,6 @@ PRINTED = "printed-{}-{}"
 """The files in the folder of the job to which ranks on other hosts print: rank, and 1 or 2 for stdout or stderr."""
 AWAY = "MALT_IS_AWAY"
 """The variable that is set where an agent has started it: to the folder of the job, where that is the agent's."""
-OVER = "over"
-"""The file in the folder of the job by which the launcher ends the wait for ranks of hosts that it has lost."""
 ENDING, ADRIFT = "ending", "adrift"
 """The files there which say that no rank is started again: the job ends; the launcher is not heard any more."""
 EXITED = "exited"
@@ -258,7 +256,7 @@ class Ranks:
 
     def _is_ending(self) -> bool:
         """Return whether no rank is started again."""
-        if self._is_written(ENDING) or (not self._is_away and self._is_written(OVER)):
+        if self._is_written(ENDING):
             return True
         return self._is_written(ADRIFT) and all(one.poll() is not None for one in self._processes.values())
 
@@ -325,11 +323,12 @@ def main() -> None:
 
 def _is_waiting(folder: str, elsewhere: set[int], rejoin: bool, reports: Stream) -> bool:
     """Return whether ranks of other hosts run, or may be started again."""
-    if not elsewhere or os.path.exists(os.path.join(folder, OVER)):
+    if not elsewhere:
         return False
-    if rejoin:
-        return not os.path.exists(os.path.join(folder, ENDING))
-    return not elsewhere <= reports.read().ranks(Kind.ENDED)
+    ended = reports.read().ranks(Kind.ENDED)
+    if rejoin:  # of ranks that were never there nothing is heard
+        return not os.path.exists(os.path.join(folder, ENDING)) or not reports.ranks(Kind.ELSEWHERE) <= ended
+    return not elsewhere <= ended
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ import time
 import pytest
 
 from dstorm.transports.links import handshake, server
-from dstorm.transports.links.server import AuthenticatedServer, NotAdmitted, call, received
+from dstorm.transports.links.calling import NotAdmitted, received
+from dstorm.transports.links.server import AuthenticatedServer, call
 
 pytestmark = pytest.mark.serial
 NAME, KEY, OTHER_KEY = "a test's server", "0f" * 32, "f0" * 32

@@ -21,13 +21,14 @@ from processes import is_alive, wait_for
 from dstorm.membership.processes import is_stopped, process, stat_fields
 from malt.launch.command import STARTER
 from malt.launch.hosts.agent import processes as found
-from malt.launch.hosts.agent import ranks
+from malt.launch.hosts.agent import ranks, watch
 from malt.launch.hosts.connection import program as agent
 from malt.launch.hosts.plain import starter
 from malt.runner.program import FAILURE_DIR
 
 pytestmark = pytest.mark.serial
 AGENT = agent().decode()
+ELSEWHERE = ["another boot", 1]
 SLEEPS = "import time\ntime.sleep(60)"
 QUICK = ("SILENCE_S = 1.0, 30.0", "SILENCE_S = 0.1, 0.5")
 
@@ -43,6 +44,7 @@ class Kept:
         )  # fmt: skip
         line = {"folder": str(folder), "cwd": "/", "words": words or [sys.executable, "-c", program],
                 "environment": {"MALT_FAILURE_DIR": str(folder)}, "key": ["key", "secret"], **wanted}  # fmt: skip
+        self.say("watch", [str(folder), watch.identity()])
         self.say("start", line)
 
     def say(self, command, value=None):
@@ -66,9 +68,8 @@ class Kept:
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path):
     (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(ranks, "_FOLDERS", ())
     return tmp_path / "tmp" / "malt-x"
 
 
@@ -78,35 +79,40 @@ def squat(folder, kind):
         folder.symlink_to(folder.parent / "other")
         return
     folder.mkdir(mode=0o755 if kind == "open" else 0o700)
-    (folder / "key").write_text("guessed" if kind == "another key" else "secret")
+    (folder / "key").write_text("guessed")
 
 
 @pytest.mark.parametrize("kind", ["link", "open", "another key"])
-def test_a_folder_that_is_not_of_the_job_is_not_used(kind, folder, monkeypatch):
-    monkeypatch.setattr(ranks, "_COMES_S", 0.1)
+def test_a_folder_that_is_there_already_is_not_used(kind, folder):
     squat(folder, kind)
-    with pytest.raises(ranks.CannotStart, match=rf"^nothing can be made in {folder.parent} \(.*already"):
-        ranks._folder(str(folder), "key", "secret")
-    elsewhere = folder.parent.parent
-    monkeypatch.setattr(ranks, "_FOLDERS", (str(elsewhere),))
-    assert ranks._folder(str(folder), "key", "secret") == (str(elsewhere / "malt-x"), True)
+    made = watch.Watch(str(folder), ELSEWHERE, print)
+    assert made.owner == watch.SHARED
+    assert made.end() == 0 and folder.exists()
 
 
-def test_a_folder_is_made_or_shared(folder):
-    assert ranks._folder(str(folder), "key", "secret") == (str(folder), True)
+def test_a_folder_is_made_for_its_user_alone(folder):
+    kept = Kept(folder)
+    kept.heard("done")
     assert folder.stat().st_mode & 0o777 == 0o700 and (folder / "key").stat().st_mode & 0o777 == 0o600
-    assert ranks._folder(str(folder), "key", "secret") == (str(folder), False)
+    assert (folder / "key").read_text() == "secret"
+    assert kept.ended("end") == 0 and not folder.exists()
+
+
+def test_one_that_the_launcher_has_made_on_this_host_stays(folder):
+    folder.mkdir(mode=0o700)
+    (folder / "key").write_text("of the launcher")
+    kept = Kept(folder)
+    kept.heard("done")
+    assert kept.ended("end") == 0 and (folder / "key").read_text() == "of the launcher"
 
 
 def test_of_a_folder_that_cannot_be_filled_nothing_stays(folder, monkeypatch):
-    def full(path):
+    def full(path, text):
         raise OSError(errno.ENOSPC, "No space left on device", path)
 
-    monkeypatch.setattr(ranks, "_created", full)
-    with pytest.raises(
-        ranks.CannotStart, match=r"^nothing can be made in \S+ \(No space left on device\): free space"
-    ):
-        ranks._folder(str(folder), "key", "secret")
+    monkeypatch.setattr(watch, "write", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        watch.Watch(str(folder), ELSEWHERE, print)
     assert not folder.exists()
 
 
@@ -119,21 +125,7 @@ def test_files_lead_nowhere_else(folder):
     for call in (lambda: ranks._created(str(folder / "key")), lambda: starter._file(str(folder), 0, 1)):
         with pytest.raises(FileExistsError):
             call()
-    assert ranks._text(str(folder / "key")) is None and other.read_text() == "mine"
-
-
-def test_a_folder_that_cannot_be_made_is_made_elsewhere_or_named(folder):
-    wanted, out = folder.parent / "no" / "malt-x", folder.parent / "out"
-    program = "import os\nprint(os.environ['MALT_FAILURE_DIR'], file=open(os.environ['OUT'], 'w'))"
-    environment = {"MALT_FAILURE_DIR": str(wanted), "OUT": str(out)}
-    places = '("/tmp", "/var/tmp", "/dev/shm")'
-    kept = Kept(wanted, program, replaced=(places, f'("{folder.parent}",)'), environment=environment)
-    assert kept.heard("folder") == str(folder)
-    assert kept.heard("done") is None and out.read_text() == f"{folder}\n"
-    assert kept.ended("end") == 0 and not folder.exists()
-    kept = Kept(wanted, replaced=(places, "()"))
-    assert "No such file or directory): free space there, or set TMPDIR" in kept.heard("failed")
-    assert kept.ended() == 0
+    assert other.read_text() == "mine"
 
 
 @pytest.mark.parametrize(("words", "cwd", "why"), [
@@ -230,6 +222,19 @@ time.sleep(60)"""
     assert kept.ended("end") == 0 and not is_alive(child) and not folder.exists()
 
 
+def test_the_ranks_of_a_starter_that_was_killed_end(folder):
+    """Nobody would see how they end, and start them again."""
+    program = f"""import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", {SLEEPS!r}])
+print(child.pid, file=open("{folder}/printed-0-1", "w"), flush=True)
+time.sleep(60)"""
+    kept = Kept(folder, program)
+    starter_of_it, child = kept.heard("started"), int(kept.heard("printed")[2])
+    os.kill(starter_of_it, signal.SIGKILL)
+    assert kept.heard("done") is None and not is_alive(child)
+    assert kept.ended("end") == 0 and not folder.exists()
+
+
 def test_it_is_ended_while_ranks_print_and_the_launcher_takes_nothing(folder):
     program = f"file = open('{folder}/printed-0-1', 'w')\nfor i in range(10**6):\n    file.write('x' * 100)"
     kept = Kept(folder, program)
@@ -267,6 +272,7 @@ def test_a_starter_that_stays_although_it_is_killed_is_given_up(folder, monkeypa
         assert timeout is not None, "a wait without a limit"
         raise subprocess.TimeoutExpired("the starter", timeout)
 
+    folder.mkdir()
     made = ranks.Ranks({"folder": str(folder), "cwd": "/", "words": [sys.executable, "-c", SLEEPS],
                           "environment": {}, "key": ["key", "secret"]}, bool)  # fmt: skip
     monkeypatch.setattr(made._starter, "wait", stays)

@@ -58,17 +58,16 @@ def processes(hosts):
     return [one._process.pid for one in hosts._connections]
 
 
-def test_a_folder_that_hosts_share_is_made_elsewhere(hosts, monkeypatch, tmp_path):
+@pytest.mark.parametrize("is_watched", [True, False], ids=["an mpiexec", "plain processes"])
+def test_a_folder_that_hosts_share_is_made_elsewhere(is_watched, hosts, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(remote, "_FOLDERS", (str(tmp_path),))
-    with hosts.folder() as folder:
+    with hosts.folder(is_watched) as folder:
         assert folder.parent == tmp_path  # the agents are on the launcher's host
     monkeypatch.setattr(remote, "identity", lambda: ELSEWHERE)
     with pytest.raises(LaunchError, match=f"host b: it shares {tmp_path} with other hosts: set TMPDIR to"):
-        hosts.folder().__enter__()
+        hosts.folder(is_watched).__enter__()
     assert [path.name for path in tmp_path.iterdir()] == ["shell"]
-    with hosts.folder(is_watched=False) as folder:
-        assert folder.parent == tmp_path
 
 
 def test_an_agent_that_has_ended_is_started_anew_for_the_next_job(hosts, capsys):
@@ -102,7 +101,8 @@ def test_a_host_that_has_been_silent_for_long_is_not_waited_for_at_the_end(hosts
     assert capsys.readouterr().err.count("malt run: host b does not answer") == 1
 
 
-def test_a_folder_that_cannot_be_made_is_made_elsewhere_or_named(hosts, monkeypatch, tmp_path):
+@pytest.mark.parametrize("is_watched", [True, False], ids=["an mpiexec", "plain processes"])
+def test_a_folder_that_cannot_be_made_is_made_elsewhere_or_named(is_watched, hosts, monkeypatch, tmp_path):
     own = tmp_path / "own"
     own.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(own))
@@ -119,7 +119,20 @@ def test_a_folder_that_cannot_be_made_is_made_elsewhere_or_named(hosts, monkeypa
     monkeypatch.setattr(tempfile, "TemporaryDirectory", and_remove)
     line = rf"host b: nothing can be made in {own} \(No such file or directory\): set TMPDIR to a folder that all"
     with pytest.raises(LaunchError, match=line):
-        hosts.folder().__enter__()
+        hosts.folder(is_watched).__enter__()
+
+
+@pytest.mark.parametrize("is_watched", [True, False], ids=["an mpiexec", "plain processes"])
+def test_a_place_that_a_host_does_not_have_is_not_used(is_watched, hosts, monkeypatch, tmp_path):
+    places = [tmp_path / "here", tmp_path / "everywhere"]
+    for place in places:
+        place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(places[0]))
+    monkeypatch.setattr(remote, "_FOLDERS", (str(places[1]),))
+    make = hosts._watch
+    monkeypatch.setattr(hosts, "_watch", lambda folder: "no" if folder.parent == places[0] else make(folder))
+    with hosts.folder(is_watched) as folder:
+        assert folder.parent == places[1] and not list(places[0].iterdir())
 
 
 def test_a_signal_is_passed_on_to_ranks_there(hosts, monkeypatch, tmp_path):

@@ -104,8 +104,6 @@ def test_the_rank_is_told_how_often_it_was_started_again_and_prints_into_the_sam
     ("file", "other", "is_away", "goes_on"),
     [
         ("ending", STAYS, False, False),
-        ("over", STAYS, False, False),
-        ("over", STAYS, True, True),
         ("adrift", STAYS, True, True),
         ("adrift", FAILS, True, False),
         ("", FAILS, True, True),
