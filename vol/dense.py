@@ -80,7 +80,7 @@ class DenseVector(Vector):
             peer: OutgoingMessage(peer, self._bytes, None, array.nbytes, _WHOLE_ARRAY) for peer in self._peers
         }
         for outgoing in self._messages.values():
-            self._queues.prepare(outgoing)
+            self._queues.outbox.prepare(outgoing)
         if self._at_once is not None:
             self._at_once = self._at_once.adopted(self._flat)
 
@@ -156,7 +156,7 @@ class DenseVector(Vector):
             if blend is not None:
                 blend.store(self._flat, before)
             is_finite = not self._check_finite or self._are_finite(contents if blend is None else [self._flat])
-            is_whole = is_finite and self._queues.look_again()
+            is_whole = is_finite and self._queues.inbox.look_again()
         finally:  # also where an operation raises
             if not is_whole:
                 before.restore(self._flat)

@@ -79,7 +79,7 @@ def test_an_impossible_length_is_refused():
         transport.barrier()
         if rank == 1:
             first = queues.inbox.edges[0].slots[0]
-            header.write(queues._window.memory.data, first, 1, 1, header.WHOLE, nbytes=CAPACITY + NBYTES)
+            header.write(queues.window.memory.data, first, 1, 1, header.WHOLE, nbytes=CAPACITY + NBYTES)
             assert queues.receive(lambda: [0], newest=False) == []
             assert queues.statistics().refused == 1
 
