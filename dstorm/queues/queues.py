@@ -89,7 +89,7 @@ class Queues(Closing):
         messages to the same peer that have not begun to leave. It is in their memory when a collective call of the
         transport returns.
         Peers that have closed are skipped. It waits only where the consistency requires acknowledgements.
-        DeadlinePassed; PeerLost: an awaited rank has failed; ClosedError. Nothing was sent then.
+        DeadlinePassed; PeerLost: an awaited rank has failed; TransferFailed; ClosedError. Nothing was sent then.
         """
         if self.closed:
             self.check_open(what)
@@ -246,7 +246,8 @@ class Queues(Closing):
         self._unflushed.drop_owed()
         if far and (carrier := self.transport.carrier) is not None:
             carrier.later(lambda: self._leave_later(far), far)
-        self.outbox.leave_later(self.inbox.step)
+        if (outgoing := self.outbox.outgoing) is not None:
+            outgoing.tell(outgoing.edges, self.inbox.step, DONE)
         self._leave_to(peers - far)
         self.transport.closed()
 
