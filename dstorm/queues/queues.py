@@ -24,7 +24,7 @@ from dstorm.queues.sending.unsent import Join, Shortening, supersede
 from dstorm.queues.statistics import EdgeStatistics, Statistics, located, total
 from dstorm.queues.unflushed import Unflushed
 from dstorm.queues.waits.waiting import Waiting
-from dstorm.transport import Transport, Window
+from dstorm.transport import Transport
 
 _IDLE = EdgeStatistics()
 
@@ -40,14 +40,9 @@ class Queues(Closing):
     ) -> None:  # fmt: skip
         super().__init__()
         self.consistency, self.layout = consistency, layout
-        transport.opened()
-        try:
-            self.window: Window = transport.window(layout.window_nbytes(transport.rank))
-            """It also holds what lies behind the queues."""
-        except BaseException:
-            transport.closed()
-            raise
         self.transport = transport
+        self.window = self._opened(transport, layout.window_nbytes(transport.rank))
+        """The memory of the queues, and of what lies behind them."""
         self.waiting = Waiting(transport, deadline_s, self.notice)
         self._unflushed = self._make_unflushed()
         self.outbox = Outbox(transport, self.window, layout, consistency, self.waiting, self._unflushed)

@@ -67,7 +67,6 @@ class Inbox:
             headers,
             [memory[slot + header.NBYTES :][: layout.capacity] for slot in slots],
             [*headers, Watched(memory.data, layout.progress(peer, rank))],
-            [[*range(first, layout.depth), *range(first), layout.depth] for first in range(layout.depth)],
             header.writer(lambda cell: self._window.prepared(cell, peer, layout.acknowledgement(peer, rank))),
             heard_at=self._transport.clock(),
             member=self._transport.view.member(peer),
@@ -340,21 +339,18 @@ class Inbox:
         return made(edge.peer, seen, payload)
 
     def _settled_payload(self, edge: InEdge, slot: int, seen: Header, place: int) -> Bytes | None:
-        """A payload that its sender does not write to before it is acknowledged, or a copy; None: it is not whole."""
-        if self._consistency.acknowledges:
+        """The payload of a slot whose header was read before: in place where its sender does not write to it before it
+        is acknowledged, else a copy. None: that is not whole."""
+        if self._consistency.acknowledges or not edge.ring.is_sound(seen):
             return edge.payload(slot, seen)
-        return edge.copies[place][: seen.nbytes] if self._copied(edge, slot, seen, place) else None
-
-    def _copied(self, edge: InEdge, slot: int, seen: Header, place: int) -> bool:
-        """Copy the payload of a slot; return whether the copy is the whole message whose header was read before."""
         if place == len(edge.copies):
             edge.copies.append(np.empty(edge.ring.capacity, np.uint8))
-        if not edge.ring.is_sound(seen):
-            return True
+        copy = edge.copies[place][: seen.nbytes]
         self._sync()
-        self._window.copy(edge.slots[slot] + header.NBYTES, edge.copies[place][: seen.nbytes])
+        self._window.copy(edge.slots[slot] + header.NBYTES, copy)
         self._sync()
         if seen.check is None:
-            return edge.ring.look_again(seen, edge.headers[slot].read())
-        is_whole = header.payload_check(edge.copies[place][: seen.nbytes]) == seen.check  # whatever the slot holds now
-        return edge.ring.look_again(seen, seen if is_whole else None)
+            again = edge.headers[slot].read()
+        else:  # the check says it, whatever the slot holds now
+            again = seen if header.payload_check(copy) == seen.check else None
+        return copy if edge.ring.look_again(seen, again) else None

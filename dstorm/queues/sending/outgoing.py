@@ -191,7 +191,7 @@ class Outgoing:
             with self._lock:
                 return [track.edge for track, count in due if track.lacks(count)]
 
-        self.waiting.until_sent(what, missing, lambda: self.carrier.moved_at, timeout_s)
+        self.waiting.until_none(what, missing, timeout_s, lambda: self.carrier.moved_at)
 
     # -- what the carrier does --------------------------------------------------------------------------------
 

@@ -215,7 +215,7 @@ def test_a_signal_within_a_call_is_raised_after_it(sync, monkeypatch):
 
 
 @pytest.mark.parametrize("kernels", [compiled.load, lambda kind: None], ids=["compiled", "plain"])
-@pytest.mark.parametrize("length", [50, 70_000, 600_001])
+@pytest.mark.parametrize("length", [9_000, 70_000, 600_001])
 def test_a_merge_of_a_message_that_is_overwritten_meanwhile_is_undone(kernels, length, monkeypatch):
     """The array lies over the header of the newest message, so a merge destroys it. At last a copy is merged."""
     monkeypatch.setattr(compiled, "kernels", kernels)
@@ -232,6 +232,26 @@ def test_a_merge_of_a_message_that_is_overwritten_meanwhile_is_undone(kernels, l
     assert v.gather().steps == (2,)
     np.testing.assert_array_equal(v.array, expected)
     assert edge.ring.torn_retries == (4 if v._at_once else 2)
+
+
+def test_a_short_average_of_a_message_that_is_overwritten_meanwhile_changes_nothing(monkeypatch):
+    monkeypatch.setattr(compiled, "kernels", lambda kind: None)
+    _, (v, other) = group(2, 50, "f4", "asp")
+    other.scatter()
+    before, short = v.array.copy(), merge.Blend.short
+
+    def overwritten(*args):
+        result = short(*args)
+        other.scatter()
+        other.scatter()
+        return result
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(merge.Blend, "short", overwritten)
+        assert v._average_in_place(malt.AVG, malt.AVG.blend, None) is None
+    np.testing.assert_array_equal(v.array, before)
+    assert v.gather().steps == (3,) and (v.array == (before + other.array) / 2).all()
+    assert (v.statistics().torn_retries, v.statistics().overwritten) == (1, 2)
 
 
 def test_an_average_that_a_signal_interrupts_is_undone(monkeypatch):

@@ -578,8 +578,7 @@ def test_every_schedule_keeps_the_promises(scenario, newest, few_retries):
 
 def payload_unchecked(monkeypatch):
     """A copy passes for whole where its header was there before and after."""
-    check = "header.payload_check(edge.copies[place][: seen.nbytes]) == seen.check"
-    plant(monkeypatch, receiving.Inbox, "_copied", (check, "True"))
+    plant(monkeypatch, receiving.Inbox, "_settled_payload", ("header.payload_check(copy) == seen.check", "True"))
 
 
 def half_unchecked(monkeypatch):
