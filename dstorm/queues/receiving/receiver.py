@@ -85,14 +85,15 @@ class Inbox:
         self._sync()
         if self._head_start is not None:
             self._head_start.limit(self.step)
-        if not (awaited := self._consistency.awaited_step(self.step)):
+        awaited, clock = self._consistency.awaited_step(self.step), self._clock
+        if not awaited or all(edge.is_seen_at(awaited, clock) for edge in self.edges.values()):
             return
 
         def missing() -> list[InEdge]:
             """The edges whose peers are behind."""
             self._sync()
             edges = [self.edges[peer] for peer in sources()]
-            return [edge for edge in edges if not edge.is_seen_at(awaited, self._clock)]
+            return [edge for edge in edges if not edge.is_seen_at(awaited, clock)]
 
         if self._far and timeout_s is None and missing():
             self._unflushed.before_wait()

@@ -128,7 +128,7 @@ class Outbox:
             if not edge.done:
                 ring = edge.ring
                 edge.message, edge.slot, edge.is_ahead = message, ring.sent % ring.depth, False
-                is_behind = is_behind or (ring.sent >= ring.taken + self._in_flight and not self._may_send(edge))
+                is_behind = is_behind or ring.sent >= ring.taken + self._in_flight
                 edges.append(edge)
         return self._once_acknowledged(edges, what) if is_behind else edges
 
