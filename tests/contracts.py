@@ -445,7 +445,7 @@ def _check_account(queues, nbytes=NBYTES):
         assert edge.bytes_across == (edge.bytes_sent if is_far else 0), edge
         assert edge.superseded == 0 or is_far, edge
     for peer in _neighbours(queues)[1]:
-        assert queues.left(peer) == (left[peer], left[peer] * nbytes)
+        assert queues.outbox.sent(peer)[:2] == (left[peer], left[peer] * nbytes)
     for name in ("sent", "superseded", "gathered", "overwritten", "refused", "pending", "bytes_sent", "bytes_across"):
         assert getattr(mine, name) == sum(getattr(edge, name) for edge in mine.peers.values()), name
     return mine
@@ -461,7 +461,7 @@ def _whole(transport, mode):
             sent = _send(queues, step, None, nbytes, arrays, 3 * step, weight=step / 8, mass=step / 4)
             assert sent == (nbytes * len(others), share)
             transport.barrier()
-            assert all(queues.left(peer)[0] == step for peer in others)
+            assert all(queues.outbox.sent(peer).left == step for peer in others)
             assert queues.has_arrived() == bool(others)
             found = queues.receive(lambda: others, newest=False)
             assert _steps(found) == _from_all(queues, step)
@@ -484,7 +484,7 @@ def _sent_again(transport, mode):
         body = np.empty(NBYTES, np.uint8)
         messages = [OutgoingMessage(peer, body, None, NBYTES) for peer in _others(transport)]
         for one in messages:
-            queues.prepare(one)
+            queues.outbox.prepare(one)
         for step in (1, 2, 3):
             body[:] = _payload(transport.rank, step)
             queues.send_each(messages, step)
@@ -524,7 +524,7 @@ def _looked(transport, mode):
     with _queues(transport, mode) as queues:
         _send(queues, 1)
         transport.barrier()
-        is_merged = queues.look_again() if look(1) is not None else _receive(queues) == _from_all(queues, 1)
+        is_merged = queues.inbox.look_again() if look(1) is not None else _receive(queues) == _from_all(queues, 1)
         assert is_merged and not queues.has_arrived()
         transport.barrier()
         _send(queues, 2)
@@ -534,9 +534,9 @@ def _looked(transport, mode):
         for step in (3, 4):
             _send(queues, step)
             transport.barrier()
-        assert before is None or queues.look_again() == (not others)
+        assert before is None or queues.inbox.look_again() == (not others)
         assert queues.statistics().gathered == len(others)
-        is_merged = queues.look_again() if look(4) is not None else _receive(queues, True) == _from_all(queues, 4)
+        is_merged = queues.inbox.look_again() if look(4) is not None else _receive(queues, True) == _from_all(queues, 4)
         counts = _check_account(queues)
         assert is_merged and (counts.gathered, counts.overwritten) == (2 * len(others), 2 * len(others))
 
@@ -726,7 +726,7 @@ def _unmerged(transport, mode):
         transport.barrier()
         for one in queues.receive(lambda: others, newest=False):
             if one.sender == others[0]:
-                queues.refuse(one)
+                queues.inbox.refuse(one)
         queues.acknowledge()
         transport.barrier()
         _send(queues, 2)
@@ -767,7 +767,7 @@ def _closed(transport, mode):
             for step in (2, 3, 4) if mode is not FLOW else (2,):  # which has no promise for cycles
                 assert _send(queues, step) == (NBYTES * len(present), 1 / (1 + len(present)))
                 _receive(queues)
-            assert queues.have_closed(others) == [last]
+            assert [peer for peer in others if queues.outbox.edges[peer].done] == [last]
         _check_account(queues)
 
 

@@ -80,7 +80,7 @@ class DenseVector(Vector):
             peer: OutgoingMessage(peer, self._bytes, None, array.nbytes, _WHOLE_ARRAY) for peer in self._peers
         }
         for outgoing in self._messages.values():
-            self._queues.prepare(outgoing)
+            self._queues.outbox.prepare(outgoing)
         if self._at_once is not None:
             self._at_once = self._at_once.adopted(self._flat)
 
@@ -138,8 +138,8 @@ class DenseVector(Vector):
     ) -> Sequence[Message] | None:  # fmt: skip
         """Average the messages straight out of the window, in one pass, and return them. `begin`: that of `function`.
 
-        Whether a message was overwritten meanwhile is checked after `array` has changed. If one was, or if one is to be
-        refused, `array` gets its former values back. Return None: no message has been taken.
+        Whether a message was overwritten meanwhile is checked once it has been read. If one was, or if one is to be
+        refused, `array` keeps its former values, or gets them back. Return None: no message has been taken.
         """
         messages = self._queues.look(self._sources, timeout_s)
         self._gathered_at = self._step
@@ -148,24 +148,30 @@ class DenseVector(Vector):
         contents = [content for one in messages if (content := self._whole(one)) is not None]
         if len(contents) < len(messages):
             return None
+        blend, is_whole = begin(*self._terms(function, messages, contents)), False
+        if blend is not None and blend.is_short(self._flat):
+            result = blend.short(self._flat.dtype)
+            if is_whole := self._is_whole([result]):
+                self._flat[:] = result
+            return messages if is_whole else None
         if self._before is None:
             self._before = Before(np.empty_like(self._flat))
-        blend, before, is_whole = begin(*self._terms(function, messages, contents)), self._before, False
-        before.clear()
+        self._before.clear()
         try:
             if blend is not None:
-                blend.store(self._flat, before)
-            is_finite = not self._check_finite or self._are_finite(contents if blend is None else [self._flat])
-            is_whole = is_finite and self._queues.look_again()
+                blend.store(self._flat, self._before)
+            is_whole = self._is_whole(contents if blend is None else [self._flat])
         finally:  # also where an operation raises
             if not is_whole:
-                before.restore(self._flat)
+                self._before.restore(self._flat)
         return messages if is_whole else None
 
-    def _are_finite(self, checked: Sequence[Array]) -> bool:
-        """Return whether `checked` hold finite numbers alone."""
+    def _is_whole(self, checked: Sequence[Array]) -> bool:
+        """Return whether all messages were whole, and `checked` hold finite numbers where it matters. If so, they count
+        as merged."""
         wide = wide_dtype(self._array.dtype)  # one element that is not finite is enough
-        return all(np.isfinite(one.sum(dtype=wide)) for one in checked)
+        is_finite = not self._check_finite or all(np.isfinite(one.sum(dtype=wide)) for one in checked)
+        return is_finite and self._queues.inbox.look_again()
 
     def _merge(
         self, function: GatherFunction | UserFunction, messages: Sequence[Message], contents: Sequence[Any]

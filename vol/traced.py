@@ -88,7 +88,7 @@ class TracedVector(Traced, Vector):
         for peer, edge in self._queues.outbox.edges.items():
             sent, before = self._noted[peer] if edge.ring.count >= self._noted[peer][0] else (0, 0)
             if edge.ring.count != sent:
-                now, nbytes = self._queues.left(peer)
+                now, nbytes = self._queues.outbox.sent(peer)[:2]
                 count = now - sent
                 self._noted[peer] = now, nbytes
                 messages += [(peer, (nbytes - before) // count)] * (count - 1)

@@ -232,9 +232,7 @@ class Vector(ComesBack, Shared):
             is_mean = function is AVG or (lockstep and function is MEAN)  # which are one where all have sent
             is_simple = is_mean or (lockstep and function is SUM)
             if is_simple and timeout_s is None and self._at_once is not None:
-                found = self._at_once.merge(is_mean)
-                if not isinstance(found, tuple):
-                    found = self._at_once.merge_later(found, self._sources, is_mean)
+                found = self._at_once.merge(self._sources, is_mean)
                 if found is not None:
                     self._gathered_at = self._step
                     self._mass = 1.0
@@ -377,7 +375,7 @@ class Vector(ComesBack, Shared):
             for message in received:
                 content = self._decode(message)
                 if content is None:
-                    self._queues.refuse(message)
+                    self._queues.inbox.refuse(message)
                 else:
                     messages.append(message)
                     contents += [content] if is_built_in else self._updates(message, content)

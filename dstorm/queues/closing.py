@@ -6,6 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 
 from dstorm.errors import ClosedError
+from dstorm.transport import Transport, Window
 from dstorm.turn import Turn
 from dstorm.waits import interruption
 
@@ -24,6 +25,15 @@ class Closing(ABC):
         self.reading = threading.RLock()
         """Held by who reads the memory without the turn, such as for statistics, and by who frees it. Who holds both
         has taken the turn first."""
+
+    def _opened(self, transport: Transport, nbytes: int) -> Window:
+        """Return its window, and count it as open. Collective."""
+        transport.opened()
+        try:
+            return transport.window(nbytes)
+        except BaseException:
+            transport.closed()
+            raise
 
     def check_open(self, what: str) -> None:
         """Check that it is open, after a call of the user's code, which may have closed it. Local. ClosedError."""

@@ -24,7 +24,7 @@ from dstorm.queues.sending.unsent import Join, Shortening, supersede
 from dstorm.queues.statistics import EdgeStatistics, Statistics, located, total
 from dstorm.queues.unflushed import Unflushed
 from dstorm.queues.waits.waiting import Waiting
-from dstorm.transport import Transport, Window
+from dstorm.transport import Transport
 
 _IDLE = EdgeStatistics()
 
@@ -40,23 +40,17 @@ class Queues(Closing):
     ) -> None:  # fmt: skip
         super().__init__()
         self.consistency, self.layout = consistency, layout
-        transport.opened()
-        try:
-            self._window = transport.window(layout.window_nbytes(transport.rank))
-        except BaseException:
-            transport.closed()
-            raise
         self.transport = transport
+        self.window = self._opened(transport, layout.window_nbytes(transport.rank))
+        """The memory of the queues, and of what lies behind them."""
         self.waiting = Waiting(transport, deadline_s, self.notice)
         self._unflushed = self._make_unflushed()
-        self.outbox = Outbox(transport, self._window, layout, consistency, self.waiting, self._unflushed)
+        self.outbox = Outbox(transport, self.window, layout, consistency, self.waiting, self._unflushed)
         self.has_buffer = self.outbox.outgoing is not None
         """Whether some messages wait in an outgoing buffer before they leave."""
-        self.inbox = Inbox(transport, self._window, layout, consistency, self.waiting, self._unflushed)
+        self.inbox = Inbox(transport, self.window, layout, consistency, self.waiting, self._unflushed)
         for peer in self._unflushed.owing:
             self.outbox.edges[peer].back = self.inbox.edges[peer].headers
-        self.step = 0
-        """The step of the last send."""
         self._is_freed = False
         self._former: list[EdgeStatistics] = []
         """The totals of edges with former incarnations of ranks that have come back."""
@@ -67,18 +61,9 @@ class Queues(Closing):
         """Return the object that leaves flushes to other hosts to a later call, where receivers acknowledge."""
         layout, here, mode = self.layout, self.transport.rank, self.consistency
         leaves = mode.acknowledges and self._far
-        owes = mode.lockstep and layout.depth > 1 and not self._window.keeps_order
+        owes = mode.lockstep and layout.depth > 1 and not self.window.keeps_order
         owing = self._far.intersection(layout.out(here), layout.into(here)) if owes else ()
-        return Unflushed(self._window, self.transport, self.transport.carrier if leaves else None, owing)
-
-    @property
-    def window(self) -> Window:
-        """The window of the queues, which also holds what lies behind them."""
-        return self._window
-
-    def prepare(self, outgoing: OutgoingMessage) -> None:
-        """Prepare the Puts of this message object, which has no tail: later sends of it take less time. Local."""
-        self.outbox.prepare(outgoing)
+        return Unflushed(self.window, self.transport, self.transport.carrier if leaves else None, owing)
 
     def shorten(self, shortening: Shortening) -> None:
         """Shorten payloads as they leave the outgoing buffer, all of them of one length. Local."""
@@ -99,12 +84,12 @@ class Queues(Closing):
         messages to the same peer that have not begun to leave. It is in their memory when a collective call of the
         transport returns.
         Peers that have closed are skipped. It waits only where the consistency requires acknowledgements.
-        DeadlinePassed; PeerLost: an awaited rank has failed; ClosedError. Nothing was sent then.
+        DeadlinePassed; PeerLost: an awaited rank has failed; TransferFailed; ClosedError. Nothing was sent then.
         """
         if self.closed:
             self.check_open(what)
         sent = self.outbox.send(outgoing, step, weight, mass, what, join)
-        self.step = step
+        self.inbox.step = step
         return sent
 
     def has_arrived(self) -> bool:
@@ -118,7 +103,8 @@ class Queues(Closing):
     ) -> list[Message]:
         """The messages that a gather at this rank's step merges, ordered by sender, then step. Local.
 
-        Their contents are not checked: the caller calls `refuse` for wrong ones, and `acknowledge` after the merge.
+        Their contents are not checked: the caller calls `inbox.refuse` for wrong ones, and `acknowledge` after the
+        merge.
         It waits as the consistency requires for `sources()`, the in-neighbours of this step, which is called at each
         poll. Messages come from all in-neighbours; under lockstep, of this step and from its in-neighbours alone.
         `newest`: only the newest message of each sender; earlier ones count as overwritten.
@@ -127,25 +113,20 @@ class Queues(Closing):
         """
         if self.closed:
             self.check_open("gather")
-        self.inbox.wait(sources, self.step, timeout_s)
+        self.inbox.wait(sources, timeout_s)
         return self.inbox.take(newest)
 
     def look(self, sources: Callable[[], Iterable[int]], timeout_s: float | None = None) -> list[Message] | None:
         """Views of the newest message of each sender, in its slot. Local.
 
         The messages are not taken, and may be overwritten while they are used: a result of them is valid only if
-        `look_again` returns True. None: a message has a wrong length, or a check; `receive` takes it. It waits as
+        `inbox.look_again` returns True. None: a message has a wrong length, or a check; `receive` takes it. It waits as
         `receive`. Not for lockstep. DeadlinePassed, ClosedError.
         """
         if self.closed:
             self.check_open("gather")
-        self.inbox.wait(sources, self.step, timeout_s)
+        self.inbox.wait(sources, timeout_s)
         return self.inbox.look()
-
-    def look_again(self) -> bool:
-        """Return whether all messages of `look` are still whole. If so, they count as merged; else nothing changes.
-        Local."""
-        return self.inbox.look_again()
 
     def reached(self) -> Mapping[int, int]:
         """By in-neighbour the step up to which it has scattered, and all its messages have been taken. Local.
@@ -155,10 +136,6 @@ class Queues(Closing):
         """
         is_known = self.consistency.lockstep  # the wait of this step has read the steps of all
         return {peer: edge.step if is_known else edge.reached for peer, edge in self.inbox.edges.items()}
-
-    def refuse(self, message: Message) -> None:
-        """Count this message of the last `receive` as refused, not as gathered, for its contents. Local."""
-        self.inbox.refuse(message)
 
     def acknowledge(self) -> None:
         """End the merge: the payloads of `receive` may be overwritten from now on. One-sided.
@@ -176,18 +153,14 @@ class Queues(Closing):
         No peer sends meanwhile. ClosedError.
         """
         self.check_open("discard")
-        self.inbox.discard(self.step)
-
-    def have_closed(self, peers: Iterable[int]) -> list[int]:
-        """Those of `peers` to which nothing is sent any more, as they have closed. Local."""
-        return [peer for peer in peers if self.outbox.edges[peer].done]
+        self.inbox.discard()
 
     def statistics(self, neighbours: Collection[int] | None = None) -> Statistics:
         """The totals so far, overall and by peer. Local.
 
         The peers are `neighbours` (None: all) and those with which there was any traffic.
         """
-        self._window.sync()
+        self.window.sync()
         peers = sorted(self.outbox.edges.keys() | self.inbox.edges.keys())
         edges = {peer: self._edge_statistics(peer) for peer in peers}
         if neighbours is not None:
@@ -223,12 +196,12 @@ class Queues(Closing):
 
     def begin(self, step: int, steps: Mapping[int, int]) -> None:
         """Begin at `step`, as this rank has come back; publish that. One-sided. `steps`: those of peers, by rank."""
-        self.step = self.inbox.step = self.inbox.over = step
+        self.inbox.step = self.inbox.over = step
         for edge in self._edges_of(steps):
             edge.step = steps[edge.peer]
             edge.say(step, WHOLE)
         if steps:
-            self._window.flush(sorted(steps))
+            self.window.flush(sorted(steps))
 
     def note_closed(self, peers: Iterable[int]) -> None:
         """Note that `peers` have closed their ends. Local."""
@@ -261,10 +234,6 @@ class Queues(Closing):
         count, nbytes = sent.left + sent.waiting + sent.superseded, sent.nbytes + sent.waiting_nbytes * self.closed
         return EdgeStatistics(sent=count, bytes_sent=nbytes, waited_s=edge.waited_s, superseded=sent.superseded)
 
-    def left(self, peer: int) -> tuple[int, int]:
-        """The messages to an out-neighbour that have left this rank, and their bytes. Local."""
-        return self.outbox.sent(peer)[:2]
-
     def _leave(self) -> None:
         if self._make_way in self.transport.duties:
             self.transport.duties.remove(self._make_way)
@@ -272,7 +241,8 @@ class Queues(Closing):
         self._unflushed.drop_owed()
         if far and (carrier := self.transport.carrier) is not None:
             carrier.later(lambda: self._leave_later(far), far)
-        self.outbox.leave_later(self.step)
+        if (outgoing := self.outbox.outgoing) is not None:
+            outgoing.tell(outgoing.edges, self.inbox.step, DONE)
         self._leave_to(peers - far)
         self.transport.closed()
 
@@ -287,9 +257,9 @@ class Queues(Closing):
         """Publish to `peers` that this rank has closed; an outgoing buffer says so behind what waits. One-sided."""
         for edge in self._edges_of(peers):
             if isinstance(edge, InEdge) or self.outbox.buffer_of(edge.peer) is None:
-                edge.say(self.step, DONE)
+                edge.say(self.inbox.step, DONE)
         if peers:
-            self._window.flush(sorted(peers))
+            self.window.flush(sorted(peers))
 
     @property
     def _far(self) -> set[int]:
@@ -307,4 +277,4 @@ class Queues(Closing):
         for load in (self.outbox.outgoing, self._unflushed):
             if load is not None and self.transport.carrier is not None:
                 self.transport.carrier.remove(load)
-        self._window.free()
+        self.window.free()

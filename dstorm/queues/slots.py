@@ -22,7 +22,7 @@ from dstorm.header import DONE, WHOLE, Header
 from dstorm.queues.closing import Closing
 from dstorm.queues.statistics import EdgeStatistics, Statistics, located, total
 from dstorm.queues.waits.waiting import Awaited, Waiting
-from dstorm.transport import Bytes, Put, Transport
+from dstorm.transport import Bytes, Transport
 
 
 class Pass(NamedTuple):
@@ -59,46 +59,25 @@ class Slots(Closing):
         sizes = [-(-size // header.NBYTES) * header.NBYTES for size in nbytes]
         *self._starts, whole = accumulate(sizes, initial=heads)
         self._lanes = lanes
-        transport.opened()
-        try:
-            self._window = transport.window(whole if transport.size > 1 else heads)
-        except BaseException:
-            transport.closed()
-            raise
         self._transport = transport
+        self._window = self._opened(transport, whole if transport.size > 1 else heads)
         self._memory: memoryview = self._window.memory.data
         self._cell = np.zeros(header.NBYTES, np.uint8)
         self._waiting = Waiting(transport, deadline_s, self.notice)
         self._edges = {peer: Edge(peer, heard_at=transport.clock()) for peer in others}
-        self._prepared: dict[tuple[int, int, int, int], tuple[Put, Put, Put]] = {}
-        """The Puts of header and payload and the flush, by block, peer, lane and length of the payload."""
 
     def put(self, what: Pass, payload: Bytes) -> None:
-        """Write `payload`, the rows of a block, into the peer's slot. One-sided.
-
-        `payload` is the same memory in each call for a block. It may change on return.
-        """
-        key = (what.block, what.peer, what.lane, payload.nbytes)
-        put_header, put_payload, flush = self._prepared.get(key) or self._prepare(key, payload)
-        put_payload()
-        flush()
+        """Write `payload`, the rows of a block, into the peer's slot. One-sided. It may change on return."""
+        window, peer = self._window, what.peer
+        window.put(payload, peer, self._starts[what.block])
+        window.flush([peer])
         header.write(self._cell.data, 0, what.number, 0, WHOLE, nbytes=payload.nbytes)
-        put_header()
-        flush()
-        edge = self._edges[what.peer]
+        window.put(self._cell, peer, self._head(what.block, what.lane))
+        window.flush([peer])
+        edge = self._edges[peer]
         edge.sent += 1
         edge.bytes_sent += payload.nbytes
         self._transport.count_step()
-
-    def _prepare(self, key: tuple[int, int, int, int], payload: Bytes) -> tuple[Put, Put, Put]:
-        block, peer, lane, _ = key
-        window = self._window
-        self._prepared[key] = found = (
-            window.prepared(self._cell, peer, self._head(block, lane)),
-            window.prepared(payload, peer, self._starts[block]),
-            window.prepared_flush([peer]),
-        )
-        return found
 
     def _head(self, block: int, lane: int) -> int:
         """The offset of a header. All headers stand before the slots, as a rank reads many of them while it waits."""
@@ -156,5 +135,4 @@ class Slots(Closing):
     def free(self) -> None:
         """Free the memory. Collective."""
         self._memory = memoryview(b"")
-        self._prepared.clear()
         self._window.free()

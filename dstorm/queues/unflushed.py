@@ -71,11 +71,6 @@ class Unflushed:
         if carrier is not None:
             carrier.add(self)
 
-    def check(self) -> None:
-        """Raise what the transfer thread has failed with, if it has. Local."""
-        if self._carrier is not None:
-            self._carrier.check()
-
     def leave(self, peers: Iterable[int]) -> None:
         """Leave the Puts of a scatter to `peers`, which have started; behind them goes what is owed. One-sided."""
         with self._using:

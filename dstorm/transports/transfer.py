@@ -136,7 +136,7 @@ class Rounds:
         self.wake()  # a signal handler may have raised in a scatter, before it did
         for load in self._loads:
             load.drain(what, left_s())
-        self.waiting.until_sent(what, missing, lambda: self.moved_at, left_s())
+        self.waiting.until_none(what, missing, left_s(), lambda: self.moved_at)
 
 
 class TransferThread(Rounds):

@@ -194,7 +194,7 @@ def test_more_rows_than_the_capacity(rank):
 def test_memory_follows_the_capacity(rank):
     with malt.vector((1000, 4), kind="sparse", graph="ring", capacity=10, depth=3) as v:
         queue = 64 + 3 * (64 + 256) if malt.size() > 1 else 0
-        assert v._queues._window.memory.nbytes <= max(queue + 64, 1)
+        assert v._queues.window.memory.nbytes <= max(queue + 64, 1)
 
 
 @on_all_ranks

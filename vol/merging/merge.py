@@ -70,13 +70,11 @@ class Blend(NamedTuple):
     def store(self, target: Array, before: Before | None = None) -> None:
         """Write the result into `target`, flat, which may be one of the terms. It works block by block.
 
-        `before`: keeps the values of each block before it changes. Where an operation raises, `target` is unchanged.
+        `before`: keeps the values of each block of a long array before it changes. Where an operation raises, `target`
+        is unchanged.
         """
-        if self._is_short(target):
-            result = self._short(target.dtype)  # once it is whole: each operation may raise
-            if before is not None:
-                before.keep(target)
-            target[:] = result
+        if self.is_short(target):
+            target[:] = self.short(target.dtype)  # once it is whole: each operation may raise
             return
         kept = target.copy() if before is None and is_kept(target.size) else None
         try:
@@ -88,11 +86,12 @@ class Blend(NamedTuple):
                 target[:] = kept
             raise
 
-    def _is_short(self, target: Array) -> bool:
+    def is_short(self, target: Array) -> bool:
+        """Return whether `target` is short enough for `short`, and the terms are plain."""
         return 1 < target.size <= _SHORT and not self.weighted and target.dtype.char != _HALF
 
-    def _short(self, dtype: np.dtype[Any]) -> Array:
-        """The result, of a few plain terms, as a new array."""
+    def short(self, dtype: np.dtype[Any]) -> Array:
+        """Return the result as a new array."""
         total = np.empty(self.terms[0][1].size, dtype)
         self._add(_ALL, total)
         self._divide(total, total)

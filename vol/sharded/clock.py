@@ -75,7 +75,7 @@ class Clock:
         if not self._queues.closed:
             if self._under_way:
                 owing = partial(self._owing, self._under_way[-1][1])
-                self._pushes.waiting.until_sent(what, owing, lambda: self._heard_at(owing()))
+                self._pushes.waiting.until_none(what, owing, None, lambda: self._heard_at(owing()))
             self.leave()
 
     def leave(self) -> None:

@@ -108,8 +108,8 @@ class PushQueues:
                 self._sent += 1
                 nbytes, _ = self._queues.send_each(messages, self._sent, what=f"{self._name}.push")
                 if nbytes < sum(message.nbytes for message in messages):
-                    closed = self._queues.have_closed(message.peer for message in messages)
-                    raise PeerLost(min(closed), f"it has closed {self._name}")
+                    edges = [self._queues.outbox.edges[message.peer] for message in messages]
+                    raise PeerLost(min(edge.peer for edge in edges if edge.done), f"it has closed {self._name}")
 
     def _messages(self, owner: int, rows: slice | Numbers, values: Array) -> Iterator[OutgoingMessage]:
         if isinstance(rows, slice):
@@ -121,7 +121,7 @@ class PushQueues:
         messages = self._queues.receive(tuple, newest=False)
         for message in messages:
             if (found := read(message, self._layout, self._rank)) is None:
-                self._queues.refuse(message)
+                self._queues.inbox.refuse(message)
             else:
                 self._add(*found)
         if messages:

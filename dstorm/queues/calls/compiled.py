@@ -7,7 +7,7 @@ They are used where the program has imported numba and this process maps the mem
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
@@ -16,18 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm.queues.queues import Queues
-from dstorm.queues.receiving.inedge import InEdge
 from dstorm.queues.waits import headstart
 
-_LOOKS_AT_ONCE = 20
-"""Looks of a merge in lockstep for a message: less than a microsecond, which is no wait."""
-_BRIEF_LOOKS = 400
-"""Looks of a merge for a message before the wait for it begins, whose first poll takes as long as all of them."""
-_TRIES = 4
-"""Tries of a merge after a message was overwritten meanwhile, before copies are made."""
 _ANY_STEPS = 2**63
-_DONE = 1
-"""What a compiled gather returns where it has done its work."""
+"""How many steps a peer may be behind once the wait for it is over."""
 
 Phases = tuple[tuple[int, ...], ...]
 Merged = tuple[tuple[int, ...], tuple[int, ...], int]
@@ -41,7 +33,7 @@ class Kernels(NamedTuple):
     """The compiled kernels for arrays of one dtype, and the module that says what they take and return."""
 
     scatter: Callable[[int, int, float, float], bool]
-    gather: Callable[[int, int, bool], int]
+    gather: Callable[[int, int, int, bool], int]
     module: Any
 
 
@@ -98,39 +90,31 @@ class CompiledCalls:
         """The values of the array from before a merge, but in lockstep, until the merge is known to be whole."""
         staleness = queues.consistency.staleness
         self._ahead = headstart.STEPS if staleness is None else staleness
-        self._out, self._in = self._table_to_send(), self._table_to_gather(array.itemsize, check_finite)
+        layout, mode, rank = queues.layout, queues.consistency, self._transport.rank
+        outs, ins, places = queues.outbox.edges, queues.inbox.edges, self._places
+        in_flight = mode.unacknowledged(layout.depth) if mode.acknowledges else 0
+        self._out = self._table([in_flight], [(rank, peer) for peer in outs])
+        place = sum(peer < rank for peer in ins)
+        block, before = _address(self._block), _address(self.before)
+        words = [self._lockstep, array.itemsize, place, block, self._block.size, before, check_finite, 0]
+        self._in = self._table(words, [(peer, rank) for peer in ins])
         self.adopted(array)
         self._out_address, self._in_address = _address(self._out), _address(self._in)
         self._out_words, self._in_words = self._out.data, self._in.data
-        outs = zip(self._settled(self._places.OUT_EDGES), queues.outbox.edges.values(), strict=False)
-        ins = zip(self._settled(self._places.IN_EDGES), queues.inbox.edges.values(), strict=False)
-        self._outs = [(place, edge, edge.ring) for place, edge in outs]
-        self._ins = [(place, edge, edge.ring) for place, edge in ins]
-        """The place of the newest message sent or taken in a table, by edge."""
+        size = places.SLOTS + layout.depth
+        self._outs = [(at, edge, edge.ring) for at, edge in zip(count(places.OUT_EDGES, size), outs.values())]
+        self._ins = [(at, edge, edge.ring) for at, edge in zip(count(places.IN_EDGES, size), ins.values())]
+        """Where the edges are in a table."""
         self._count_step, self._clock = self._transport.count_step, self._transport.clock
 
-    def _table_to_send(self) -> NDArray[np.uint64]:
-        queues, layout, mode, rank = self._queues, self._queues.layout, self._queues.consistency, self._transport.rank
-        at, in_flight = queues.window.addresses, mode.unacknowledged(layout.depth) if mode.acknowledges else 0
-        words = [0, self._nbytes, layout.depth, len(queues.outbox.edges), in_flight]
-        for peer in queues.outbox.edges:
-            slots = [at[peer] + slot for slot in layout.slots(rank, peer)]
-            words += [at[rank] + layout.acknowledgement(rank, peer), 0, 0, 0, *slots]
-        return np.array(words, np.uint64)
-
-    def _table_to_gather(self, item_nbytes: int, check_finite: bool) -> NDArray[np.uint64]:
-        queues, layout, rank = self._queues, self._queues.layout, self._transport.rank
-        at, edges = queues.window.addresses, queues.inbox.edges
-        words = [0, self._nbytes, layout.depth, len(edges), self._lockstep, self._ahead, item_nbytes]
-        words += [sum(peer < rank for peer in edges), _address(self._block), self._block.size, _address(self.before)]
-        words += [_LOOKS_AT_ONCE if self._lockstep else 0, check_finite]
-        for peer in edges:
-            slots = [at[rank] + slot for slot in layout.slots(peer, rank)]
-            words += [at[peer] + layout.acknowledgement(peer, rank), 0, 0, 0, *slots]
-        return np.array(words, np.uint64)
-
-    def _settled(self, first: int) -> Iterator[int]:
-        return count(first + self._places.SETTLED, self._places.SLOTS + self._queues.layout.depth)
+    def _table(self, words: Sequence[int], edges: Sequence[tuple[int, int]]) -> NDArray[np.uint64]:
+        """Return a table with these words and edges, each the rank of a sender and that of a receiver."""
+        layout, at = self._queues.layout, self._queues.window.addresses
+        table = [0, self._nbytes, layout.depth, len(edges), *words]
+        for sender, receiver in edges:
+            slots = [at[receiver] + slot for slot in layout.slots(sender, receiver)]
+            table += [at[sender] + layout.acknowledgement(sender, receiver), 0, 0, 0, *slots]
+        return np.array(table, np.uint64)
 
     def adopted(self, array: NDArray[Any]) -> CompiledCalls | None:
         """These calls, for `array`, of the same shape and dtype, from now on; None: they cannot. Local."""
@@ -142,34 +126,47 @@ class CompiledCalls:
         """Send the array to all out-neighbours by one compiled call; return None where it does not apply. One-sided."""
         words, edges, nbytes = self._out_words, self._outs, self._nbytes
         for place, _, ring in edges:
-            words[place] = ring.sent
+            words[place + 1] = ring.sent
         share = mass / (len(edges) + 1)
         if not self._scatter(self._out_address, step, weight, share):
             return None
         for _, edge, ring in edges:
             ring.sent += 1
             edge.bytes_sent += nbytes
-        self._queues.step = step
+        self._queues.inbox.step = step
         self._count_step()
         return nbytes * len(edges), share
 
-    def merge(self, is_mean: bool) -> Merged | InEdge | None:
+    def merge(self, sources: Callable[[], Iterable[int]], is_mean: bool) -> Merged | None:
         """Merge the newest message of each sender into the array: the mean or, in lockstep, the sum. One-sided.
 
-        Where nothing was merged: the edge whose peer is behind, or None. `merge_later` goes on then.
+        It waits as `Inbox.wait`. None: nothing was merged, and it must be merged by `Queues.receive`. DeadlinePassed.
         """
-        words, edges, step = self._in_words, self._ins, self._queues.step
-        for place, _, ring in edges:
-            words[place] = ring.taken
-        found = self._gather(self._in_address, step, is_mean)
-        if found != _DONE:
-            return self._unmerged(found)
+        words, edges, places, start = self._in_words, self._ins, self._places, self._clock()
+        step = self._queues.inbox.step
+        for ahead in (self._ahead, _ANY_STEPS):
+            for place, _, ring in edges:
+                words[place + 1] = ring.taken
+            found = self._gather(self._in_address, step, ahead, is_mean)
+            if late := words[places.LATE]:
+                self._waiting.note("gather", edges[late - 1][1], start)
+            if found >= 0:
+                break
+            self._queues.inbox.wait(sources, None)
+            start = self._clock()
+        if found >= places.OVERWRITTEN:
+            edges[found - places.OVERWRITTEN][1].ring.torn_retries += 1
+        return self._merged(step) if found == places.DONE else None
+
+    def _merged(self, step: int) -> Merged:
+        """Settle the messages that were merged."""
+        words = self._in_words
         senders: tuple[int, ...] = ()
         steps: tuple[int, ...] = ()
         most, now, lockstep = 0, self._clock(), self._lockstep
-        for place, edge, ring in edges:
-            if number := words[place + 1]:
-                its_step = words[place + 2]
+        for place, edge, ring in self._ins:
+            if number := words[place + 2]:
+                its_step = words[place + 3]
                 lag = step - its_step
                 ring.take(number)
                 edge.lag.note(lag)
@@ -183,40 +180,6 @@ class CompiledCalls:
         if lockstep:
             self._queues.inbox.over = step
         return senders, steps, most
-
-    def _unmerged(self, found: int) -> InEdge | None:
-        if found >= self._places.OVERWRITTEN:
-            self._ins[found - self._places.OVERWRITTEN][1].ring.torn_retries += 1
-        return self._ins[-1 - found][1] if found < 0 else None
-
-    def merge_later(
-        self, behind: InEdge | None, sources: Callable[[], Iterable[int]], is_mean: bool
-    ) -> Merged | None:  # fmt: skip
-        """Merge after a message was overwritten meanwhile, or after the wait for a peer that is behind. One-sided.
-
-        It waits as `Queues.receive`. None: nothing was merged, and it must be merged so. DeadlinePassed: as there.
-        """
-        try:
-            merged = self._merged_briefly(behind, is_mean) if behind is not None and self._lockstep else behind
-            if isinstance(merged, InEdge):
-                self._queues.inbox.wait(sources, self._queues.step, None)
-                self._in_words[self._places.AHEAD] = _ANY_STEPS
-            for _ in range(_TRIES):
-                if isinstance(merged, tuple):
-                    return merged
-                merged = self.merge(is_mean)
-            return merged if isinstance(merged, tuple) else None
-        finally:
-            self._in_words[self._places.AHEAD] = self._ahead
-
-    def _merged_briefly(self, behind: InEdge, is_mean: bool) -> Merged | InEdge | None:
-        """Merge like `merge`, after a few more looks for messages."""
-        start = self._clock()
-        self._in_words[self._places.LOOKS] = _BRIEF_LOOKS
-        merged = self.merge(is_mean)
-        self._in_words[self._places.LOOKS] = _LOOKS_AT_ONCE
-        self._waiting.note("gather", behind, start)
-        return merged
 
 
 def _aligned(size: int, dtype: np.dtype[Any]) -> NDArray[Any]:

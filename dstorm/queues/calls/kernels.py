@@ -30,11 +30,11 @@ ARRAY, NBYTES, DEPTH, EDGES = range(4)
 """Of both tables: the address of the array, its length, the slots of an edge, the number of edges."""
 IN_FLIGHT, OUT_EDGES = 4, 5
 """Of a table to send: the most unacknowledged messages (0: receivers acknowledge none); where the edges begin."""
-LOCKSTEP, AHEAD, ITEM_NBYTES, PLACE, BLOCK, BLOCK_SIZE, BEFORE, LOOKS, CHECKED, IN_EDGES = range(4, 14)
-"""Of a table to gather: whether messages of one step are merged; how many steps a peer may be behind; the length of an
-element; the place of the array in the sum; an array for sums of blocks, its length; an array for the values from before
-the merge, unless in lockstep; how often more a gather in lockstep looks for messages that have not come; whether the
-result must be finite, but in lockstep; where the edges begin."""
+LOCKSTEP, ITEM_NBYTES, PLACE, BLOCK, BLOCK_SIZE, BEFORE, CHECKED, LATE, IN_EDGES = range(4, 13)
+"""Of a table to gather: whether messages of one step are merged; the length of an element; the place of the array in
+the sum; an array for sums of blocks, its length; an array for the values from before the merge, unless in lockstep;
+whether the result must be finite, but in lockstep; 1 + k where the message of edge k did not come at once, and 0 else;
+where the edges begin."""
 ACKNOWLEDGEMENT, SETTLED, NUMBER, STEP, SLOTS = range(5)
 """Of an edge: the address of the acknowledgement; the newest message sent, or taken; the number and the step of the
 message merged (number 0: none); the addresses of its slots."""
@@ -44,6 +44,10 @@ UNUSUAL, DONE, OVERWRITTEN = range(3)
 + k: the message of edge k was overwritten meanwhile. -1 - k: the peer of edge k is behind."""
 
 _UNUSUAL = 2
+
+_AT_ONCE, _LOOKS = 20, 420
+"""Looks for a message in lockstep: in less than a microsecond, which is no wait; before the wait for it begins, whose
+first poll takes as long as all of them."""
 
 _U = np.uint64
 _0, _1, _FOUR, _WORD = _U(0), _U(1), _U(4), _U(8)
@@ -309,32 +313,35 @@ def _mark(table: Any, step: Any, state: Any, nbytes: Any, weight: Any, share: An
 
 
 @_kernel
-def gather_f4(table: Any, step: Any, is_mean: bool) -> int:
+def gather_f4(table: Any, step: Any, ahead: Any, is_mean: bool) -> int:
     """`_gather` of float32."""
-    return _gather(table, step, is_mean, np.float32)
+    return _gather(table, step, ahead, is_mean, np.float32)
 
 
 @_kernel
-def gather_f8(table: Any, step: Any, is_mean: bool) -> int:
+def gather_f8(table: Any, step: Any, ahead: Any, is_mean: bool) -> int:
     """`_gather` of float64."""
-    return _gather(table, step, is_mean, np.float64)
+    return _gather(table, step, ahead, is_mean, np.float64)
 
 
 @_inlined
-def _gather(table: Any, step: Any, is_mean: bool, kind: Any) -> int:
+def _gather(table: Any, step: Any, ahead: Any, is_mean: bool, kind: Any) -> int:
     """Merge the messages of all peers into the array: the mean or the sum with it. Returns as above. One-sided.
 
     In lockstep it needs a message of `step` from each peer, and acknowledges it. Else it takes the newest of each peer,
-    if there is one, and needs to know that no peer is too far behind.
+    if there is one, and needs to know that no peer is more than `ahead` steps behind.
     """
-    lockstep, looks, count = _load(table, LOCKSTEP) != _0, _load(table, LOOKS), 0
+    lockstep, count = _load(table, LOCKSTEP) != _0, 0
+    _store(table, LATE, _0)
     _fence()
     for k in range(_load(table, EDGES)):
-        edge = _edge(table, IN_EDGES, k)
-        found = _find_of_step(table, edge, step) if lockstep else _find_newest(table, edge, step)
-        while found < 0 and looks > _0:
-            looks -= _1
+        edge, looks = _edge(table, IN_EDGES, k), 0
+        found = _find_of_step(table, edge, step) if lockstep else _find_newest(table, edge, step, ahead)
+        while lockstep and found < 0 and looks < _LOOKS:
+            looks += 1
             found = _find_of_step(table, edge, step)
+        if looks > _AT_ONCE:
+            _store(table, LATE, _1 + np.uint64(k))
         if found < 0:
             return -1 - np.int64(k)
         if found == _UNUSUAL:
@@ -377,7 +384,7 @@ def _find_of_step(table: Any, edge: Any, step: Any) -> int:
 
 
 @_inlined
-def _find_newest(table: Any, edge: Any, step: Any) -> int:
+def _find_newest(table: Any, edge: Any, step: Any, ahead: Any) -> int:
     """Note the newest whole message that is not settled: 1; there is none: 0; the peer is behind: -1; else _UNUSUAL."""
     settled = _load(edge, SETTLED)
     newest, newest_step, reached, is_plain = settled, _0, _0, True
@@ -392,7 +399,7 @@ def _find_newest(table: Any, edge: Any, step: Any) -> int:
                 is_plain = encoding == _0 and nbytes == _load(table, NBYTES)
     if not is_plain:
         return _UNUSUAL
-    if reached + _load(table, AHEAD) < step:
+    if reached + ahead < step:
         return -1
     is_new = newest > settled
     _store(edge, NUMBER, newest if is_new else _0)
@@ -486,8 +493,9 @@ def _payload(table: Any, k: Any) -> Any:
 
 def compile_for(kind: str) -> tuple[Any, Any]:
     """`scatter`, and the gather of arrays of dtype `kind`, compiled, or loaded from numba's cache."""
-    words, gather = (types.uint64,) * 2, {"f": gather_f4, "d": gather_f8}[kind]
-    return _entry(scatter, *words, types.float64, types.float64), _entry(gather, *words, types.boolean)
+    word, gather = types.uint64, {"f": gather_f4, "d": gather_f8}[kind]
+    floats = types.float64, types.float64
+    return _entry(scatter, word, word, *floats), _entry(gather, word, word, word, types.boolean)
 
 
 def _entry(kernel: Any, *signature: Any) -> Any:

@@ -26,8 +26,6 @@ class InEdge(Awaited):
     """Views of the slots behind their headers."""
     cells: list[Watched]
     """The headers of the slots, and the progress header."""
-    order: list[list[int]]
-    """The order in which the cells are looked at, by the slot of the awaited message."""
     acknowledge: header.Write
     """What writes the acknowledgement in the peer's memory."""
     acknowledged: int = 0
@@ -52,8 +50,8 @@ class InEdge(Awaited):
         """Return whether the peer has published `step` or closed, as far as it has come here. After a sync."""
         if self.step >= step or self.done:
             return True
-        for slot in self.order[self.ring.taken % self.ring.depth]:
-            seen = self.cells[slot].read()
+        for slot, cell in enumerate(self.cells):
+            seen = cell.read()
             if seen is None or (seen.step <= self.step and seen.state != DONE):
                 continue
             if seen.check is None or self._has_come(slot, seen):

@@ -53,7 +53,7 @@ class Inbox:
         self._handed: list[Message] = []
         """The messages of the last `take` that were not refused, until they are counted as merged."""
         self.step = 0
-        """This rank's, as of the last wait."""
+        """That of this rank's last send."""
         self.over = 0
         """Under lockstep: the last step whose messages no gather merges any more; -1: a gather is under way."""
 
@@ -67,7 +67,6 @@ class Inbox:
             headers,
             [memory[slot + header.NBYTES :][: layout.capacity] for slot in slots],
             [*headers, Watched(memory.data, layout.progress(peer, rank))],
-            [[*range(first, layout.depth), *range(first), layout.depth] for first in range(layout.depth)],
             header.writer(lambda cell: self._window.prepared(cell, peer, layout.acknowledgement(peer, rank))),
             heard_at=self._transport.clock(),
             member=self._transport.view.member(peer),
@@ -81,34 +80,24 @@ class Inbox:
             edge.acknowledged, edge.lag = base, LagCounter()
             self._seen = [one for one in self._seen if one[0] is not edge]
 
-    def wait(self, sources: Callable[[], Iterable[int]], step: int, timeout_s: float | None) -> None:
-        """Wait for `sources()` as the consistency requires it at `step` of this rank. DeadlinePassed."""
-        self.step = step
+    def wait(self, sources: Callable[[], Iterable[int]], timeout_s: float | None) -> None:
+        """Wait for `sources()` as the consistency requires it at this rank's step. DeadlinePassed."""
         self._sync()
         if self._head_start is not None:
-            self._head_start.limit(step)
-        awaited = self._consistency.awaited_step(step)
-        if awaited and not self._have_reached(awaited):
-            if self._far and timeout_s is None:
-                self._unflushed.before_wait()
+            self._head_start.limit(self.step)
+        awaited, clock = self._consistency.awaited_step(self.step), self._clock
+        if not awaited or all(edge.is_seen_at(awaited, clock) for edge in self.edges.values()):
+            return
 
-            def missing() -> list[InEdge]:
-                """The edges whose peers are behind."""
-                self._sync()
-                edges = [self.edges[peer] for peer in sources()]
-                return [edge for edge in edges if not edge.is_seen_at(awaited, self._clock)]
+        def missing() -> list[InEdge]:
+            """The edges whose peers are behind."""
+            self._sync()
+            edges = [self.edges[peer] for peer in sources()]
+            return [edge for edge in edges if not edge.is_seen_at(awaited, clock)]
 
-            self._waiting.until_none("gather", missing, timeout_s)
-
-    def _have_reached(self, step: int) -> bool:
-        """Return whether all peers have published `step` or closed, those of other steps, too. After a sync."""
-        for edge in self.edges.values():
-            if edge.step < step:
-                seen = edge.headers[edge.ring.taken % edge.ring.depth].read()
-                is_next = seen is not None and seen[:3] == (edge.ring.taken + 1, step, WHOLE) and seen.check is None
-                if not is_next and not edge.is_seen_at(step, self._clock):
-                    return False
-        return True
+        if self._far and timeout_s is None and missing():
+            self._unflushed.before_wait()
+        self._waiting.until_none("gather", missing, timeout_s)
 
     def has_arrived(self) -> bool:
         """Return whether `take` may find a message."""
@@ -125,7 +114,7 @@ class Inbox:
             # may wait, and fail.
             found: list[tuple[InEdge, Header]] = []
             for edge in self.edges.values() if self.step else ():
-                if (seen := self._find_step(edge)) is not None:
+                if (seen := self._next(edge, self.step, waits=True)) is not None and seen.step == self.step:
                     found.append((edge, seen))
             self.over = -1
             # Payloads are used in place: their senders do not write to the slots before they are acknowledged.
@@ -159,7 +148,7 @@ class Inbox:
             polls += 1
 
     def refuse(self, message: Message) -> None:
-        """Count a message that was taken as refused."""
+        """Count a message of the last `take` as refused, not as gathered, for its contents. Local."""
         self._handed = [other for other in self._handed if other is not message]
         self.edges[message.sender].ring.refuse_taken()
 
@@ -180,7 +169,7 @@ class Inbox:
         return found
 
     def look_again(self) -> bool:
-        """Return whether all messages of `look` are still whole (`Queues.look_again`)."""
+        """Return whether all messages of `look` are still whole. If so, they count as merged; else nothing changes."""
         self._sync()
         for edge, slot, seen in self._seen:
             if not edge.ring.look_again(seen, edge.headers[slot].read()):
@@ -211,12 +200,11 @@ class Inbox:
             self._flush_near()
         self.over = self.step
 
-    def discard(self, step: int) -> None:
+    def discard(self) -> None:
         """Settle all messages that have come as overwritten, unread; acknowledge them where that is required.
 
-        `step`: this rank's. One-sided. Not while a peer sends: its message may be one of those, or not.
+        One-sided. Not while a peer sends: its message may be one of those, or not.
         """
-        self.step = step
         self._sync()
         for edge in self.edges.values():
             if (seen := edge.ring.newest([cell.read() for cell in edge.headers])) is not None:
@@ -234,7 +222,9 @@ class Inbox:
         """
         skipped = []
         for edge in self.edges.values():
-            if self._skip(edge):
+            before = edge.ring.taken
+            self._next(edge, self.over + 1, waits=False)
+            if edge.ring.taken > before:
                 edge.say(self.step, WHOLE)
                 skipped.append(edge.peer)
         if skipped:
@@ -251,33 +241,26 @@ class Inbox:
         self._sync()
         return edge.is_seen_at(step, self._clock)
 
-    def _skip(self, edge: InEdge) -> bool:
-        """Settle the peer's messages of steps that are over; return whether there were any."""
-        before = edge.ring.taken
-        while True:
-            seen = edge.headers[edge.ring.next_slot].read()
-            if edge.ring.look(seen) is not SlotState.READY or seen is None or seen.step > self.over:
-                return edge.ring.taken > before
-            edge.note(seen, self._clock)
-            edge.ring.skip(seen.number)
+    def _next(self, edge: InEdge, step: int, waits: bool) -> Header | None:
+        """The header of the peer's first message of `step` or later; None where there is none. Older ones are skipped.
 
-    def _find_step(self, edge: InEdge) -> Header | None:
-        """The header of the peer's message of this rank's step; None where it sent none. Older messages are skipped."""
-        ring, step = edge.ring, self.step
+        Where receivers acknowledge, no slot holds a later message than the one that it is awaited in. `waits`: whether
+        to wait for one that is being written.
+        """
+        ring = edge.ring
         while True:
             slot = ring.taken % ring.depth
             seen = edge.headers[slot].read()
-            if seen is not None and seen.number == ring.taken + 1 and seen.state == WHOLE:
-                if seen.step >= step:
-                    return seen if seen.step == step else None
+            if seen is None:
+                if not (waits and self._becomes_whole(edge, slot)):
+                    return None
+            elif seen.number != ring.taken + 1 or seen.state != WHOLE:
+                return None
+            elif seen.step >= step:
+                return seen
+            else:
+                edge.note(seen, self._clock)
                 ring.skip(seen.number)
-                continue
-            state = ring.look(seen)
-            if state is SlotState.NOTHING:
-                return None
-            self._sync()
-            if state is SlotState.TORN and not self._becomes_whole(edge, slot):
-                return None
 
     def _becomes_whole(self, edge: InEdge, slot: int) -> bool:
         """Wait for what is being written; return whether all has come. DeadlinePassed.
@@ -357,21 +340,18 @@ class Inbox:
         return made(edge.peer, seen, payload)
 
     def _settled_payload(self, edge: InEdge, slot: int, seen: Header, place: int) -> Bytes | None:
-        """A payload that its sender does not write to before it is acknowledged, or a copy; None: it is not whole."""
-        if self._consistency.acknowledges:
+        """The payload of a slot whose header was read before: in place where its sender does not write to it before it
+        is acknowledged, else a copy. None: that is not whole."""
+        if self._consistency.acknowledges or not edge.ring.is_sound(seen):
             return edge.payload(slot, seen)
-        return edge.copies[place][: seen.nbytes] if self._copied(edge, slot, seen, place) else None
-
-    def _copied(self, edge: InEdge, slot: int, seen: Header, place: int) -> bool:
-        """Copy the payload of a slot; return whether the copy is the whole message whose header was read before."""
         if place == len(edge.copies):
             edge.copies.append(np.empty(edge.ring.capacity, np.uint8))
-        if not edge.ring.is_sound(seen):
-            return True
+        copy = edge.copies[place][: seen.nbytes]
         self._sync()
-        self._window.copy(edge.slots[slot] + header.NBYTES, edge.copies[place][: seen.nbytes])
+        self._window.copy(edge.slots[slot] + header.NBYTES, copy)
         self._sync()
         if seen.check is None:
-            return edge.ring.look_again(seen, edge.headers[slot].read())
-        is_whole = header.payload_check(edge.copies[place][: seen.nbytes]) == seen.check  # whatever the slot holds now
-        return edge.ring.look_again(seen, seen if is_whole else None)
+            again = edge.headers[slot].read()
+        else:  # the check says it, whatever the slot holds now
+            again = seen if header.payload_check(copy) == seen.check else None
+        return copy if edge.ring.look_again(seen, again) else None

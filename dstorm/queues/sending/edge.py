@@ -27,6 +27,12 @@ class OutgoingMessage(NamedTuple):
     """Length of body and tail in bytes."""
     encoding: int = 0
 
+    def copy_into(self, target: Bytes) -> None:
+        """Copy the payload to the start of `target`. Local."""
+        np.copyto(target[: self.body.nbytes], self.body)
+        if self.tail is not None:
+            np.copyto(target[self.body.nbytes : self.nbytes], self.tail)
+
 
 NO_SLOT = -1
 _NONE = OutgoingMessage(-1, np.empty(0, np.uint8), None, 0)
@@ -52,6 +58,8 @@ class OutEdge(Awaited):
     """The message of the scatter under way."""
     slot: int = NO_SLOT
     """Its slot. NO_SLOT: it was for a former incarnation of the peer, which came back during the wait."""
+    is_ahead: bool = False
+    """Whether its payload is in its slot already."""
     lasting: OutgoingMessage | None = None
     """The message that was given to `prepare`."""
     put_lasting: list[Put] = field(default_factory=list)

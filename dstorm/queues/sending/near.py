@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from dstorm.header import WHOLE, WRITING
 from dstorm.queues.sending.edge import OutEdge
+from dstorm.queues.sending.unsent import Join
 from dstorm.transport import Window
 
 
@@ -24,27 +25,30 @@ class NearEdges:
         self._window, self._marks = window, marks
         self._flush_all = window.prepared_flush(list(self.edges))
 
-    def send(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
-        """Send the messages of `edges`, and the step to all others. One-sided."""
+    def send(self, edges: Sequence[OutEdge], step: int, weight: float, share: float, join: Join) -> int:
+        """Send the messages of `edges`, and the step to all others; return the bytes that are sent. One-sided.
+
+        `join` is not used: no message waits.
+        """
         is_to_all = len(edges) == len(self.edges)
         flush = self._flush_all if is_to_all else self._window.prepared_flush([edge.peer for edge in edges])
         if self._marks:
             for edge in edges:
                 edge.headers[edge.slot](edge.ring.sent + 1, step, WRITING)
             flush()
-        is_empty = True
         for edge in edges:
             edge.put_payload()
-            is_empty = is_empty and not edge.message.nbytes
-        if not is_empty:
-            flush()
+        flush()
+        sent = 0
         for edge in edges:
-            message = edge.message
+            _, _, _, nbytes, encoding = edge.message
             edge.ring.sent += 1
-            edge.bytes_sent += message.nbytes
-            edge.headers[edge.slot](edge.ring.sent, step, WHOLE, message.encoding, message.nbytes, weight, share)
+            edge.bytes_sent += nbytes
+            sent += nbytes
+            edge.headers[edge.slot](edge.ring.sent, step, WHOLE, encoding, nbytes, weight, share)
         if not is_to_all:
             for edge in self.edges.values():
                 if edge not in edges:
-                    edge.progress(edge.ring.sent, step, WHOLE)
+                    edge.say(step, WHOLE)
         self._flush_all()
+        return sent

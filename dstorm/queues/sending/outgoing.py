@@ -7,8 +7,8 @@ receiver knows whether what it has copied is whole. Where the window keeps order
 instead, as inside a host.
 
 A message that waits is the scatter's. Until its payload is put it may be joined with the next one. `leaving` is the
-carrier's. `waiting` and `tells` change under the lock, which is never held in a call of MPI, a copy or a join. So a
-join goes by what waited when it began, and counts if the same waits when it has ended.
+carrier's. `waiting` changes under the lock, which is never held in a call of MPI, a copy or a join. So a join goes by
+what waited when it began, and counts if the same waits when it has ended.
 
 A collective call counts what is here, and waits for as many flushes: what comes meanwhile does not hold it up, however
 much another thread scatters.
@@ -25,12 +25,55 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dstorm import header
-from dstorm.header import WHOLE, WRITING
+from dstorm.header import DONE, WHOLE, WRITING
 from dstorm.queues.sending.edge import OutEdge
-from dstorm.queues.sending.track import Track
 from dstorm.queues.sending.unsent import Join, Sent, Shortening, Unsent
 from dstorm.queues.waits.waiting import Waiting
-from dstorm.transport import Bytes, Carrier, Put, Window
+from dstorm.transport import Bytes, Carrier, Window
+
+_NOTHING = np.empty(0, np.uint8)
+
+
+@dataclass(eq=False)
+class Track:
+    """Messages on their way to one peer, and at last a step without a message. Each flush brings one of them."""
+
+    edge: OutEdge
+    waiting: tuple[Unsent, ...] = ()
+    """Those whose Puts have not started, oldest first. Messages among them may be joined with the next one."""
+    leaving: Unsent | None = None
+    """The one of the flush under way."""
+    arrived: int = 0
+    """How many have arrived."""
+    superseded: int = 0
+    """Messages in whose place another one has left, or will."""
+
+    @property
+    def inside(self) -> tuple[Unsent, ...]:
+        """Those that have not arrived, oldest first."""
+        return self.waiting if self.leaving is None else (self.leaving, *self.waiting)
+
+    def take(self) -> bool:
+        """Let the oldest one leave; return whether there is one."""
+        if self.waiting:
+            self.leaving, self.waiting = self.waiting[0], self.waiting[1:]
+        return self.leaving is not None
+
+    def drop(self) -> None:
+        """Drop what is on its way; begin anew."""
+        self.waiting, self.leaving, self.superseded = (), None, 0
+
+    @property
+    def due(self) -> int:
+        """The value of `arrived` once all that is here now has arrived, or a later message that says the same.
+
+        What comes meanwhile is behind it, or takes its place.
+        """
+        return self.arrived + len(self.inside)
+
+    def lacks(self, due: int) -> bool:
+        """Return whether some of what was here when `due` was read has not arrived."""
+        return self.arrived < min(due, self.due)
 
 
 @dataclass(eq=False)
@@ -55,8 +98,8 @@ class Outgoing:
     nothing."""
     _prepared: tuple[Bytes, Bytes, int] | None = None
     """A payload of the flush under way, as peers may share it; what it was shortened to; the state of its header."""
-    _moving: list[int] = field(default_factory=list)
-    """The peers of the flush under way."""
+    _moving: list[Track] = field(default_factory=list)
+    """The tracks of the flush under way."""
 
     def __post_init__(self) -> None:
         self.tracks = {peer: Track(edge) for peer, edge in self.edges.items()}
@@ -71,64 +114,57 @@ class Outgoing:
 
     # -- what a scatter does ----------------------------------------------------------------------------------
 
-    def post(self, edges: Iterable[OutEdge], step: int, weight: float, share: float, join: Join) -> None:
-        """Take over the message of each edge. `join` decides what becomes of those that wait. Local.
+    def send(self, edges: Sequence[OutEdge], step: int, weight: float, share: float, join: Join) -> int:
+        """Take over the messages of `edges`, and the step for all others; return the bytes that will leave. Local.
 
-        TransferFailed: nothing is taken over.
+        `join` decides what becomes of messages that wait.
         """
-        self.carrier.check()
         copies: dict[tuple[int, int], Bytes] = {}
         try:
             for edge in edges:
                 message = edge.message
                 key = id(message.body), id(message.tail)
                 if key not in copies:
-                    copies[key] = _copied(message.body, message.tail, message.nbytes)
+                    message.copy_into(copies.setdefault(key, np.empty(message.nbytes, np.uint8)))
                 new = Unsent(step, message.encoding, weight, share, copies[key])
                 while not self._add(self.tracks[edge.peer], new, join):
                     pass
+            self.tell(self.edges.keys() - {edge.peer for edge in edges}, step)
         finally:  # also where a signal handler raises within
             self.carrier.wake()
-
-    def publish(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
-        """Publish `step` alone to the peers but those of `edges`, whose messages say it. Local. TransferFailed."""
-        if len(edges) < len(self.edges):
-            self.tell(self.edges.keys() - {edge.peer for edge in edges}, step)
+        return sum(self.nbytes(edge.message.nbytes) for edge in edges)
 
     def _add(self, track: Track, new: Unsent, join: Join) -> bool:
         """Let a message wait; return whether it does: not where one that it was joined with has begun to leave."""
         before, is_added = track.waiting, False
+        messages = [one for one in before if not one.told]
+        closed = [one for one in before if one.told == DONE]  # a step alone is one that the message is past
         try:
             with np.errstate(all="ignore"):  # an error would come out when other peers have got theirs
-                after = tuple(join.function(track.edge.peer, before, new))
-            superseded = track.superseded + len(before) + 1 - len(after)
+                after = join.function(track.edge.peer, messages, new)
+            superseded, waiting = track.superseded + len(messages) + 1 - len(after), (*after, *closed)
             with self._lock:
                 if track.waiting is before:
                     # Python calls signal handlers after calls. So none comes between these.
-                    track.waiting, track.superseded, is_added = after, superseded, True
-                    if track.tells is not None and track.tells[1] == WHOLE:
-                        track.tells = None  # the message says a newer step
+                    track.waiting, track.superseded, is_added = waiting, superseded, True
             return is_added
         finally:
             if not is_added:
                 join.undo(new)
 
     def tell(self, peers: Iterable[int], step: int, state: int = WHOLE) -> None:
-        """Publish `step` alone, or with state DONE that this rank has closed, after all messages to `peers`. Local.
-
-        TransferFailed: nothing is published.
-        """
-        self.carrier.check()
+        """Publish `step` alone, or with state DONE that this rank has closed, after all messages to `peers`. Local."""
         with self._lock:
             for peer in peers:
-                self.tracks[peer].tells = step, state
+                track, told = self.tracks[peer], Unsent(step, 0, 0.0, 0.0, _NOTHING, state)
+                track.waiting = (*[one for one in track.waiting if not one.told], told)
         self.carrier.wake()
 
     def sent(self, peer: int) -> Sent:
         """Return what was handed over for a peer. Local."""
         with self._lock:
             track, edge = self.tracks[peer], self.edges[peer]
-            waits = [self.nbytes(one.payload.nbytes) for one in track.inside]
+            waits = [self.nbytes(one.payload.nbytes) for one in track.inside if not one.told]
             return Sent(edge.ring.count, edge.bytes_sent, len(waits), sum(waits), track.superseded)
 
     def nbytes(self, whole: int) -> int:
@@ -155,36 +191,24 @@ class Outgoing:
             with self._lock:
                 return [track.edge for track, count in due if track.lacks(count)]
 
-        self.waiting.until_sent(what, missing, lambda: self.carrier.moved_at, timeout_s)
+        self.waiting.until_none(what, missing, timeout_s, lambda: self.carrier.moved_at)
 
     # -- what the carrier does --------------------------------------------------------------------------------
 
     def start(self) -> bool:
         """Start the Puts that are due; return whether there are any, which `flush` and `finish` follow. One-sided."""
-        puts: list[Put] = []
         with self._lock:
-            for peer, track in self.tracks.items():
-                due = self._due(track)
-                if due is not None:
-                    self._moving.append(peer)
-                    puts.append(due)
-        for put in puts:
-            put()
-        return bool(puts)
-
-    def _due(self, track: Track) -> Put | None:
-        """Return the function that puts the next message of a track, or else the step that it is to say."""
-        if track.take():
-            return lambda: self._put(track)
-        if track.tells is None:
-            return None
-        (step, state), track.telling, track.tells = track.tells, track.tells, None
-        return lambda: track.edge.progress(track.edge.ring.sent, step, state)
+            self._moving = [track for track in self.tracks.values() if track.take()]
+        for track in self._moving:
+            self._put(track)
+        return bool(self._moving)
 
     def _put(self, track: Track) -> None:
-        """Put the message that leaves, shortened where it is to be. The caller does not hold the lock."""
+        """Put what leaves, shortened where it is to be. The caller does not hold the lock."""
         edge, whole = track.edge, track.leaving
         assert whole is not None
+        if whole.told:
+            return edge.say(whole.step, whole.told)
         one, state = self._ready(whole)
         track.leaving, slot = one, edge.ring.next_slot
         if self._marks:
@@ -205,26 +229,16 @@ class Outgoing:
 
     def flush(self) -> None:
         """Complete the Puts that `start` has started. One-sided."""
-        self.window.linger(self._moving)
-        self.window.flush(self._moving)
+        peers = [track.edge.peer for track in self._moving]
+        self.window.linger(peers)
+        self.window.flush(peers)
 
     def finish(self) -> None:
         """Note that the Puts have arrived: what they carried has left. Local."""
         with self._lock:
-            for peer in self._moving:
-                track = self.tracks[peer]
-                track.told, track.telling = track.told + (track.telling is not None), None
-                if track.leaving is not None:
+            for track in self._moving:
+                one, track.leaving, track.arrived = track.leaving, None, track.arrived + 1
+                if one is not None and not one.told:
                     track.edge.ring.sent += 1
-                    track.edge.bytes_sent += track.leaving.payload.nbytes
-                    track.leaving = None
-            self._moving.clear()
+                    track.edge.bytes_sent += one.payload.nbytes
         self._prepared = None
-
-
-def _copied(body: Bytes, tail: Bytes | None, nbytes: int) -> Bytes:
-    copy = np.empty(nbytes, np.uint8)
-    np.copyto(copy[: body.nbytes], body)
-    if tail is not None:
-        np.copyto(copy[body.nbytes :], tail)
-    return copy

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from dstorm import header
-from dstorm.errors import PeerLost, TransferFailed
+from dstorm.errors import PeerLost
 from dstorm.header import DONE, Header, Watched
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
@@ -44,6 +44,7 @@ class Outbox:
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.out(rank)}
         far = self._in_turn(self.edges[peer] for peer in of_other_hosts(transport.hosts, rank, self.edges))
+        self._carrier = transport.carrier if far else None
         self.outgoing: Outgoing | None = None
         """The outgoing buffer; None where there is none."""
         self.crossing: FarEdges | None = None
@@ -52,14 +53,14 @@ class Outbox:
             from dstorm.queues.sending.far import FarEdges
 
             self.crossing = FarEdges(window, far, layout.capacity, consistency, unflushed)
-        elif far and transport.carrier is not None:
+        elif self._carrier is not None:
             from dstorm.queues.sending.outgoing import Outgoing
 
-            self.outgoing = Outgoing(window, {edge.peer: edge for edge in far}, transport.carrier, waiting)
-        self._far = self.crossing or self.outgoing
-        others = self._far.edges if self._far is not None else ()
-        near = [edge for peer, edge in self.edges.items() if peer not in others]
-        self.near = NearEdges(window, near, marks=not acknowledged)
+            self.outgoing = Outgoing(window, {edge.peer: edge for edge in far}, self._carrier, waiting)
+        crosses = far if self.crossing is not None or self.outgoing is not None else ()
+        self.near = NearEdges(window, [edge for edge in self.edges.values() if edge not in crosses], not acknowledged)
+        # What waits for a flush comes after what is a copy.
+        self._ends = [end for end in (self.outgoing, self.near, self.crossing) if end is not None and end.edges]
 
     def _edge(self, layout: Layout, rank: int, peer: int) -> OutEdge:
         slots = layout.slots(rank, peer)
@@ -107,32 +108,15 @@ class Outbox:
         self, messages: Iterable[OutgoingMessage], step: int, weight: float, mass: float, what: str, join: Join
     ) -> tuple[int, float]:  # fmt: skip
         """Publish a step to all out-neighbours, and send `messages` to some (`Queues.send_each`)."""
+        if self._carrier is not None:
+            self._carrier.check()
         edges = self._ready(messages, what)
-        share = mass / (len(edges) + 1)
-        nbytes, far = 0, self._far
-        if far is not None:
-            across = [edge for edge in edges if edge.peer in far.edges]
-            edges = [edge for edge in edges if edge.peer not in far.edges]
-            nbytes = sum(far.nbytes(edge.message.nbytes) for edge in across)
-            far.post(across, step, weight, share, join)
-        for edge in edges:
-            nbytes += edge.message.nbytes
-        if self.near.edges:
-            self.near.send(edges, step, weight, share)
-        if far is not None:
-            far.publish(across, step, weight, share)
+        share, nbytes = mass / (len(edges) + 1), 0
+        for end in self._ends:
+            some = edges if len(self._ends) == 1 else [edge for edge in edges if edge.peer in end.edges]
+            nbytes += end.send(some, step, weight, share, join)
         self._transport.count_step()
         return nbytes, share
-
-    def leave_later(self, step: int) -> None:
-        """Say the same to all others, after what waits in the outgoing buffer.
-
-        Where an error has ended the transfer thread they are not told. Collective calls raise it; a close does not, so
-        that the ranks of this host are told.
-        """
-        if self.outgoing is not None:
-            with contextlib.suppress(TransferFailed):
-                self.outgoing.tell(self.outgoing.edges, step, DONE)
 
     def _ready(self, messages: Iterable[OutgoingMessage], what: str) -> list[OutEdge]:
         """The edges of a scatter, each with its message, once the consistency allows them to send."""
@@ -143,8 +127,8 @@ class Outbox:
                 self._hear(edge, seen)
             if not edge.done:
                 ring = edge.ring
-                edge.message, edge.slot = message, ring.sent % ring.depth
-                is_behind = is_behind or (ring.sent >= ring.taken + self._in_flight and not self._may_send(edge))
+                edge.message, edge.slot, edge.is_ahead = message, ring.sent % ring.depth, False
+                is_behind = is_behind or ring.sent >= ring.taken + self._in_flight
                 edges.append(edge)
         return self._once_acknowledged(edges, what) if is_behind else edges
 
@@ -155,16 +139,11 @@ class Outbox:
             """The edges whose peers must acknowledge more before this rank may send. Local."""
             return [edge for edge in edges if not self._may_send(edge)]
 
-        if self.crossing is not None and (behind := missing()):
-            self.crossing.send_ahead([edge for edge in behind if edge.ring.may_send(edge.ring.depth)])
-        try:
-            if self._waiting.until_none(what, missing):
-                self._waiting.check_alive(edges)
-                self._check_slots(edges)
-        except BaseException:
-            if self.crossing is not None:
-                self.crossing.forget()
-            raise
+        if self.crossing is not None:
+            self.crossing.send_ahead([edge for edge in missing() if edge.ring.may_send(edge.ring.depth)])
+        if self._waiting.until_none(what, missing):
+            self._waiting.check_alive(edges)
+            self._check_slots(edges)
         return [edge for edge in edges if not edge.done]
 
     def _check_slots(self, edges: Iterable[OutEdge]) -> None:

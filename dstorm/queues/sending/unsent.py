@@ -9,7 +9,7 @@ from dstorm.transport import Bytes
 
 
 class Unsent(NamedTuple):
-    """A message in the buffer."""
+    """A message in the buffer, or a step without a message."""
 
     step: int
     encoding: int
@@ -18,6 +18,8 @@ class Unsent(NamedTuple):
     """The part of the sender's mass that goes with it."""
     payload: Bytes
     """A copy, which peers may share: it is never changed."""
+    told: int = 0
+    """The state that the progress header says with the step; 0: it is a message."""
 
 
 class Sent(NamedTuple):

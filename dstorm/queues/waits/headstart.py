@@ -33,9 +33,6 @@ class HeadStart(Generic[Edge]):
         self._transport, self._view, self._waiting = transport, transport.view, waiting
         self._local_peers = local_peers
         self._has_reached = has_reached
-        self._version = -1
-        self._present: Sequence[Edge] = local_peers
-        """Those of them that are alive, in this version of the view."""
         self._patience: defaultdict[int, Patience] = defaultdict(Patience)
         """How long it may yield, by version of the view: a rank that fails holds others up before they know of it."""
 
@@ -44,24 +41,25 @@ class HeadStart(Generic[Edge]):
 
         Once the patience is used up, it yields once.
         """
-        version = self._view.version
-        if version != self._version:
-            self._version, self._present = version, self._view.to_living(self._local_peers)
-        for edge in self._present:
+        for edge in self._local_peers:
             if not self._has_reached(edge, step - STEPS):
-                behind = [one for one in self._present if not self._has_reached(one, step - STEPS)]
-                return self._yield_core(behind, step - STEPS, version)
+                return self._yield_core(step - STEPS)
 
-    def _yield_core(self, behind: list[Edge], step: int, version: int) -> None:
-        patience, clock, is_first = self._patience[version], self._transport.clock, True
-        start = clock()
+    def _behind(self, step: int) -> list[Edge]:
+        """Return the edges whose peers are alive and have not reached `step`."""
+        return [edge for edge in self._view.to_living(self._local_peers) if not self._has_reached(edge, step)]
+
+    def _yield_core(self, step: int) -> None:
+        behind, clock, is_first = self._behind(step), self._transport.clock, True
+        if not behind:
+            return
+        patience, start = self._patience[self._view.version], clock()
         patience.arrive(start, step)
         while behind and (is_first or patience.is_left):
             patience.pause(self._transport.pause, clock)
             interruption.raise_in_wait()
             self._waiting.notice()
-            is_first = False
-            behind = [edge for edge in self._view.to_living(behind) if not self._has_reached(edge, step)]
+            is_first, behind = False, self._behind(step)
         end = clock()
         patience.leave(end)
         if self._transport.trace is not None:

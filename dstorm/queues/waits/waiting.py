@@ -89,7 +89,11 @@ class Waiting:
     ) -> bool:  # fmt: skip
         """Poll until `missing()` has no edge whose peer is alive; return whether it had any edge at first. One-sided.
 
-        `what`: the call that waits, for errors. `moved_at`: as of `until_sent`.
+        `what`: the call that waits, for errors.
+
+        `moved_at()`: where it waits for what this rank itself sends, when some of that arrived last. Then the deadline
+        counts from there: its receivers may wait for this rank, and have no heartbeat to give. In a long wait each time
+        is a heartbeat of this rank. A queue that another thread closes waits, too.
         DeadlinePassed: `timeout_s` is over, or an awaited rank has given no heartbeat for the deadline of the session.
         Refused: this rank has come back, and those for which it waits wait for it in a barrier.
         """
@@ -130,17 +134,6 @@ class Waiting:
             if transport.trace is not None:
                 transport.trace.waited(what, start, now, [(one.peer, one.waited_s - was) for one, was in before_s])
         return True
-
-    def until_sent(
-        self, what: str, missing: Callable[[], Sequence[Awaited]], moved_at: Callable[[], float],
-        timeout_s: float | None = None,
-    ) -> bool:  # fmt: skip
-        """Wait like `until_none`, for what this rank itself sends; a closed queue waits, too. One-sided.
-
-        `moved_at()`: when some of what it sends arrived last. The deadline counts from then: its receivers may wait for
-        this rank, and have no heartbeat to give. In a long wait each time is a heartbeat of this rank.
-        """
-        return self.until_none(what, missing, timeout_s, moved_at)
 
     def _is_over(self, wait: Wait, edges: Sequence[Awaited], moved_at: Callable[[], float] | None) -> bool:
         """Return whether the deadline of `wait`, which is for the peers of `edges`, has passed. One-sided."""

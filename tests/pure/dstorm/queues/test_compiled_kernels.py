@@ -148,9 +148,7 @@ def play(machine, pieces, messages, depth, schedule):
         if is_quiet:
             window.finish()
         array[:] = 0
-        found = calls.merge(is_mean=True)
-        if not isinstance(found, tuple):
-            found = calls.merge_later(found, lambda: [0], is_mean=True)
+        found = calls.merge(lambda: [0], is_mean=True)
         if found is None:
             if array.any() or is_quiet:
                 raise Violation("nothing was merged, it says")

@@ -138,10 +138,12 @@ MUTANTS = {
     ),
     "sends_to_the_done": (ACKNOWLEDGED, (Outbox, "_may_send", ("return edge.done or ", "return "))),
     "accepts_the_next_step": (
-        BSP, (Inbox, "_find_step", ("seen.step == step", "seen.step <= step + 1"))
+        BSP, (Inbox, "take", ("seen.step == self.step", "seen.step <= self.step + 1"))
     ),
     "accepts_the_last_step": (
-        BSP, (Inbox, "_find_step", (">= step", ">= step - 1"), ("== step", "<= step"))
+        BSP,
+        (Inbox, "_next", (">= step", ">= step - 1")),
+        (Inbox, "take", ("seen.step == self.step", "seen.step <= self.step")),
     ),
     "ssp_lets_one_more_behind": (
         SSP, (Consistency, "awaited_step", ("step - self.staleness", "step - self.staleness - 1"))

@@ -72,6 +72,25 @@ def test_time_in_which_the_job_was_suspended_does_not_count(sync):
     run(3, 0, live, sync, deadline_s=0.5)
 
 
+def test_a_scatter_sends_nothing_to_a_receiver_that_closes_while_it_looks_for_acknowledgements():
+    """Its first look finds none, and the next one that the receiver has closed."""
+
+    def live(rank, queues, transport):
+        if rank == 1:
+            return
+        send(queues, [1], 1, payload(0, 1))
+        place, sync = queues.layout.acknowledgement(0, 1), queues.window.sync
+
+        def closes():
+            header.write(queues.window.memory.data, place, 0, 0, header.DONE)
+            sync()
+
+        queues.window.sync = closes
+        assert send(queues, [1], 2, payload(0, 2)) == (0, 1.0)
+
+    run(2, 0, live, "notify-ack")
+
+
 def test_an_impossible_length_is_refused():
     def live(rank, queues, transport):
         if rank == 0:
@@ -79,7 +98,7 @@ def test_an_impossible_length_is_refused():
         transport.barrier()
         if rank == 1:
             first = queues.inbox.edges[0].slots[0]
-            header.write(queues._window.memory.data, first, 1, 1, header.WHOLE, nbytes=CAPACITY + NBYTES)
+            header.write(queues.window.memory.data, first, 1, 1, header.WHOLE, nbytes=CAPACITY + NBYTES)
             assert queues.receive(lambda: [0], newest=False) == []
             assert queues.statistics().refused == 1
 

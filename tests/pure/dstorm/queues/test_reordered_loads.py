@@ -68,8 +68,8 @@ def headers(monkeypatch):
 def test_a_payload_is_loaded_after_its_header(mode, newest, headers):
     headers.window = window = ReorderedWindow(layout(2).window_nbytes(1))
     queues = Queues(OneEnd(1, window), layout(2), mode, 1.0)
-    queues.step = 1
-    queues.inbox.wait(list, 1, None)  # its sync comes before the message
+    queues.inbox.step = 1
+    queues.inbox.wait(list, None)  # its sync comes before the message
     slot = layout(2).slots(0, 1)[0]
     header.write(window.arrived.data, slot, 1, 1, WHOLE, nbytes=CAPACITY)
     window.arrived[slot + NBYTES :][:CAPACITY] = PAYLOAD

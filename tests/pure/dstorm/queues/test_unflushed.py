@@ -176,7 +176,7 @@ def test_two_ranks_that_look_for_the_others_message_find_it(nbytes, monkeypatch)
 
     for seed in range(5):
         run(live, "ab", seed, "notify-ack", kind=LateWindow)
-    plant(monkeypatch, FarEdges, "publish", ("if self._lockstep:", "if True:"))
+    plant(monkeypatch, FarEdges, "send", ("if self._lockstep else", "if True else"))
     with pytest.raises(DeadlinePassed):
         for seed in range(5):
             run(live, "ab", seed, "notify-ack", kind=LateWindow)
@@ -196,7 +196,7 @@ def overtaken(seed):
 
 
 MUTANTS = [
-    (FarEdges, "post", "if self._unflushed.has_messages and", "if False and"),
+    (FarEdges, "send", "if self._unflushed.has_messages and", "if False and"),
     (Unflushed, "complete", "self._window.flush(sorted(peers))", "0"),
     (Unflushed, "_note", "self.has_messages |= messages", "0"),
 ]

@@ -105,7 +105,7 @@ def test_all_waits_of_a_collective_call_share_its_patience():
     rounds = Rounds(at_times(times), 5.0)
     rounds.add(Slow())
     rounds.add(Slow())
-    rounds.waiting = SimpleNamespace(until_sent=lambda what, missing, moved_at, timeout_s: given.append(timeout_s))
+    rounds.waiting = SimpleNamespace(until_none=lambda what, missing, timeout_s, moved_at: given.append(timeout_s))
     rounds.drain("the epoch", 0.3)
     assert given == pytest.approx([0.3, 0.1, 0.0])
 

@@ -367,7 +367,7 @@ def test_a_signal_at_any_line_of_a_join_loses_no_increments_and_doubles_none():
         given = np.zeros((N, 2))
         for _ in range(3):
             edge.message, values = message()
-            outgoing.post([edge], 1, 1.0, 1.0, largest.join)
+            outgoing.send([edge], 1, 1.0, 1.0, largest.join)
             given += values
         edge.message, values = message()
         woken.clear()
@@ -377,7 +377,7 @@ def test_a_signal_at_any_line_of_a_join_loses_no_increments_and_doubles_none():
                 raise Signal
 
         try:
-            before_lines(interrupt, partial(outgoing.post, [edge], 2, 1.0, 1.0, largest.join), JOINING)
+            before_lines(interrupt, partial(outgoing.send, [edge], 2, 1.0, 1.0, largest.join), JOINING)
             is_over = True
         except Signal:
             pass

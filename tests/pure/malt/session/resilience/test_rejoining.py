@@ -437,7 +437,7 @@ def test_who_sends_or_has_never_failed_may_wait_for_ranks_in_a_barrier(sends):
                 return others if transport.clock() < start + 2 else []
 
             if sends:
-                waiting.until_sent("scatter", missing, transport.clock)
+                waiting.until_none("scatter", missing, None, transport.clock)
             else:
                 waiting.until_none("gather", missing)
         malt.barrier()

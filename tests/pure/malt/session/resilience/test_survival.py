@@ -380,7 +380,7 @@ def test_half_a_header_of_a_failed_rank_is_no_message(seed):
         for step in range(1, 9):
             if transport.rank == 1 and step == 4:
                 edge = vector._queues.outbox.edges[0]
-                torn, window = np.zeros(header.NBYTES, np.uint8), vector._queues._window
+                torn, window = np.zeros(header.NBYTES, np.uint8), vector._queues.window
                 header.write(torn.data, 0, 4, 4, header.WRITING)
                 window.put(torn[24:], 0, edge.slots[3 % 2] + 24)
                 window.flush([0])
@@ -474,7 +474,7 @@ def test_callbacks_are_called_in_no_collective_call(seed, monkeypatch):
         reports, places, raised = with_callbacks(transport, monkeypatch), [], 0
         for _ in range(6):
             v = malt.vector(100)
-            places.append(v._queues._window._start)
+            places.append(v._queues.window._start)
             malt.barrier()
             transport.allreduce(v.array)
             session.is_lowest()
@@ -591,7 +591,7 @@ def test_the_memory_of_closed_vectors_is_used_again(seed):
                     malt.vector(length)
                 continue
             v = malt.vector(length, graph="ring")
-            places.append(v._queues._window._start)
+            places.append(v._queues.window._start)
             v.array[:] = turn
             held.append((turn, v))
             for value, one in held:
