@@ -92,8 +92,6 @@ class Membership:
     def __init__(self, rank: int, view: View) -> None:
         self.rank, self.view = rank, view
         self.words = [Word()] * view.size
-        self.came_in = [0] * view.size
-        """By rank: the number of the generation in which it has come back; 0: it has not. The same on all ranks."""
         self._write(Word(failed=mask(view.failed)))
 
     @property
@@ -113,6 +111,10 @@ class Membership:
     def withdraw(self) -> None:
         """Undo `enter`: the barrier did not take place, and is the next one again."""
         self._write(self.own._replace(entered=self.own.entered - 1))
+
+    def is_former(self, rank: int, word: Word) -> bool:
+        """Return whether a former incarnation of `rank` has left `word`."""
+        return word.generation.number < self.view.came_in[rank]
 
     def note(self, rank: int, word: Word) -> int:
         """Note the word of `rank`, which is alive; return the ranks that it has marked failed and this rank has not."""
@@ -136,11 +138,9 @@ class Membership:
         own = self.own._replace(failed=mask(self.view.failed), generation=new, decided=decided, lost=lost)
         self._write(own)
         self.words[new.rank] = Word(entered=new.entered, generation=new)
-        self.came_in[new.rank] = new.number
 
-    def begin(self, words: Mapping[int, Word], came_in: list[int]) -> None:
+    def begin(self, words: Mapping[int, Word]) -> None:
         """Begin as a newcomer, whose view is set. `words`: of the live ranks, which name its generation."""
-        self.came_in = came_in
         self.words = [words.get(rank, Word()) for rank in range(self.view.size)]
         last = max(words.values(), key=lambda word: word.decided)
         entered, failed = last.generation.entered, mask(self.view.failed)

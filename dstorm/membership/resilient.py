@@ -193,6 +193,7 @@ class SurvivingTransport(BarrierTransport):
             )
         made = self._slice(longest)
         made.memory[:] = 0
+        made.born = self.view.generation  # before the last barrier: a rank that has left that may admit one
         self.barrier("window")
         return made
 

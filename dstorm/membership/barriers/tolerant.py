@@ -116,9 +116,7 @@ class TolerantBarrier(Barrier):
     def _note(self, rank: int, word: Word) -> int:
         if word.flags & JOINING:  # its former incarnation has failed
             return 1 << rank if self._is_next(word) else 0
-        if word.generation.number < self._membership.came_in[rank]:  # what that has left
-            return 0
-        return super()._note(rank, word)
+        return 0 if self._membership.is_former(rank, word) else super()._note(rank, word)
 
     def _mark_failed(self, found: int, since: Generation) -> None:
         """Go on to the next generation, if others have; mark the ranks of the mask `found` failed.
@@ -155,9 +153,7 @@ class TolerantBarrier(Barrier):
         if rank == self._rank or number > self._membership.own.generation.number + 1:
             return self._lose(1 << self._rank)  # else all others would have waited for this rank
         self._changing.change(joined=[rank], incarnations={rank: incarnation})
-        process = self.returns.process_of(rank, incarnation)
-        if process is not None:
-            self._readmit(rank, process)  # before its generation counts: who is found from then on has failed in that
+        self._watch(rank)  # before its generation counts: who is found from then on has failed in that
         self._membership.admit(word)
         self._heard_at[rank] = self._clock()
         self._evicted_at.pop(rank, None)
@@ -165,12 +161,18 @@ class TolerantBarrier(Barrier):
         self.send_again(rank)
         self._publish()
 
+    def _watch(self, rank: int) -> None:
+        """Note the process of `rank`, where it has come back. Else, or where that is not known, it has failed."""
+        process = self.returns.process_of(self._view.member(rank))
+        if process is not None:
+            self._readmit(rank, process)
+
     def _check_names(self, what: str, number: int) -> bool:
         """Check that ranks in a barrier have made one call. Refused: this rank has come back, and made another call.
 
         Where ranks have come back, `verdict` says which of those in different calls leave.
         """
-        came_in, words = self._membership.came_in, self._membership.words
+        came_in, words = self._view.came_in, self._membership.words
         elsewhere = self._elsewhere(number)
         if not any(came_in[rank] for rank in (*elsewhere, self._rank) if elsewhere):
             return super()._check_names(what, number)
@@ -249,10 +251,10 @@ class TolerantBarrier(Barrier):
             session = self.offer()
             if isinstance(session, str):
                 return self.returns.refuse(rank, incarnation, session)
-            own, came_in, era = self._membership.own, [*self._membership.came_in], self._view.era
-            generation = Generation(own.generation.number + 1, rank, incarnation, own.entered)
-            came_in[rank], era[rank] = generation.number, incarnation
-            admission = {"generation": generation, "session": session, "came_in": came_in, "era": era}
+            generation = Generation(self._view.generation + 1, rank, incarnation, self._membership.own.entered)
+            came_in, incarnations = [*self._view.came_in], [*self._view.incarnations]
+            came_in[rank], incarnations[rank] = generation.number, incarnation
+            admission = {"generation": generation, "members": [incarnations, came_in], "session": session}
             if not self.returns.is_short(admission):
                 return self.returns.refuse(rank, incarnation, "too many vectors were made")
             self._follow(Word(generation=generation), admission)
@@ -306,17 +308,15 @@ class TolerantBarrier(Barrier):
         if admission is None or self._rank in out:
             raise Refused(self._rank, "the rank that admitted it has failed")
         with self._publishing:
-            self._changing.begin(out, admission["era"])
-            self._membership.begin(words, admission["came_in"])
+            self._changing.begin(out, *admission["members"])
+            self._membership.begin(words)
             self._flags &= ~JOINING
             self._heard_at = dict.fromkeys(self._others, self._clock())
             self.is_outside = False
             self._publish_to(self._others)  # also to those that are away, whose memory says that this one asks
         self.returns.poll()  # others may have come back before: what they have opened
         for rank in self._membership.others():
-            known = self.returns.process_of(rank, self._view.incarnation(rank))
-            if known is not None:
-                self._readmit(rank, known)
+            self._watch(rank)
         session: Note = admission["session"]
         return session
 

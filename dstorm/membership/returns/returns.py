@@ -78,7 +78,7 @@ class Returns:
 
     def poll(self) -> bool:
         """Read the notes of ranks that are newcomers, or may answer this one; return whether there is news."""
-        since = [-1 if self._common[_K] else 0] * self._view.size
+        since = -1 if self._common[_K] else 0
         is_news = False
         for rank in self._view.newcomers(since, self._rank):
             note = self._board.read(rank)
@@ -96,10 +96,10 @@ class Returns:
             self._private[rank] = {_ADMISSION: admission} if admission else {}
             self._write(rank)
 
-    def process_of(self, rank: int, incarnation: int) -> Sequence[int] | None:
-        """The process of `rank` as that incarnation, which has come back; None: it has failed since, or has not."""
-        note = self._board.read(rank)
-        return note.get(_PROCESS) if note.get(_K) == incarnation else None
+    def process_of(self, member: Member) -> Sequence[int] | None:
+        """The process of a member that has come back; None: it has failed since, or has not come back."""
+        note = self._board.read(member.rank)
+        return note.get(_PROCESS) if note.get(_K) == member.incarnation else None
 
     def opening(self, rank: int, place: int) -> Opening | None:
         """Return the note of `rank`, which has come back, on the vector at `place`; None: it has not opened it."""

@@ -38,7 +38,7 @@ def taken_up(at):
     window = SimpleNamespace(place=PLACE)
     queues = SimpleNamespace(window=window, closed=False, renew=lambda rank, base: None)
     transport = SimpleNamespace(view=view, rank=0, clock=lambda: 0.0)
-    returning = Returning(transport, returns, queues, [0, 0, 0], dict, BSP, lambda: (at[0], True))
+    returning = Returning(transport, returns, queues, dict, BSP, lambda: (at[0], True))
     returning.take_up()
     assert notes[1]["answers"][str(PLACE)].step == at[0]
     return returning, returns, view, notes
