@@ -59,6 +59,11 @@ class View:
         """The changes that were reported to subscribers."""
         self.version = 0
         """A number that rises with each change."""
+        self.generation = 0
+        """How often ranks have come back. It is the same on all ranks that have heard of as many."""
+        self.came_in: Sequence[int] = (0,) * size
+        """By rank: the generation in which it has come back last; 0: it has not. The same on all ranks of a generation.
+        """
         self.alive: tuple[int, ...] = tuple(range(size))
         """The ranks of the live members, ascending. A change replaces the tuple."""
         self.failed: frozenset[int] = frozenset()
@@ -81,18 +86,14 @@ class View:
         """The member of `rank` that is alive, or was last: another one once a new process has come in its place."""
         return Member(rank, self.incarnation(rank))
 
-    @property
-    def era(self) -> list[int]:
-        """Return this moment, for `newcomers` and `returns`. JSON can express it."""
-        return [self.incarnation(rank) for rank in range(self.size)]
+    def newcomers(self, since: int, rank: int) -> list[int]:
+        """The live ranks, without `rank`, that have come back since `generation` was `since`."""
+        return [other for other in self.alive if self.came_in[other] > since and other != rank]
 
-    def newcomers(self, since: Sequence[int], rank: int) -> list[int]:
-        """The live ranks, without `rank`, that have come back since `era` was `since`."""
-        return [other for other in self.alive if self.incarnation(other) > since[other] and other != rank]
-
-    def returns(self, since: Sequence[int], ranks: Iterable[int]) -> int:
-        """Return how often these ranks have come back since `era` was `since`, together."""
-        return sum(self.incarnation(rank) - since[rank] for rank in ranks)
+    def epoch(self, since: int, ranks: Iterable[int]) -> int:
+        """Return the generation in which one of `ranks` has come back last; 0: none since `generation` was `since`."""
+        last = max(self.came_in[rank] for rank in ranks)
+        return last if last > since else 0
 
     def means(self, edge: HasPeer) -> bool:
         """Return whether `edge` means the present member of its rank, or whichever there is."""
@@ -188,14 +189,16 @@ class FaultTolerantView(View):
             return
         for rank in came:
             self.incarnations[rank] = (incarnations or {}).get(rank, self.incarnations[rank] + 1)
+            self.generation += 1
+            self.came_in = (*self.came_in[:rank], self.generation, *self.came_in[rank + 1 :])
         self.failed = self.failed - came | left
         self.alive = tuple(sorted(set(range(self.size)) - self.failed))
         self.unreported.append(Change(self.version + 1, self._members(left), self._members(came)))
         self.version += 1  # last, so that a thread that sees the new version sees the rest, too
 
-    def begin(self, failed: Iterable[int], incarnations: Sequence[int]) -> None:
+    def begin(self, failed: Iterable[int], incarnations: Sequence[int], came_in: Sequence[int]) -> None:
         """Take over the view of others, as a rank that they have admitted. Nobody is told of that."""
-        self.incarnations = list(incarnations)
+        self.incarnations, self.came_in, self.generation = list(incarnations), tuple(came_in), max(came_in)
         self.failed = frozenset(failed)
         self.alive = tuple(sorted(set(range(self.size)) - self.failed))
         self.version += 1

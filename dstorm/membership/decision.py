@@ -1,22 +1,31 @@
 """Brings all live ranks to the same membership view, and to one decision at each barrier. Pure: no MPI, no clock.
 
 A rank marks another one failed when it has found the failure by itself, or when a live rank has marked that one failed.
-So all live ranks mark the same ranks failed, at different moments.
+So all live ranks mark the same ranks failed, at different moments. Nobody waits for that.
 
-A barrier must end with the same list of failed ranks on all ranks that leave it. The lowest live rank decides: once all
-live ranks have entered the barrier, and have marked all ranks below the lowest failed, the list is the ranks that the
-lowest has marked failed. A rank accepts a decision only from ranks that it has not marked failed, and publishes it to
-all before it acts on it. Suppose that the lowest rank fails, and a live rank has acted on its decision. Then the next
-rank that could decide knows the decision, and does not decide anew. (After Chandra and Toueg 1996, for a failure
-detector that is never wrong.)
+*Barriers.* A barrier must end with the same list of failed ranks on all ranks that leave it. The lowest live rank
+decides, once all live ranks have entered the barrier and agree with it (`Membership.leads`): they have marked failed
+what it has. The list is that. A rank accepts a decision only from ranks that it has not marked failed, and publishes it
+to all before it acts on it.
+
+*Generations.* A failed rank may be started again, as its next incarnation. The lowest live rank admits it between two
+collective calls, once all live ranks agree with it, by a word that names the next generation. Whoever reads that word
+from a rank that it has not marked failed goes on to the generation, and publishes it. The newcomer is in once all live
+ranks have. A word of another generation says nothing of failures: these are of the members of one.
+
+Both are the same on all that live. Say that X and Y have decided a barrier differently, or made two generations of one
+number. One of them, Y, had marked the other one failed, as both were the lowest. Each rank that was alive for Y agreed
+with it then. It had marked X failed, too, and all others that Y had; and it knew nothing of what X had made, or Y would
+have taken that over. So it does not hear of it any more: not from X, nor from the others that have failed for Y, and of
+the ranks that are alive for Y none can be the first to hear of it. Hence no rank that lives with Y goes on with X.
+(After Chandra and Toueg 1996, for a failure detector that is never wrong.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from dstorm.membership.returns.admission import Stamps, entered_of, merged, newer, stamp, still_failed, with_stamp
 from dstorm.view import View
 
 DEPARTED, DESERTED, OPEN, FINAL, JOINING = 1, 2, 4, 8, 16
@@ -25,6 +34,19 @@ entered is the final one; it asks to be admitted, and is no member yet."""
 MARKS = 32, 64
 """The same: it has marked the last barrier of an even, or of an odd number, that it has entered. So a rank that has
 left a barrier can read the marks of all, until it enters the next one."""
+
+
+class Generation(NamedTuple):
+    """The members after a rank has come back. Failures shrink them, and make no generation."""
+
+    number: int = 0
+    """How many ranks have come back before, this one included."""
+    rank: int = 0
+    """The rank that has come back."""
+    incarnation: int = 0
+    """The incarnation as which it has."""
+    entered: int = 0
+    """The number of the last barrier without it."""
 
 
 class Word(NamedTuple):
@@ -50,9 +72,8 @@ class Word(NamedTuple):
     """The ranks that it waits for; 0: it does not wait, or has not waited for long."""
     evicted: int = 0
     """The ranks that it has evicted."""
-    stamps: Stamps = ()
-    """The stamps of all ranks (dstorm/membership/returns/admission.py): `failed` are incarnations that these name. ():
-    no rank can fail without the job."""
+    generation: Generation = Generation()
+    """Its generation: `failed` are members of that. Of a rank that asks to be admitted: its rank and incarnation."""
 
 
 def ranks(mask: int) -> frozenset[int]:
@@ -65,23 +86,13 @@ def mask(some: Iterable[int]) -> int:
     return sum(1 << rank for rank in set(some))
 
 
-def knowledge(words: Sequence[Word]) -> tuple[int, tuple[int, ...]]:
-    """Return what `words` say together: the mask of the failed ranks, and the stamps of all."""
-    stamps = tuple(map(max, *(word.stamps for word in words), words[0].stamps))
-    failed = 0
-    for word in words:
-        failed |= still_failed(word.failed, word.stamps, stamps)
-    return failed, stamps
-
-
 class Membership:
     """The knowledge of one rank about all ranks. `words`: the last published word of each rank, its own included."""
 
     def __init__(self, rank: int, view: View) -> None:
         self.rank, self.view = rank, view
-        stamps = tuple(map(stamp, view.incarnations))
-        self.words = [Word(stamps=stamps)] * view.size
-        self._write(Word(failed=mask(view.failed), stamps=stamps))
+        self.words = [Word()] * view.size
+        self._write(Word(failed=mask(view.failed)))
 
     @property
     def own(self) -> Word:
@@ -101,49 +112,47 @@ class Membership:
         """Undo `enter`: the barrier did not take place, and is the next one again."""
         self._write(self.own._replace(entered=self.own.entered - 1))
 
+    def is_former(self, rank: int, word: Word) -> bool:
+        """Return whether a former incarnation of `rank` has left `word`."""
+        return word.generation.number < self.view.came_in[rank]
+
     def note(self, rank: int, word: Word) -> int:
         """Note the word of `rank`, which is alive; return the ranks that it has marked failed and this rank has not."""
         self.words[rank] = word
-        failed = word.failed
-        if word.stamps != self.own.stamps:
-            failed = still_failed(failed, word.stamps, self.own.stamps)
-        return failed & ~self.own.failed
+        return word.failed & ~self.own.failed if word.generation == self.own.generation else 0
 
-    def admissions(self) -> dict[int, int]:
-        """The stamps, by rank, that others have published and this rank has not followed."""
-        stamps = self.own.stamps
-        for published in {word.stamps for word in self.words}:  # most ranks have the same
-            stamps = merged(stamps, published)
-        return newer(stamps, self.own.stamps)
+    def admission(self) -> Word | None:
+        """Return a word of a live rank that names a later generation than this rank's."""
+        number = self.own.generation.number
+        later = [word for word in map(self.words.__getitem__, self.others()) if word.generation.number > number]
+        return later[0] if later else None
 
-    def admit(self, rank: int, one: int) -> None:
-        """Note that the view has admitted `rank`, by this stamp. The caller publishes `own`."""
-        stamps = with_stamp(self.own.stamps, rank, one)
-        self._write(self.own._replace(failed=mask(self.view.failed), stamps=stamps))
-        self.words[rank] = Word(entered=entered_of(stamps, rank), stamps=stamps)
+    def admit(self, word: Word) -> None:
+        """Go on to the generation of `word`, whose newcomer the view has admitted. The caller publishes `own`.
 
-    def begin(self, stamps: Stamps, words: Mapping[int, Word]) -> None:
-        """Begin as a rank that was admitted, whose view is set. `stamps`: of all ranks; `words`: of the live ones.
-
-        The decision of the last barrier without this rank must be known to it, as it may be the lowest rank now: where
-        no live rank knows it, none has acted on it, and this rank decides it.
+        It comes with the decision of the last barrier without the newcomer: who has made it had left that barrier, and
+        this rank, which agreed with it, has marked failed who had failed there.
         """
-        entered = entered_of(stamps, self.rank)
-        self.words = [
-            words.get(rank, Word(entered=entered_of(stamps, rank), stamps=stamps)) for rank in range(self.view.size)
-        ]
-        self._write(Word(entered=entered, failed=mask(self.view.failed), stamps=stamps))
-        decided = [word for word in words.values() if word.decided == entered]
-        if decided:
-            self._decide(entered, decided[0].lost)
-        elif self._decides:
-            later = [other for other in range(self.view.size) if self.came_after(other, entered)]
-            self._decide(entered, self.own.failed | mask(later))
+        new = word.generation
+        decided, lost = max((self.own.decided, self.own.lost), (word.decided, word.lost))
+        own = self.own._replace(failed=mask(self.view.failed), generation=new, decided=decided, lost=lost)
+        self._write(own)
+        self.words[new.rank] = Word(entered=new.entered, generation=new)
 
-    def came_after(self, rank: int, generation: int) -> bool:
-        """Return whether barrier `generation` has gone on without `rank`, which was admitted later."""
-        stamps = self.own.stamps
-        return stamps[rank] > 0 and entered_of(stamps, rank) >= generation
+    def begin(self, words: Mapping[int, Word]) -> None:
+        """Begin as a newcomer, whose view is set. `words`: of the live ranks, which name its generation."""
+        self.words = [words.get(rank, Word()) for rank in range(self.view.size)]
+        last = max(words.values(), key=lambda word: word.decided)
+        entered, failed = last.generation.entered, mask(self.view.failed)
+        self._write(Word(entered, 0, failed, last.decided, last.lost, generation=last.generation))
+
+    def leads(self) -> bool:
+        """Return whether this rank is the lowest, and all live ranks agree with it: they are in its generation, and
+        have marked failed what it has.
+        """
+        own, words = self.own, [self.words[rank] for rank in self.others()]
+        agree = [(word.generation, own.failed & ~word.failed) == (own.generation, 0) for word in words]
+        return all([self.view.lowest == self.rank, *agree])
 
     def mark_failed(self, fresh: Iterable[int]) -> None:
         """Note that the view has marked `fresh` failed: they wait for no rank. The caller publishes `own`."""
@@ -151,35 +160,24 @@ class Membership:
             self.words[rank] = self.words[rank]._replace(awaited=0)
         self._write(self.own._replace(failed=mask(self.view.failed)))
 
-    def decision(self, generation: int) -> int | None:
-        """The ranks that had failed at barrier `generation`, as a mask, the same on all ranks; None: not decided yet.
+    def decision(self, number: int) -> int | None:
+        """The ranks that had failed at barrier `number`, as a mask, the same on all ranks; None: not decided yet.
 
         The caller publishes `own` before it leaves the barrier.
         """
-        others = self.others()
-        decided = [word for word in (self.words[rank] for rank in others) if word.decided == generation]
+        decided = [word for word in map(self.words.__getitem__, self.others()) if word.decided == number]
         if decided:
-            self._decide(generation, decided[0].lost)
-        elif self._may_decide(generation, others):
-            self._decide(generation, self.own.failed)
-        return self.own.lost if self.own.decided == generation else None
+            self._decide(number, decided[0].lost)
+        elif not self.missing(number) and self.leads():
+            self._decide(number, self.own.failed)
+        return self.own.lost if self.own.decided == number else None
 
-    def missing(self, generation: int) -> list[int]:
-        """The live ranks that have not entered barrier `generation`."""
-        return [rank for rank in self.view.alive if self.words[rank].entered < generation]
+    def missing(self, number: int) -> list[int]:
+        """The live ranks that have not entered barrier `number`."""
+        return [rank for rank in self.view.alive if self.words[rank].entered < number]
 
-    def _may_decide(self, generation: int, others: list[int]) -> bool:
-        below = (1 << self.rank) - 1
-        words = [self.words[rank] for rank in others]
-        return self._decides and all(word.entered >= generation and not below & ~word.failed for word in words)
-
-    @property
-    def _decides(self) -> bool:
-        """True if this is the rank that decides: the lowest."""
-        return self.view.lowest == self.rank
-
-    def _decide(self, generation: int, lost: int) -> None:
-        self._write(self.own._replace(decided=generation, lost=lost))
+    def _decide(self, number: int, lost: int) -> None:
+        self._write(self.own._replace(decided=number, lost=lost))
 
     def _write(self, word: Word) -> None:
         self.words[self.rank] = word

@@ -94,7 +94,7 @@ class SurvivingTransport(BarrierTransport):
         self._lending = threading.Lock()
         """Held while memory is lent or taken back: threads may take up ranks, each in another vector."""
         self._attached: list[Window] = []
-        memory = self._slice(barrier.nbytes(self.size, stamped=True))
+        memory = self._slice(barrier.nbytes(self.size))
         options = deadline_s, self.view, find_failed, leave, evict
         if readmit is not None:
             notes = self._slice(board.nbytes(self.size))
@@ -193,6 +193,7 @@ class SurvivingTransport(BarrierTransport):
             )
         made = self._slice(longest)
         made.memory[:] = 0
+        made.born = self.view.generation  # before the last barrier: a rank that has left that may admit one
         self.barrier("window")
         return made
 

@@ -4,7 +4,7 @@ Each rank has a cell in the memory of every rank. It alone writes the cell, by P
 if it is whole. It holds:
 
     name     the name of the collective call that the rank is in, cut to NAME_NBYTES
-    body     the masks of ranks, the number of heartbeats and the flags; the stamps, where ranks may fail alone
+    body     the masks of ranks, the generation, the number of heartbeats and the flags
     header   the other numbers of the word, and the checksums of name and body
 """
 
@@ -15,12 +15,12 @@ import zlib
 
 from dstorm import header
 from dstorm.header import WHOLE
-from dstorm.membership.decision import Word
+from dstorm.membership.decision import Generation, Word
 from dstorm.transport import Bytes
 
 NAME_NBYTES = 64
 _LINE = 64
-_NUMBERS = struct.Struct("<qq")
+_NUMBERS = struct.Struct("<6q")
 _MASKS = 4
 _CRC_BITS = 30
 
@@ -28,15 +28,14 @@ _CRC_BITS = 30
 class Cells:
     """The layout of the cells of `size` ranks, and what was read from them.
 
-    `stamped`: whether ranks may fail alone. The first cell begins at byte `start`, and each other one `stride` bytes
-    after the one before, by default its length.
+    The first cell begins at byte `start`, and each other one `stride` bytes, by default its length, after the one
+    before.
     """
 
-    def __init__(self, size: int, stamped: bool = False, start: int = 0, stride: int = 0) -> None:
+    def __init__(self, size: int, start: int = 0, stride: int = 0) -> None:
         self._mask_bits = 8 * -(-size // 8)
         self._masks_nbytes = _MASKS * self._mask_bits // 8
-        self._stamps = struct.Struct(f"<{size if stamped else 0}q")
-        self._body_nbytes = self._masks_nbytes + _NUMBERS.size + self._stamps.size
+        self._body_nbytes = self._masks_nbytes + _NUMBERS.size
         self._header_at = NAME_NBYTES + -(-self._body_nbytes // _LINE) * _LINE
         self.nbytes = self._header_at + header.NBYTES
         """Length of one cell."""
@@ -55,8 +54,8 @@ class Cells:
         masks = word.failed
         for place, mask in enumerate((word.lost, word.awaited, word.evicted), 1):
             masks |= mask << place * self._mask_bits
-        body = masks.to_bytes(self._masks_nbytes, "little") + _NUMBERS.pack(word.heartbeats, word.flags)
-        body += self._stamps.pack(*word.stamps)
+        numbers = _NUMBERS.pack(*word.generation, word.heartbeats, word.flags)
+        body = masks.to_bytes(self._masks_nbytes, "little") + numbers
         view = cell.data
         view[: NAME_NBYTES + len(body)] = name.ljust(NAME_NBYTES, b"\0") + body
         checks = zlib.crc32(name) << _CRC_BITS | _short(body)
@@ -79,12 +78,11 @@ class Cells:
         failed, lost, awaited, evicted = (
             masks >> place * self._mask_bits & (1 << self._mask_bits) - 1 for place in range(_MASKS)
         )
-        heartbeats, flags = _NUMBERS.unpack_from(body, self._masks_nbytes)
-        stamps = self._stamps.unpack_from(body, self._masks_nbytes + _NUMBERS.size)
+        *generation, heartbeats, flags = _NUMBERS.unpack_from(body, self._masks_nbytes)
         checksum = seen.encoding >> _CRC_BITS
         word = Word(
             seen.number, seen.step, failed, seen.nbytes, lost, checksum, heartbeats, flags, awaited, evicted,
-            stamps,
+            Generation(*generation),
         )  # fmt: skip
         self._read[rank] = found, word
         return word

@@ -97,7 +97,7 @@ def test_others_are_not(source):
     assert not asking(source)
 
 
-INCARNATIONS = re.compile(r"(^|_)(incarnations?|stamps?)($|_)|^(entered_of|still_failed|came_after)$")
+INCARNATIONS = re.compile(r"(^|_)(incarnations?|generations?)($|_)|^came_in$")
 MEMBERSHIP = (
     "dstorm/view.py", "dstorm/membership/", "dstorm/transports/tcp.py", "dstorm/transports/links/",
     "dstorm/transports/simulated/group.py",
@@ -123,6 +123,6 @@ def test_only_membership_reads_incarnations():
     assert not found
 
 
-@pytest.mark.parametrize("source", ["view.incarnation(1)", "incarnations[2]", "word.stamps", "edge.incarnation = 1"])
+@pytest.mark.parametrize("source", ["view.incarnation(1)", "incarnations[2]", "word.generation", "x.incarnation = 1"])
 def test_a_reader_is_found(source):
     assert readers(source)

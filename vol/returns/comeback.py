@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dstorm import Queues, Transport
@@ -36,10 +36,10 @@ class ComesBack:
         """The ranks that come back, as this one takes them up. None: none may."""
         return self._returning
 
-    def come_in(self, born: Sequence[int]) -> None:
+    def come_in(self, born: int) -> None:
         """Begin where the others are, as this rank has come back, with what one of them gives. One-sided.
 
-        `born`: see `Returning`. DeadlinePassed, MemoryError, Refused: as `Returning.fetched`.
+        `born`: see `Returning.announce`. DeadlinePassed, MemoryError, Refused: as `Returning.fetched`.
         """
         assert self._returning is not None
         self._returning.announce(born)
@@ -72,10 +72,10 @@ class ComesBack:
 
     def _begin_returning(self) -> None:
         """Take up ranks that come back from now on, where they may; the vector is made. Local."""
-        transport, view = self._transport, self._transport.view
+        transport = self._transport
         if transport.returns is not None:
             self._returning = Returning(
-                transport, transport.returns, self._queues, view.era, lambda: {ARRAY: self._array},
+                transport, transport.returns, self._queues, lambda: {ARRAY: self._array},
                 self._consistency, self._progress,
             )  # fmt: skip
             if self._consistency.is_stepwise:

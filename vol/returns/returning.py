@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,15 +28,14 @@ _PATIENCE = 0.25
 class Returning:
     """The ranks that come back to one vector, as this rank sees them. All methods are Local where not said otherwise.
 
-    `born`: `View.era` as it was made. `values()`, `progress()`: see the attributes.
+    `values()`, `progress()`: see the attributes.
     """
 
     def __init__(
-        self, transport: Transport, returns: Returns, queues: Queues, born: Sequence[int],
+        self, transport: Transport, returns: Returns, queues: Queues,
         values: Callable[[], Values], consistency: Consistency, progress: Callable[[], tuple[int, bool]],
     ) -> None:  # fmt: skip
         self._transport, self._returns, self._queues = transport, returns, queues
-        self._born = born
         self.is_stepwise = consistency.is_stepwise
         self.values = values
         """What a newcomer gets."""
@@ -49,6 +48,7 @@ class Returning:
         self.beside: Callable[[], Mapping[str, Any]] = dict
         """What a newcomer gets beside them: arrays and numbers by name, which BESIDE comes before."""
         self._place: int = getattr(queues.window, "place", -1)  # -1: it was freed by all
+        self._born: int = getattr(queues.window, "born", 0)
         self._view, self._rank = transport.view, transport.rank
         self._told: dict[Member, Answer] = {}
         """The answers to the members that were taken up."""
@@ -81,7 +81,7 @@ class Returning:
 
     def base(self, peer: int) -> int:
         """The number after which messages to and from `peer` begin."""
-        return self._view.returns(self._born, (self._rank, peer)) << _BASE_BITS
+        return self._view.epoch(self._born, (self._rank, peer)) << _BASE_BITS
 
     # -- the ranks that have the vector -----------------------------------------------------------------------
 
@@ -212,13 +212,13 @@ class Returning:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The facts for a newcomer: where it lies, how long it is, and `born`."""
-        return {"place": self._place, "nbytes": self._queues.window.memory.nbytes, "born": list(self._born)}
+        """The facts for a newcomer: where it lies, how long it is, and when it was made."""
+        return {"place": self._place, "nbytes": self._queues.window.memory.nbytes, "born": self._born}
 
     # -- the newcomer -----------------------------------------------------------------------------------------
 
-    def announce(self, born: Sequence[int]) -> None:
-        """Say that this rank opens the vector that the others have. One-sided. `born`: as they have it."""
+    def announce(self, born: int) -> None:
+        """Say that this rank opens the vector that the others have. One-sided. `born`: when they have made it."""
         self._born = born
         self._waited, self._polls = self._queues.waiting.stopwatch(), 0
         self._past: Stopwatch | None = None

@@ -16,6 +16,8 @@ class Slice:
         self._arena, self._start = arena, start
         self.place = start
         """Where it begins in the arena, on all ranks."""
+        self.born = 0
+        """The generation of the ranks that have made it, the same on all of them."""
         self._give_back: Callable[[int, int], object] | None = give_back
         self.memory: Bytes = arena.memory[start : start + nbytes]
         self.addresses: Mapping[int, int] = {peer: address + start for peer, address in arena.addresses.items()}

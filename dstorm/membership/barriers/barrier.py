@@ -32,9 +32,9 @@ _HEARTBEATS_A_DEADLINE = 10
 _LONGEST_HEARTBEAT_S = 1.0
 
 
-def nbytes(size: int, stamped: bool = False) -> int:
-    """Bytes that the barrier of `size` ranks takes of each rank's memory. `stamped`: where some may fail."""
-    return size * Cells(size, stamped).nbytes
+def nbytes(size: int) -> int:
+    """Bytes that the barrier of `size` ranks takes of each rank's memory."""
+    return size * Cells(size).nbytes
 
 
 def _print(line: str) -> None:
@@ -63,7 +63,7 @@ class Barrier:
         self._size = size = transport.size
         self._membership = Membership(self._rank, self._view)
         self._others = [rank for rank in range(size) if rank != self._rank]
-        self._cells = Cells(size, self._view.can_change)
+        self._cells = Cells(size)
         self._cell = np.zeros(self._cells.nbytes, np.uint8)
         self._reading = threading.RLock()
         """Held by any thread that notes the word of another rank: an older one must not take the place of a newer."""
@@ -170,32 +170,32 @@ class Barrier:
             raise ClosedError(f"{what}: this rank has departed")
         with self._publishing:
             self._name = what.encode()[:NAME_NBYTES]
-            generation = self._membership.enter(zlib.crc32(self._name))
+            number = self._membership.enter(zlib.crc32(self._name))
             self._is_inside = True
             self._flags = self._flags | FINAL if final else self._flags & ~FINAL
-            self._set_mark(generation, mark)
+            self._set_mark(number, mark)
             self._publish_to(self._membership.others(), enters=not final)
-        decision = self._decision(generation, what)
+        decision = self._decision(number, what)
         if decision is None:
-            decision = self._wait(generation, what, patience_s, final)
+            decision = self._wait(number, what, patience_s, final)
         self._window.sync()  # the entries of others were read before what they had put until then
         self._is_inside = False
-        self._check_names(what, generation)
+        self._check_names(what, number)
         words = self._membership.words
-        return frozenset(rank for rank in ranks(decision) if not final or words[rank].entered < generation)
+        return frozenset(rank for rank in ranks(decision) if not final or words[rank].entered < number)
 
-    def _set_mark(self, generation: int, mark: bool) -> None:
-        if generation > self._marked:
-            self._marked, bit = generation, MARKS[generation % 2]
+    def _set_mark(self, number: int, mark: bool) -> None:
+        if number > self._marked:
+            self._marked, bit = number, MARKS[number % 2]
             self._flags = self._flags | bit if mark else self._flags & ~bit
 
-    def _missing(self, generation: int) -> list[int]:
+    def _missing(self, number: int) -> list[int]:
         """The ranks that have not entered; where all have, the ranks that may not know that yet."""
-        return self._membership.missing(generation) or self._membership.others()
+        return self._membership.missing(number) or self._membership.others()
 
-    def _passed(self, generation: int, wait: Wait) -> DeadlinePassed:
+    def _passed(self, number: int, wait: Wait) -> DeadlinePassed:
         """The error that names the missing ranks. The barrier does not take place."""
-        missing = self._missing(generation)
+        missing = self._missing(number)
         steps = {rank: self._membership.words[rank].steps for rank in missing}
         silent_s = {rank: wait.seconds_since(self._heard_at[rank]) for rank in missing}
         self.end_wait(in_vain=True)
@@ -220,7 +220,7 @@ class Barrier:
         """Return whether `rank` has closed all its vectors, as far as this rank knows. Local."""
         return not self._membership.words[rank].flags & OPEN
 
-    def _wait(self, generation: int, what: str, patience_s: float | None, final: bool) -> int:
+    def _wait(self, number: int, what: str, patience_s: float | None, final: bool) -> int:
         """Poll until there is a decision; return it."""
         start = self._clock()
         wait = Wait(
@@ -228,19 +228,19 @@ class Barrier:
             longest_poll_s=self._transport.longest_poll_s,
         )  # fmt: skip
         polls = 0
-        trace, last = self._transport.trace, self._membership.missing(generation)
+        trace, last = self._transport.trace, self._membership.missing(number)
         try:
-            while (decision := self._decision(generation, what)) is None:
+            while (decision := self._decision(number, what)) is None:
                 is_due = wait.is_due(self._clock())
                 if trace is not None:
-                    last = self._membership.missing(generation) or last
+                    last = self._membership.missing(number) or last
                 if patience_s is not None and wait.seconds > patience_s:
-                    raise self._passed(generation, wait)
+                    raise self._passed(number, wait)
                 if is_due:
-                    wait.ranks = self._missing(generation)
+                    wait.ranks = self._missing(number)
                     wait.spared = [rank for rank in wait.ranks if final and self.has_closed(rank)]
                     if self.poll_wait(wait):
-                        raise self._passed(generation, wait)
+                        raise self._passed(number, wait)
                 self._transport.pause(polls)
                 interruption.raise_in_wait()
                 self.check_now_and_then()
@@ -274,41 +274,41 @@ class Barrier:
             self._heartbeats += 1  # the word is a newer one, also where ranks must tell two of them apart
         self._is_inside = False
 
-    def _decision(self, generation: int, what: str) -> int | None:
-        """The failed ranks at barrier `generation`, as a mask: 0; None while a rank is missing."""
+    def _decision(self, number: int, what: str) -> int | None:
+        """The failed ranks at barrier `number`, as a mask: 0; None while a rank is missing."""
         self._window.sync()
         for rank in self._others:
-            if self._membership.words[rank].entered < generation or self._flags_of(rank) & DEPARTED:
+            if self._membership.words[rank].entered < number or self._flags_of(rank) & DEPARTED:
                 self._read(rank)
-        self._check_departed(generation, what)
-        if not self._check_names(what, generation) or self._membership.missing(generation):
+        self._check_departed(number, what)
+        if not self._check_names(what, number) or self._membership.missing(number):
             return None
         return 0
 
-    def _check_departed(self, generation: int, what: str) -> None:
+    def _check_departed(self, number: int, what: str) -> None:
         """PeerLost: a missing rank has departed, and will never come."""
-        for rank in self._membership.missing(generation):
+        for rank in self._membership.missing(number):
             if self._membership.words[rank].flags & DEPARTED:
                 self._withdraw()
                 self._flags |= DESERTED
                 raise PeerLost(rank, f"it has departed, and {what} needs it")
 
-    def _check_names(self, what: str, generation: int) -> bool:
-        """Return whether all ranks in barrier `generation` have the same name for it.
+    def _check_names(self, what: str, number: int) -> bool:
+        """Return whether all ranks in barrier `number` have the same name for it.
 
         MismatchedCalls: a rank has another name, and none of the flags that excuse it.
         """
-        for rank in self._elsewhere(generation):
+        for rank in self._elsewhere(number):
             if self._membership.words[rank].flags & self._excuses:
                 return False
             raise MismatchedCalls(self._rank, what, rank, self._name_of(rank))
         return True
 
-    def _elsewhere(self, generation: int) -> list[int]:
-        """The ranks that have another name for barrier `generation`."""
+    def _elsewhere(self, number: int) -> list[int]:
+        """The ranks that have another name for barrier `number`; not those that have come back, and begin after it."""
         mine, words = zlib.crc32(self._name), self._membership.words
-        entered = [rank for rank in self._membership.others() if words[rank].entered == generation]
-        return [rank for rank in entered if words[rank].name != mine]
+        entered = [rank for rank in self._membership.others() if words[rank].entered == number]
+        return [rank for rank in entered if words[rank].name not in (0, mine)]
 
     def _name_of(self, rank: int) -> str:
         """The name of the barrier that `rank` has entered."""
@@ -407,8 +407,10 @@ class Barrier:
         """Read the word of `rank`; return the ranks that it has marked failed and this rank has not, as a mask."""
         with self._reading:
             word = self._word(rank)
-            if word is None:
-                return 0
-            if word != self._membership.words[rank]:
-                self._heard_at[rank] = self._transport.clock()
-            return self._membership.note(rank, word)
+            return 0 if word is None else self._note(rank, word)
+
+    def _note(self, rank: int, word: Word) -> int:
+        """Note the word of `rank`, which is whole; return the same."""
+        if word != self._membership.words[rank]:
+            self._heard_at[rank] = self._transport.clock()
+        return self._membership.note(rank, word)

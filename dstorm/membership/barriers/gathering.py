@@ -77,14 +77,14 @@ class GatheringBarrier(Barrier):
         self._letters[self._rank] = Letter(len(data), data[: letters.MOST])
         return [self._letters[rank] for rank in range(self._size)], data
 
-    def _decision(self, generation: int, what: str) -> int | None:
-        decision = super()._decision(generation, what)
+    def _decision(self, number: int, what: str) -> int | None:
+        decision = super()._decision(number, what)
         if decision is None or self._mine is None:
             return decision
         for rank in self._others:
             if rank not in self._letters:
-                at = self._entries.at(self._place(rank, generation)) + self._entries.nbytes
-                letter = letters.read(self._window.memory, at, generation)
+                at = self._entries.at(self._place(rank, number)) + self._entries.nbytes
+                letter = letters.read(self._window.memory, at, number)
                 if letter is None:
                     return None
                 self._letters[rank] = letter

@@ -2,10 +2,9 @@
 
 A barrier ends when all live ranks know the same list of failed ranks (dstorm/membership/decision.py).
 
-A rank that comes back asks by a word that has the flag JOINING and the stamp of its incarnation. The lowest live rank
-admits it (dstorm/membership/returns/admission.py), between two collective calls of its own. It gives the newcomer what
-all ranks know alike then, passes the stamp on, and acts on it. So does each rank that reads of it. The newcomer takes
-part once all live ranks have passed it on. Where none may come back nobody asks.
+A rank that comes back asks by a word that has the flag JOINING and names its incarnation. The lowest live rank admits
+it between two collective calls of its own, by the next generation. It gives the newcomer what all ranks know alike
+then. The newcomer takes part once all live ranks are in that generation. Where none may come back nobody asks.
 """
 
 from __future__ import annotations
@@ -15,19 +14,10 @@ from typing import Any
 
 from dstorm.errors import DeadlinePassed, MismatchedCalls, Refused
 from dstorm.membership.barriers.barrier import Barrier
-from dstorm.membership.decision import DESERTED, FINAL, JOINING, Word, knowledge, mask, ranks
-from dstorm.membership.returns.admission import (
-    Stamps,
-    Verdict,
-    incarnation_in,
-    incarnation_of,
-    stamp,
-    still_failed,
-    verdict,
-    with_stamp,
-)
+from dstorm.membership.decision import DESERTED, FINAL, JOINING, Generation, Word, mask, ranks
 from dstorm.membership.returns.board import Note
 from dstorm.membership.returns.returns import Returns
+from dstorm.membership.returns.verdict import Verdict, verdict
 from dstorm.transport import Transport, Window
 from dstorm.view import FaultTolerantView
 from dstorm.waits import interruption
@@ -81,7 +71,7 @@ class TolerantBarrier(Barrier):
         if self.is_outside:
             return
         self._checked_at = self._clock()
-        since = self._membership.own.stamps
+        since = self._membership.own.generation
         self._window.sync()
         self._mark_failed(mask(self._find_failed()) | self._read_all(), since)
         if self._returns is not None:
@@ -97,25 +87,24 @@ class TolerantBarrier(Barrier):
         return self._returns
 
     @interruption.whole
-    def _decision(self, generation: int, what: str) -> int | None:
-        since = self._membership.own.stamps
+    def _decision(self, number: int, what: str) -> int | None:
+        since = self._membership.own.generation
         self._window.sync()
         found = self._read_all()
-        has_one_name = self._check_names(what, generation)
+        has_one_name = self._check_names(what, number)
         self._mark_failed(found, since)
         if not has_one_name:
             return None
         with self._publishing:
-            is_new = self._membership.own.decided != generation
-            decision = self._membership.decision(generation)
+            is_new = self._membership.own.decided != number
+            decision = self._membership.decision(number)
             if decision is None:
                 return None
             if is_new:
-                came = [rank for rank in ranks(decision) if self._membership.came_after(rank, generation)]
-                self._mark_failed(decision & ~mask(came), self._membership.own.stamps)
+                self._lose(decision)
                 self._publish()  # also where another rank decided: it may fail before all know its decision
         # That rank has seen the words of all. From another host they come over other connections than its own.
-        return None if self._membership.missing(generation) else decision
+        return None if self._membership.missing(number) else decision
 
     def _read_all(self) -> int:
         """Read the words of all others; return the ranks that they have marked failed and this rank has not."""
@@ -124,27 +113,22 @@ class TolerantBarrier(Barrier):
             found |= self._read(rank)
         return found
 
-    def _read(self, rank: int) -> int:
-        word = self._word(rank)
-        if word is None:
-            return 0
-        mine, its = incarnation_of(self._membership.own.stamps, rank), incarnation_of(word.stamps, rank)
-        if its < mine:  # what a former incarnation has left
-            return 0
-        if word.flags & JOINING:
-            return 1 << rank if its > mine else 0  # the present incarnation has failed, as the next one asks
-        return super()._read(rank)
+    def _note(self, rank: int, word: Word) -> int:
+        if word.flags & JOINING:  # its former incarnation has failed
+            return 1 << rank if self._is_next(word) else 0
+        return 0 if self._membership.is_former(rank, word) else super()._note(rank, word)
 
-    def _mark_failed(self, found: int, since: Stamps) -> None:
-        """Act on what others have published of ranks that come back; mark those of the mask `found` failed.
+    def _mark_failed(self, found: int, since: Generation) -> None:
+        """Go on to the next generation, if others have; mark the ranks of the mask `found` failed.
 
-        `since`: the stamps when they were found. Of one that was admitted since then it was found of a former
-        incarnation, or is found again: another thread may have followed an admission meanwhile.
+        `since`: the generation in which they were found. In a later one they are found again, as far as they have not
+        come back: another thread may have gone on meanwhile.
         """
         with self._publishing:
-            for rank, one in self._membership.admissions().items():
-                self._follow(rank, one)
-            self._lose(still_failed(found, since, self._membership.own.stamps))
+            if (word := self._membership.admission()) is not None:
+                self._follow(word)
+            if since == self._membership.own.generation:
+                self._lose(found)
 
     def _lose(self, found: int) -> None:
         """Mark the ranks of the mask `found` failed, and publish that. The caller holds `_publishing`."""
@@ -160,51 +144,48 @@ class TolerantBarrier(Barrier):
         self._membership.mark_failed(fresh)
         self._publish()
 
-    def _follow(self, rank: int, one: int) -> None:
-        """Act on the admission of `rank` by the stamp `one`, and pass it on. The caller holds `_publishing`."""
-        if rank == self._rank:
-            if self._leave is not None:
-                self._leave("another process has taken its place")
-            return
-        self._lose(1 << rank)
-        incarnation = incarnation_in(one)
+    def _follow(self, word: Word, admission: Note | None = None) -> None:
+        """Go on to the generation of `word`, and pass it on. The caller holds `_publishing`.
+
+        `admission`: what its newcomer is to know, by the rank that has admitted it.
+        """
+        number, rank, incarnation, _ = word.generation
+        if rank == self._rank or number > self._membership.own.generation.number + 1:
+            return self._lose(1 << self._rank)  # else all others would have waited for this rank
         self._changing.change(joined=[rank], incarnations={rank: incarnation})
-        process = self.returns.process_of(rank, incarnation)
-        if process is not None:
-            self._readmit(rank, process)  # before its stamp counts: who is found from then on has failed as this one
-        self._membership.admit(rank, one)
+        self._watch(rank)  # before its generation counts: who is found from then on has failed in that
+        self._membership.admit(word)
         self._heard_at[rank] = self._clock()
         self._evicted_at.pop(rank, None)
-        self.returns.welcome(rank, one)
+        self.returns.welcome(rank, admission)
         self.send_again(rank)
         self._publish()
 
-    def _check_names(self, what: str, generation: int) -> bool:
+    def _watch(self, rank: int) -> None:
+        """Note the process of `rank`, where it has come back. Else, or where that is not known, it has failed."""
+        process = self.returns.process_of(self._view.member(rank))
+        if process is not None:
+            self._readmit(rank, process)
+
+    def _check_names(self, what: str, number: int) -> bool:
         """Check that ranks in a barrier have made one call. Refused: this rank has come back, and made another call.
 
         Where ranks have come back, `verdict` says which of those in different calls leave.
         """
-        stamps, words = self._membership.own.stamps, self._membership.words
-        elsewhere = self._elsewhere(generation)
-        if not any(stamps[rank] for rank in (*elsewhere, self._rank) if elsewhere):
-            return super()._check_names(what, generation)
-        others = self._membership.others()
-        meets = [rank for rank in others if not self._membership.came_after(rank, generation)]
+        came_in, words = self._view.came_in, self._membership.words
+        elsewhere = self._elsewhere(number)
+        if not any(came_in[rank] for rank in (*elsewhere, self._rank) if elsewhere):
+            return super()._check_names(what, number)
         finished = {rank for rank in elsewhere if words[rank].flags & FINAL}
         if self._flags & FINAL:
             finished.add(self._rank)
         left = [rank for rank in elsewhere if not words[rank].flags & DESERTED]
-        found, cause = verdict(stamps, self._rank, meets, left, finished)
+        found, cause = verdict(came_in, self._rank, self._membership.others(), left, finished)
         if found is Verdict.DIFFERS:
             raise MismatchedCalls(self._rank, what, cause, self._name_of(cause))
         if found is Verdict.LEAVES:
             raise Refused(self._rank, f"it is in {what}, and the others in {self._name_of(cause)}")
         return False
-
-    def _elsewhere(self, generation: int) -> list[int]:
-        """Return the ranks that are in another barrier, without those that were admitted after that one."""
-        membership = self._membership
-        return [rank for rank in super()._elsewhere(generation) if not membership.came_after(rank, generation)]
 
     def _publish(self) -> None:
         if not self.is_outside:  # its former incarnation may still count as alive
@@ -252,36 +233,31 @@ class TolerantBarrier(Barrier):
         """Admit the ranks that ask, where this rank may."""
         for rank in self._view.to_admit(self._rank):
             word = self._cells.read(self._window.memory, rank)
-            if word is None or not word.flags & JOINING:
-                continue
-            incarnation = incarnation_of(word.stamps, rank)
-            if incarnation > incarnation_of(self._membership.own.stamps, rank):
-                self._consider(rank, incarnation)
+            if word is not None and word.flags & JOINING and self._is_next(word):
+                self._consider(rank, word.generation.incarnation)
+
+    def _is_next(self, word: Word) -> bool:
+        """Return whether `word`, of a rank that asks to be admitted, is of one that has not been."""
+        return word.generation.incarnation > self._view.incarnation(word.generation.rank)
 
     def _consider(self, rank: int, incarnation: int) -> None:
         if self._is_inside and self._flags & FINAL:
             return self.returns.refuse(rank, incarnation, "the others are at the end of the session")
-        if not self._may_admit() or not self.propose(rank, incarnation):
+        if not self._membership.leads() or not self.propose(rank, incarnation):
             return
-        with self._turn.lent() as is_free:
-            if not is_free or self._is_inside or self.calls.is_any or not self._may_admit():
+        with self._turn.lent() as is_free, self._publishing:
+            if not is_free or self._is_inside or self.calls.is_any or not self._membership.leads():
                 return
             session = self.offer()
-            one = stamp(incarnation, self._membership.own.entered)
             if isinstance(session, str):
                 return self.returns.refuse(rank, incarnation, session)
-            if not self.returns.admit(rank, one, session):
+            generation = Generation(self._view.generation + 1, rank, incarnation, self._membership.own.entered)
+            came_in, incarnations = [*self._view.came_in], [*self._view.incarnations]
+            came_in[rank], incarnations[rank] = generation.number, incarnation
+            admission = {"generation": generation, "members": [incarnations, came_in], "session": session}
+            if not self.returns.is_short(admission):
                 return self.returns.refuse(rank, incarnation, "too many vectors were made")
-            with self._publishing:
-                self._follow(rank, one)
-
-    def _may_admit(self) -> bool:
-        """Return whether all live ranks have marked those below this one failed, so that none of them has admitted any.
-
-        The same holds for decisions at barriers.
-        """
-        below = (1 << self._rank) - 1
-        return all(not below & ~self._membership.words[rank].failed for rank in self._membership.others())
+            self._follow(Word(generation=generation), admission)
 
     # -- the newcomer -----------------------------------------------------------------------------------------
 
@@ -302,13 +278,7 @@ class TolerantBarrier(Barrier):
 
         Refused: they cannot, or have ended. DeadlinePassed: they have not done it within the deadline.
         """
-        incarnation, process = self._asked
-        self.returns.announce(incarnation, process, self._others)
-        with self._publishing:
-            self._flags |= JOINING
-            stamps = with_stamp(self._membership.own.stamps, self._rank, stamp(incarnation))
-            self._membership.words[self._rank] = Word(stamps=stamps)
-            self._publish_to(self._others)
+        incarnation = self._ask()
         waited, polls = self._stopwatch(), 0
         while (words := self._admitting(incarnation)) is None:
             if why := self.returns.refusal(incarnation, self._others):
@@ -319,48 +289,49 @@ class TolerantBarrier(Barrier):
                 raise DeadlinePassed("malt.init", dict.fromkeys(self._others, 0), dict.fromkeys(self._others, 0.0))
             self._transport.pause(polls)
             polls += 1
-        failed, stamps = knowledge(list(words.values()))
-        session = self.returns.admission(stamps[self._rank], self._others)
-        is_out = failed >> self._rank & 1
-        if session is None or is_out:
+        return self._begin(words)
+
+    def _ask(self) -> int:
+        """Ask to be admitted; return as which incarnation. One-sided."""
+        incarnation, process = self._asked
+        self.returns.announce(incarnation, process, self._others)
+        with self._publishing:
+            self._flags |= JOINING
+            self._membership.words[self._rank] = Word(generation=Generation(0, self._rank, incarnation))
+            self._publish_to(self._others)
+        return incarnation
+
+    def _begin(self, words: dict[int, Word]) -> Note:
+        """Begin as a member, with the words of the others; return what all ranks know alike. One-sided. Refused."""
+        out = {rank for word in words.values() for rank in ranks(word.failed)}
+        admission = self.returns.admission(next(iter(words.values())).generation, self._others)
+        if admission is None or self._rank in out:
             raise Refused(self._rank, "the rank that admitted it has failed")
         with self._publishing:
-            incarnations = [incarnation_of(stamps, rank) for rank in range(self._size)]
-            self._changing.begin(ranks(failed), incarnations)
-            self._membership.begin(stamps, words)
+            self._changing.begin(out, *admission["members"])
+            self._membership.begin(words)
             self._flags &= ~JOINING
             self._heard_at = dict.fromkeys(self._others, self._clock())
             self.is_outside = False
             self._publish_to(self._others)  # also to those that are away, whose memory says that this one asks
         self.returns.poll()  # others may have come back before: what they have opened
         for rank in self._membership.others():
-            known = self.returns.process_of(rank, incarnations[rank]) if incarnations[rank] else None
-            if known is not None:
-                self._readmit(rank, known)
+            self._watch(rank)
+        session: Note = admission["session"]
         return session
 
     def _admitting(self, incarnation: int) -> dict[int, Word] | None:
         """The words of the live ranks, all of which have passed this rank's admission on; None: not yet."""
         self._window.sync()
         read = {rank: self._cells.read(self._window.memory, rank) for rank in self._others}
+        asking = {rank for rank, word in read.items() if word is not None and word.flags & JOINING}
         words = {
             rank: word for rank, word in read.items()
-            if word is not None and incarnation_of(word.stamps, self._rank) == incarnation and not word.flags & JOINING
+            if word is not None and rank not in asking and word.generation[1:3] == (self._rank, incarnation)
         }  # fmt: skip
         ended = set(self._find_ended())
-        asking = {rank for rank, word in read.items() if word is not None and word.flags & JOINING}
         if ended >= set(self._others) or (not words and ended | asking >= set(self._others)):
             raise Refused(self._rank, "the other ranks have ended")
-        if not words:
-            return None
-        failed, stamps = knowledge(list(words.values()))
-        outside = {
-            rank for rank in asking
-            if (word := read[rank]) is not None
-            and incarnation_of(word.stamps, rank) == incarnation_of(stamps, rank)
-        }  # fmt: skip
-        # Those were admitted, too, and wait for the others as this one does: they will know the same.
-        waited = set(self._others) - ranks(failed) - ended - outside
-        if any(rank not in words or words[rank].stamps[self._rank] != stamps[self._rank] for rank in waited):
-            return None
-        return words
+        out = {rank for word in words.values() for rank in ranks(word.failed)}
+        words = {rank: word for rank, word in words.items() if rank not in out}
+        return words if words and words.keys() >= set(self._others) - out - ended else None

@@ -39,17 +39,20 @@ class Board:
         self._read: dict[int, tuple[bytes, Note]] = {}
         """The head and the note that were read last, by rank."""
 
-    def write(self, peer: int, note: Note) -> bool:
-        """Replace the note to `peer`; return whether it is short enough. One-sided."""
+    def holds(self, note: Note) -> bool:
+        """Return whether `note` is short enough. Local."""
+        return len(json.dumps(note).encode()) <= LONGEST
+
+    def write(self, peer: int, note: Note) -> None:
+        """Replace the note to `peer`. A longer one than `holds` allows is not written. One-sided."""
         text = json.dumps(note).encode()
         if len(text) > LONGEST:
-            return False
+            return
         self._written += 1
         fields = _HEAD.pack(self._written, len(text), 0)[:16]
         head = fields + zlib.crc32(fields + text).to_bytes(8, "little")
         self._window.put(np.frombuffer(head + text, np.uint8), peer, self._rank * _CELL_NBYTES)
         self._window.flush([peer])
-        return True
 
     def read(self, peer: int) -> Note:
         """The newest whole note of `peer`; the one before while it is being written. Local."""

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from dstorm.membership.barriers.tolerant import TolerantBarrier
     from dstorm.membership.resilient import SurvivingTransport
 
-_K, _FOR, _PROCESS, _OPEN, _ANSWERS = "incarnation", "for", "process", "open", "answers"
-_ADMISSION, _SESSION, _REFUSAL, _OPENS = "admission", "session", "refusal", "opens"
+_K, _PROCESS, _OPEN, _ANSWERS = "incarnation", "process", "open", "answers"
+_ADMISSION, _REFUSAL, _OPENS = "admission", "refusal", "opens"
 IN = -1
 """What a newcomer says of a vector in which it takes part from now on."""
 
@@ -78,7 +78,7 @@ class Returns:
 
     def poll(self) -> bool:
         """Read the notes of ranks that are newcomers, or may answer this one; return whether there is news."""
-        since = [-1 if self._common[_K] else 0] * self._view.size
+        since = -1 if self._common[_K] else 0
         is_news = False
         for rank in self._view.newcomers(since, self._rank):
             note = self._board.read(rank)
@@ -87,18 +87,19 @@ class Returns:
                 is_news = True
         return is_news
 
-    def welcome(self, rank: int, stamp: int) -> None:
-        """Begin anew with `rank`, which was admitted by `stamp`: what was told its former incarnation is void."""
+    def welcome(self, rank: int, admission: Note | None = None) -> None:
+        """Begin anew with `rank`, which has come back: what was told its former incarnation is void.
+
+        `admission`: what it is told by the rank that has admitted it, which `is_short` has found short enough.
+        """
         with self._lock:
-            before = self._private.get(rank, {})
-            is_mine = before.get(_ADMISSION) == stamp  # then another thread may have answered between `admit` and this
-            self._private[rank] = {one: before[one] for one in (_ADMISSION, _SESSION)} if is_mine else {}
+            self._private[rank] = {_ADMISSION: admission} if admission else {}
             self._write(rank)
 
-    def process_of(self, rank: int, incarnation: int) -> Sequence[int] | None:
-        """The process of `rank` as that incarnation; None: it is not known, so that incarnation has failed."""
-        note = self._board.read(rank)
-        return note[_PROCESS] if note.get(_K) == incarnation else None
+    def process_of(self, member: Member) -> Sequence[int] | None:
+        """The process of a member that has come back; None: it has failed since, or has not come back."""
+        note = self._board.read(member.rank)
+        return note.get(_PROCESS) if note.get(_K) == member.incarnation else None
 
     def opening(self, rank: int, place: int) -> Opening | None:
         """Return the note of `rank`, which has come back, on the vector at `place`; None: it has not opened it."""
@@ -122,21 +123,14 @@ class Returns:
             is_current = self._view.incarnation(rank) == incarnation
             if is_current:  # else another thread has followed the admission of the next one
                 private = self._private.setdefault(rank, {})
-                private[_FOR] = incarnation
                 private.setdefault(_ANSWERS, {})[str(place)] = answer
                 self._write(rank)
 
     # -- the rank that admits ---------------------------------------------------------------------------------
 
-    def admit(self, rank: int, stamp: int, session: Note) -> bool:
-        """Tell `rank` by which stamp it is admitted, and what all ranks know; return whether that is short enough."""
-        with self._lock:
-            before = self._private.get(rank, {})
-            self._private[rank] = {_ADMISSION: stamp, _SESSION: session}
-            if not self._write(rank):
-                self._private[rank] = before
-                return False
-            return True
+    def is_short(self, admission: Note) -> bool:
+        """Return whether this rank can tell a newcomer so much. Local."""
+        return self._board.holds({**self._common, _ADMISSION: admission})
 
     def refuse(self, rank: int, incarnation: int, why: str) -> None:
         """Tell `rank` that it cannot come back."""
@@ -159,10 +153,10 @@ class Returns:
         found = [self._board.read(rank).get(_REFUSAL, (0, "")) for rank in others]
         return next((why for number, why in found if number == incarnation), "")
 
-    def admission(self, stamp: int, others: Sequence[int]) -> Note | None:
-        """Return the note that came with the admission by `stamp`."""
-        notes = [self._board.read(rank) for rank in others]
-        return next((note[_SESSION] for note in notes if note.get(_ADMISSION) == stamp), None)
+    def admission(self, generation: Sequence[int], others: Sequence[int]) -> Note | None:
+        """Return what came with the admission by `generation`."""
+        notes = [self._board.read(rank).get(_ADMISSION) for rank in others]
+        return next((note for note in notes if note and note["generation"] == list(generation)), None)
 
     def open(self, place: int, opening: Opening) -> None:
         """Tell all live ranks what this one says of the vector at `place`."""
@@ -183,7 +177,7 @@ class Returns:
         found = {}
         for rank in self._view.alive:
             note = self._board.read(rank) if rank != self._rank else {}
-            if note.get(_FOR) == self._common[_K] and str(place) in note.get(_ANSWERS, {}):
+            if str(place) in note.get(_ANSWERS, {}):
                 found[rank] = Answer(*note[_ANSWERS][str(place)])
         return found
 
@@ -193,5 +187,5 @@ class Returns:
             if rank != self._rank:
                 self._write(rank)
 
-    def _write(self, rank: int) -> bool:
-        return self._board.write(rank, {**self._common, **self._private.get(rank, {})})
+    def _write(self, rank: int) -> None:
+        self._board.write(rank, {**self._common, **self._private.get(rank, {})})

@@ -76,7 +76,7 @@ def _of_the_others(world: World, entry: dict[str, Any], make: Callable[[], Made]
     return made
 
 
-def _come_in(world: World, vector: Vector, born: list[int]) -> None:
+def _come_in(world: World, vector: Vector, born: int) -> None:
     """Begin `vector` as a rank that has come back. One-sided. Refused: none that is left has its values."""
     newcomer, returns = world.newcomer, world.transport.returns
     assert newcomer is not None

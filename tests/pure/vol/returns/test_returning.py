@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 from interleaved import interleaved
 
-from dstorm.membership.returns.admission import stamp
 from dstorm.membership.returns.returns import Opening, Returns
 from dstorm.queues.consistency import BSP
 from dstorm.view import FaultTolerantView
@@ -24,7 +23,6 @@ class Notes(dict):
 
     def write(self, peer, note):
         self[peer] = note
-        return True
 
     def read(self, peer):
         return NOTE if peer == 1 else {}
@@ -40,7 +38,7 @@ def taken_up(at):
     window = SimpleNamespace(place=PLACE)
     queues = SimpleNamespace(window=window, closed=False, renew=lambda rank, base: None)
     transport = SimpleNamespace(view=view, rank=0, clock=lambda: 0.0)
-    returning = Returning(transport, returns, queues, [0, 0, 0], dict, BSP, lambda: (at[0], True))
+    returning = Returning(transport, returns, queues, dict, BSP, lambda: (at[0], True))
     returning.take_up()
     assert notes[1]["answers"][str(PLACE)].step == at[0]
     return returning, returns, view, notes
@@ -48,10 +46,9 @@ def taken_up(at):
 
 def follow(returns, view):
     """Rank 0 admits the next incarnation of rank 1, as the lowest rank, and follows that."""
-    returns.admit(1, stamp(2), {"made": []})
     view.change(failed=[1])
     view.change(joined=[1])
-    returns.welcome(1, stamp(2))
+    returns.welcome(1, {"session": {"made": []}})
 
 
 @pytest.mark.parametrize("code", [Returning.serve, Returning.close, Returning._tell, Returns.answer, follow])
@@ -72,5 +69,5 @@ def test_what_is_for_a_former_incarnation_is_not_told_to_the_next_one(code):
         return calls[::-1] if code is follow else calls
 
     for place in interleaved(code.__code__, prepare):
-        assert "answers" not in boards[-1][1] and boards[-1][1]["session"] == {"made": []}, place
+        assert "answers" not in boards[-1][1] and boards[-1][1]["admission"]["session"] == {"made": []}, place
     assert len(boards) > 10

@@ -64,7 +64,7 @@ def test_a_rank_that_was_started_again_trains_all_epochs_of_the_next_session(mad
         found.enlist(1, 1)
         found.enlist(1, 1)
         assert [one.incarnation for one in found.spells if one.rank == 1] == [0, 1]
-    made.view.begin([], [0, 1, 0, 0])
+    made.view.begin([], [0, 1, 0, 0], [0, 1, 0, 0])
     zero, one = (Crew(zero._folder, made.transport(rank), rank, roster.read(zero._folder), False, 2) for rank in (0, 1))
     for crew in (one, zero):
         assert crew.begin_loop() == 0 and crew.begin(0) == 0 and crew.dealt == Dealt((0, 1), {})

@@ -11,6 +11,7 @@ import pytest
 from returning import Job
 
 import malt
+from dstorm.membership.barriers.tolerant import TolerantBarrier
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.membership.returns.returns import Returns
 from dstorm.queues.waits.waiting import Awaited, Waiting
@@ -869,3 +870,38 @@ def test_one_that_is_in_takes_up_who_has_opened_the_vector_meanwhile_before_it_g
     assert at == {1, 2, "reads", "asks"}
     for rank, (_, _, _, merged) in enumerate(found):
         assert all(merged[step] == tuple({0, 1, 2, 3} - {rank}) for step in found[2][3])
+
+
+def test_a_rank_is_new_to_a_vector_whose_last_barrier_another_rank_leaves_after_its_admission(monkeypatch):
+    """Rank 2 has made it with rank 0, which admits rank 1 at once; and learns both from the same word."""
+    decision, made = TolerantBarrier._decision, set()
+
+    def late(self, number, what):
+        while self._rank == 2 and number == last.get(2) and not self._membership.words[0].generation.number:
+            self._read(0)
+            self._transport._place.pause(14)
+        return decision(self, number, what)
+
+    def live(transport):
+        if job.group.incarnations[transport.rank]:
+            job.away.add(1)
+            while 0 not in made:
+                transport._place.pause(14)
+            job.away.discard(1)
+        before = transport.meetings
+        first = malt.vector(np.zeros(2), sync="asp")
+        last[transport.rank] = 2 * transport.meetings - before
+        while 1 in transport.view.alive and 0 not in made:
+            transport.pause(14)
+        second = malt.vector(np.zeros(2), sync="bsp")
+        made.add(transport.rank)
+        while second.step < STEPS:
+            second.scatter()
+            second.gather()
+            transport.pause(14)
+        return first.step, transport.clock() < 2.0
+
+    last = {}
+    monkeypatch.setattr(TolerantBarrier, "_decision", late)
+    job = Job(3, 1, {1: 100}, {1: [0]})
+    assert job.run(live) == [(0, True)] * 3

@@ -6,13 +6,13 @@ from itertools import product
 
 import pytest
 
-from dstorm.membership.returns.admission import Verdict, verdict
+from dstorm.membership.returns.verdict import Verdict, verdict
 
 pytestmark = pytest.mark.serial
 FINAL, CALLS = "malt.finalize", ("malt.finalize", "malt.barrier", "malt.allreduce")
 
 
-def left(stamps, calls):
+def left(came_in, calls):
     """The ranks that are left of those in `calls`, by rank, and how each other one has left."""
     there, ways = set(range(len(calls))), {}
     while True:
@@ -21,7 +21,7 @@ def left(stamps, calls):
         for rank in there:
             elsewhere = sorted(one for one in there if calls[one] != calls[rank])
             known = finished & {*elsewhere, rank}
-            found, cause = verdict(stamps, rank, sorted(there - {rank}), elsewhere, known)
+            found, cause = verdict(came_in, rank, sorted(there - {rank}), elsewhere, known)
             if elsewhere and found is not Verdict.WAITS:
                 assert calls[cause] != calls[rank] and cause in there
                 leaving[rank] = found
@@ -31,16 +31,16 @@ def left(stamps, calls):
         there -= leaving.keys()
 
 
-@pytest.mark.parametrize("stamps", [(0, 0, 5), (0, 5, 5), (5, 0, 0), (5, 6, 7), (7, 6, 5), (0, 7, 5), (5, 5, 0)])
-def test_those_that_are_left_are_in_one_call(stamps):
+@pytest.mark.parametrize("came_in", [(0, 0, 5), (0, 5, 5), (5, 0, 0), (5, 6, 7), (7, 6, 5), (0, 7, 5), (5, 5, 0)])
+def test_those_that_are_left_are_in_one_call(came_in):
     """Nobody waits for ever, and somebody is left: not where programs that have never failed differ."""
     for calls in product(CALLS, repeat=3):
-        there, ways = left(stamps, calls)
+        there, ways = left(came_in, calls)
         assert len({calls[rank] for rank in there}) <= 1, calls
-        differ = {calls[rank] for rank in range(3) if not stamps[rank]}
+        differ = {calls[rank] for rank in range(3) if not came_in[rank]}
         assert there or len(differ) > 1, calls
         for rank, way in ways.items():
-            assert way is Verdict.DIFFERS or stamps[rank], calls  # who has never failed is not refused
+            assert way is Verdict.DIFFERS or came_in[rank], calls  # who has never failed is not refused
 
 
 WAITS, LEAVES, DIFFERS = Verdict

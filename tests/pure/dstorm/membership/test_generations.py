@@ -1,0 +1,95 @@
+"""Ranks that fail at any Put and come back: those that live are members of one generation, and leave barriers alike."""
+
+from __future__ import annotations
+
+import pytest
+from generations import Drawn, check_generation, played
+from mutation import plant
+
+from dstorm.membership.barriers.tolerant import TolerantBarrier
+from dstorm.membership.decision import Generation, Membership, Word
+from dstorm.view import FaultTolerantView
+
+pytestmark = pytest.mark.serial
+SEEDS = 200
+
+
+def drawn(seed):
+    """A schedule of five ranks, of which three fail, and three are started again."""
+    return check_generation(Drawn(seed), size=5, turns=40, deaths=3, lives=3, first=seed % 5, overlaps=True)
+
+
+@pytest.mark.parametrize(("first", "turns"), [(0, 2), (1, 2), (2, 3)])
+def test_every_schedule_of_three_ranks(first, turns):
+    """One that comes back, and one that fails at any Put; `turns` of any rank before all is quiet."""
+    assert played(turns=turns, first=first) > 100
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_five_ranks(seed):
+    generations = 0
+    for one in range(SEEDS * seed, SEEDS * (seed + 1)):
+        ranks = drawn(one)
+        generations += max((rank.barrier._membership.own.generation.number for rank in ranks.members()), default=0)
+    assert generations > SEEDS
+
+
+def test_nobody_follows_a_rank_that_it_has_marked_failed():
+    """Others may have marked it, and have made another generation of the same number."""
+    view = FaultTolerantView(4, absent=[1])
+    own = Membership(0, view)
+    own.words[2] = Word(generation=Generation(1, 1, 1))
+    assert own.admission() is own.words[2]
+    view.change(failed=[2])
+    own.mark_failed([2])
+    assert own.admission() is None
+
+
+def test_a_word_from_before_a_return_is_of_a_former_incarnation():
+    view = FaultTolerantView(3, absent=[1])
+    own = Membership(0, view)
+    view.change(joined=[1])
+    old, new = Word(entered=7), Word(generation=Generation(1, 1, 1))
+    assert [own.is_former(rank, word) for rank in (1, 2) for word in (old, new)] == [True, False, False, False]
+
+
+MUTANTS = {
+    "leads_another_generation": (
+        Membership, "leads",
+        ("(word.generation, own.failed & ~word.failed) == (own.generation, 0)", "not own.failed & ~word.failed"),
+    ),
+    "leads_who_knows_less": (
+        Membership, "leads", ("own.failed & ~word.failed) == (own.generation, 0)", "0) == (own.generation, 0)"),
+    ),
+    "leads_the_ranks_below_alone": (
+        Membership, "leads",
+        ("own.failed & ~word.failed) == ", "own.failed & ~word.failed & (1 << self.rank) - 1) == "),
+    ),
+    "takes_failures_of_another_generation": (
+        Membership, "note", ("if word.generation == self.own.generation else 0", ""),
+    ),
+    "decides_with_who_has_failed": (
+        Membership, "decision", ("self.others()", "range(self.view.size)"),
+    ),
+    "comes_without_the_decision": (
+        Membership, "admit", (", decided=decided, lost=lost", ""),
+    ),
+    "keeps_what_was_found_before": (
+        TolerantBarrier, "_mark_failed", ("since == self._membership.own.generation", "True"),
+    ),
+    "does_not_pass_it_on": (
+        TolerantBarrier, "_follow", ("    self._publish()", "    pass"),
+    ),
+    "waits_for_nobody": (
+        TolerantBarrier, "_admitting", ("words.keys() >= set(self._others) - out - ended", "words"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_mutants_are_found(mutant, monkeypatch):
+    owner, name, *exchanges = MUTANTS[mutant]
+    plant(monkeypatch, owner, name, *exchanges)
+    with pytest.raises((AssertionError, IndexError, KeyError)):
+        for seed in range(3 * SEEDS, 20 * SEEDS):  # seed 636 is the first that finds one of them
+            drawn(seed)
