@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from torch import Tensor
 
 from dstorm import Transport
 from malt.torch.buckets import Bucket, buckets
-from malt.torch.sender import Sender
 from vol import Vector
 
 
@@ -39,7 +39,9 @@ class Gradients:
         self._has_warned = False
         self._buckets = buckets(parameters, name)
         self._hooks: list[Callable[[], None]] = []
-        self._sender = Sender()
+        self._thread = ThreadPoolExecutor(1, "malt gradients")
+        """Sends while a backward pass goes on, in the order in which buckets are full."""
+        self._under_way: list[Future[None]] = []
         if transport.may_send_ahead:
             for bucket in self._buckets[:-1]:
                 if bucket.is_near:
@@ -64,7 +66,9 @@ class Gradients:
         for bucket in self._buckets:
             if not bucket.is_sent:
                 bucket.fill()
-        self._sender.wait()
+        under_way, self._under_way = self._under_way, []
+        for one in under_way:
+            one.result()  # it raises what a send has raised
         for bucket in self._buckets:
             if not bucket.is_sent:
                 bucket.scatter()
@@ -99,7 +103,7 @@ class Gradients:
         def computed(number: int, _: Tensor) -> None:
             if not bucket.is_sent and not bucket.vector.closed and bucket.add(number):
                 bucket.is_sent = True
-                self._sender.send(bucket.scatter)
+                self._under_way.append(self._thread.submit(bucket.scatter))
 
         for number, one in enumerate(bucket.parameters):
             self._hooks.append(one.register_post_accumulate_grad_hook(partial(computed, number)).remove)
@@ -108,7 +112,7 @@ class Gradients:
         for remove in self._hooks:
             remove()
         self._hooks = []
-        self._sender.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _send_again(self, stale: Sequence[Bucket]) -> None:
         """Send the buckets again that are stale on any rank, and from now on all at the step. One-sided.

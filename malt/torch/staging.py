@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
-
-Wait = Callable[[], object]
 
 
 def is_far(tensor: Tensor) -> bool:
@@ -20,20 +18,10 @@ def host_zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return torch.zeros(shape, dtype=dtype, pin_memory=True)
 
 
-def begun(tensors: Iterable[Tensor]) -> list[Wait]:
-    """Functions that wait until the copies to and from `tensors` are complete that have begun so far. Local."""
-    waits: list[Wait] = []
-    for device in {one.device for one in tensors if is_far(one)}:
-        event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(device))
-        waits.append(event.synchronize)
-    return waits
-
-
-def finish(waits: Iterable[Wait]) -> None:
-    """Wait for all of `begun`. Local."""
-    for wait in waits:
-        wait()
+def finish(tensors: Iterable[Tensor]) -> None:
+    """Wait until the copies to and from `tensors` are complete that have begun so far. Local."""
+    for device in {one.device for one in tensors}:
+        torch.cuda.current_stream(device).synchronize()
 
 
 class Staging:
@@ -53,11 +41,11 @@ class Staging:
             if name not in self._stands:
                 self._stands[name] = host_zeros(one.shape, one.dtype)
             self._stands[name].copy_(one, non_blocking=True)
-        finish(begun(self._far.values()))
+        finish(self._far.values())
         return {name: self._stands[name] if name in self._far else one for name, one in tensors.items()}
 
     def push(self) -> None:
         """Copy to the GPU. Complete on return, as the memory of the host may change then."""
         for name, one in self._far.items():
             one.copy_(self._stands[name], non_blocking=True)
-        finish(begun(self._far.values()))
+        finish(self._far.values())

@@ -99,10 +99,9 @@ def dense_of(name: str, tensor: Tensor) -> dict[str, Tensor]:
 
 def broadcast(transport: Transport, tensor: Tensor, root: int | None = None) -> None:
     """Give a dense tensor of any dtype the bytes that it has on rank `root`; None: on the lowest one. Collective."""
-    near = torch.empty_like(tensor, device="cpu", memory_format=torch.contiguous_format, requires_grad=False)
-    near.copy_(tensor.detach())
-    transport.broadcast(_bytes(near), root)
-    tensor.detach().copy_(near)
+    found = packed(tensor)
+    transport.broadcast(found, root)
+    unpack(found, tensor)
 
 
 def packed(tensor: Tensor) -> Array:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from malt.models.common import by_rank
 from malt.models.factors import compiled, problem
 from malt.models.factors.dealt import DealtRatings
 from malt.models.factors.problem import Numbers, Rows, Shard
@@ -174,10 +175,10 @@ class Learner(ABC):
         fails in the meantime. FloatingPointError, on all ranks: a row is not finite.
         """
         while True:
-            ranks = _ranks()
+            ranks = tuple(by_rank(None))
             deal(ranks)
             users, items = self._gathered()
-            if _ranks() == ranks:  # otherwise rows of users may be missing
+            if tuple(by_rank(None)) == ranks:  # otherwise rows of users may be missing
                 break
         if not (np.isfinite(items).all() and np.isfinite(users).all()):
             step = self._settings.step
@@ -196,8 +197,3 @@ class Learner(ABC):
     def put(self, users: Rows, items: Rows) -> None:
         """Replace the rows by those given for all users and items. Local."""
         self.users, self.items.array[self.places] = users[self.mine], items
-
-
-def _ranks() -> tuple[int, ...]:
-    """The ranks that take part in this call, ascending. Collective."""
-    return tuple(number for number, one in enumerate(allgather([])) if one is not None)

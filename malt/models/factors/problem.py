@@ -16,6 +16,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from malt.models.linear import readonly
+
 PRIOR_RATINGS: Final = 30.0
 """Every row is regularized as if it had so many more ratings."""
 START_SPREAD: Final = 0.03
@@ -46,8 +48,8 @@ def shard(users: Numbers, items: Numbers, ratings: Rows, count: int, generator: 
         raise ValueError(f"a user is not from 0 to {count - 1}")
     order = generator.permutation(len(users))
     order = order[np.argsort(users[order], kind="stable")]
-    starts = np.concatenate(([0], np.cumsum(np.bincount(users, minlength=count)))).astype(np.int64)
-    return Shard(_readonly(starts), _readonly(items[order].astype(np.int32)), _readonly(ratings[order].astype("f4")))
+    starts = np.concatenate(([0], np.cumsum(np.bincount(users, minlength=count))))
+    return Shard(readonly(starts, np.int64), readonly(items[order], np.int32), readonly(ratings[order], np.float32))
 
 
 def first_rows(count: int, rank: int, generator: np.random.Generator) -> Rows:
@@ -71,9 +73,3 @@ def step_size(step: float, epoch: int, epochs: int) -> float:
 def keeps(l2: Rows, step: float) -> Rows:
     """The factor of a row at one example: 1 / (1 + step l2). It is the implicit form, which never overshoots."""
     return np.float32(1) / (1 + np.float32(step) * l2)
-
-
-def _readonly(array: NDArray[Any]) -> NDArray[Any]:
-    array = np.ascontiguousarray(array)
-    array.flags.writeable = False
-    return array

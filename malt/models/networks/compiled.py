@@ -1,7 +1,7 @@
 """The compiled kernels of networks: a first layer that reads sparse rows, and optimizers in one pass over memory.
 
 The kernels release the GIL, allocate nothing and check nothing. Numba caches them on disk, and looks at the time
-of one file: all are in this one.
+of one file: all are in this one. Without numba those that only save time are not called: see sparse.py.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def place(some: Any, rows: Any, others: Any, gradient: Any) -> None:
         gradient[others[k]] = 0
 
 
-@kernel(_F4_2, _READ_F4_2, interpreted=interpreted.descend)
+@kernel(_F4_2, _READ_F4_2)
 def descend(below: Any, inputs: Any) -> None:
     """below <- 0 where the neuron was not active. `inputs`: as `below`, with a last column of ones."""
     for i in range(below.shape[0]):
@@ -80,7 +80,7 @@ def descend(below: Any, inputs: Any) -> None:
                 below[i, h] = 0
 
 
-@kernel(_F4_2, interpreted=interpreted.lower)
+@kernel(_F4_2)
 def lower(logits: Any) -> None:
     """z <- z - the largest of its row."""
     for i in range(logits.shape[0]):
@@ -91,7 +91,7 @@ def lower(logits: Any) -> None:
             logits[i, k] -= largest
 
 
-@kernel(_F4_2, _READ_I8, interpreted=interpreted.errors)
+@kernel(_F4_2, _READ_I8)
 def errors(powers: Any, labels: Any) -> None:
     """p <- (p / the sum of its row - 1 at the row's label) / rows.
 
@@ -108,7 +108,7 @@ def errors(powers: Any, labels: Any) -> None:
         powers[i, labels[i]] -= share
 
 
-@exact(_F4, _F4, _F4, types.f4, types.f4, interpreted=interpreted.momentum)
+@exact(_F4, _F4, _F4, types.f4, types.f4)
 def momentum(weights: Any, velocity: Any, gradient: Any, rate: Any, step: Any) -> None:
     """v <- rate v - step g, w <- w + v, rounded as NumPy rounds."""
     for i in range(weights.size):
@@ -116,7 +116,7 @@ def momentum(weights: Any, velocity: Any, gradient: Any, rate: Any, step: Any) -
         weights[i] += velocity[i]
 
 
-@exact(_F4, _F4, _F4, _F4, _FOUR, interpreted=interpreted.adam)
+@exact(_F4, _F4, _F4, _F4, _FOUR)
 def adam(weights: Any, mean: Any, square: Any, gradient: Any, factors: Any) -> None:
     """m <- m + a (g - m), s <- s + b (g^2 - s), w <- w - step m / (sqrt(s) + eps), rounded as NumPy rounds.
 

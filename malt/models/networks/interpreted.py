@@ -26,37 +26,6 @@ def place(some: Any, rows: Any, others: Any, gradient: Any) -> None:
     gradient[rows], gradient[others] = some, 0
 
 
-def descend(below: Any, inputs: Any) -> None:
-    """below <- 0 where the neuron was not active."""
-    below[~(inputs[:, : below.shape[1]] > 0)] = 0
-
-
-def lower(logits: Any) -> None:
-    """z <- z - the largest of its row."""
-    logits -= logits.max(axis=1, keepdims=True)
-
-
-def errors(powers: Any, labels: Any) -> None:
-    """p <- (p / the sum of its row - 1 at the row's label) / rows."""
-    share = np.float32(1 / len(labels))
-    powers *= share / powers.sum(axis=1, keepdims=True)
-    powers[np.arange(len(labels)), labels] -= share
-
-
-def momentum(weights: Any, velocity: Any, gradient: Any, rate: Any, step: Any) -> None:
-    """v <- rate v - step g, w <- w + v"""
-    velocity[:] = velocity * rate - gradient * step
-    weights += velocity
-
-
-def adam(weights: Any, mean: Any, square: Any, gradient: Any, factors: Any) -> None:
-    """m <- m + a (g - m), s <- s + b (g^2 - s), w <- w - step m / (sqrt(s) + eps)"""
-    mean_share, square_share, step, epsilon = factors
-    mean += (gradient - mean) * mean_share
-    square += (gradient * gradient - square) * square_share
-    weights -= mean / (np.sqrt(square) + epsilon) * step
-
-
 def adagrad(weights: Any, squares: Any, changes: Any, rows: Any, gradient: Any, step: Any, l2: Any) -> None:
     """n <- n + g^2, w <- w - step g / (sqrt(n) + eps) in the given rows, with g = gradient + l2 w but for the bias."""
     shrink = np.where(rows != len(weights) - 1, l2, np.float32(0))[:, np.newaxis]

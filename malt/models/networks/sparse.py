@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from malt.kernels.compiler import TROUBLE
 from malt.models.linear import Examples, Order
 from malt.models.networks import compiled, optimizer
 from malt.models.networks.compiled import compile_kernels
@@ -31,6 +32,10 @@ class CompiledNetwork(Network):
         compiled.descend(now.deltas[layer], now.inputs[layer])
 
 
+_UPPER: Final = Network if TROUBLE else CompiledNetwork
+"""Of what is above the first layer: without numba NumPy is faster than interpreted kernels."""
+
+
 class SparseNetwork:
     """A network as `Network`, of float32, for rows of `linear.Examples`. It skips their zeros.
 
@@ -41,7 +46,7 @@ class SparseNetwork:
 
     def __init__(self, weights: Sequence[Weights], l2: float = 0.0) -> None:
         self.weights, self._l2 = weights, np.float32(l2)
-        self._upper = CompiledNetwork(weights[1:], l2, upper=True)
+        self._upper = _UPPER(weights[1:], l2, upper=True)
         self.gradients: list[Any] = [self._first_gradient(), *self._upper.gradients]
         """The gradients of the last backward pass, a layer each. The caller may overwrite them."""
 
@@ -99,9 +104,9 @@ class CompiledAdam(optimizer.Adam):
         compiled.adam(weights, mean, square, flat, tuple(np.float32(factor) for factor in factors))
 
 
-OPTIMIZERS: Final = {
+OPTIMIZERS: Final = optimizer.OPTIMIZERS if TROUBLE else {
     **optimizer.OPTIMIZERS,
     "momentum": optimizer.OPTIMIZERS["momentum"]._replace(make=CompiledMomentum),
     "adam": optimizer.OPTIMIZERS["adam"]._replace(make=CompiledAdam),
-}
+}  # fmt: skip
 """Optimizers of such networks."""

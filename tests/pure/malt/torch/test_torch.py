@@ -201,7 +201,7 @@ class Gpu:
         for module in (staging, tensors):
             monkeypatch.setattr(module, "is_far", lambda tensor: isinstance(tensor, torch.nn.Parameter))
         monkeypatch.setattr(staging, "host_zeros", lambda shape, dtype: torch.zeros(shape, dtype=dtype))
-        monkeypatch.setattr(staging, "begun", lambda tensors: [self.wait])
+        monkeypatch.setattr(staging, "finish", lambda tensors: self.wait())
         monkeypatch.setattr(torch.Tensor, "copy_", lambda *words, **options: self.copy(*words, **options))
 
     def copy(self, to, source, non_blocking=False):
