@@ -305,8 +305,8 @@ class Transport(Protocol):
     def depart(self) -> None:
         """Publish that this rank leaves in order while the others go on. One-sided. A second call does nothing.
 
-        Collective calls that need this rank raise PeerLost on the others at once. Where ranks may fail it does nothing,
-        as no call needs a particular rank.
+        Collective calls that need this rank raise PeerLost on the others at once. Where ranks may fail no call needs a
+        particular rank: the others go on once its process has ended.
         """
 
     def clock(self) -> float:

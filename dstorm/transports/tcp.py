@@ -116,6 +116,10 @@ class LinkedTransport(SurvivingTransport):
         super().set_deadline(deadline_s)
         self._transfer.waiting.deadline_s = deadline_s
 
+    def depart(self) -> None:
+        """Say that this rank ends in order, so that nobody takes it for cut off (`Links.close`). One-sided."""
+        self.close()
+
     def close(self) -> None:
         """Close the connections (`Links.close`). Local."""
         self._transfer.stop(_STOP_S)

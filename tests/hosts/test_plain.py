@@ -110,24 +110,26 @@ def test_where_the_launcher_is_cut_off_the_others_go_on(suspect_after_s, hosts):
 
 
 SAVES = """
-import time, malt
+import sys, time, malt
 malt.init()
 malt.barrier()
 print("begun", flush=True)
 try:
     time.sleep(100)
 except KeyboardInterrupt:
-    if malt.rank() == 1:
+    if malt.rank() == int(sys.argv[1]):
         time.sleep(6)  # longer than it takes to give up a host
         print("saved", flush=True)
 """
 
 
-@pytest.mark.parametrize("rejoin", [(), ("--rejoin",)], ids=["", "rejoin"])
+@pytest.mark.parametrize(("at", "slow", "options"), [
+    ("a:1,b:2", 0, ()), ("a:1,b:2", 2, ("--rejoin",)), ("a:1,b:1,c:1", 2, ()), ("b:2,a:1", 1, ()),
+], ids=["here", "rejoin", "alone", "beside another"])  # fmt: skip
 @pytest.mark.thorough(but="rejoin")
-def test_at_ctrl_c_a_rank_of_another_host_has_the_time_to_save(rejoin, hosts):
-    process = hosts.start_malt("a", *rejoin, *words("a:1,b:1", 2, SAVES))
-    await_begun(process, 2)
+def test_at_ctrl_c_a_rank_has_the_time_to_save(at, slow, options, hosts):
+    process = hosts.start_malt("a", *options, *words(at, 3, SAVES), slow)
+    await_begun(process, 3)
     hosts.shell("a", "kill -INT $(pgrep -f '[ ]-m malt run' | head -1)")
     output, errors = process.communicate(timeout=60)
     assert (process.returncode, output) == (130, "saved\n"), errors
