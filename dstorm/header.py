@@ -116,13 +116,13 @@ Write = Callable[..., None]
 """A function of the fields of a header that Puts it where it belongs."""
 
 
-def writer(prepared: Callable[[NDArray[np.uint8]], Callable[[], object]]) -> Write:
-    """Return a function that Puts a header of its arguments, as `write` has them. Local.
+def writer(prepared: Callable[[NDArray[np.uint8], int, int], Callable[[], object]], peer: int, offset: int) -> Write:
+    """Return a function that Puts a header of its arguments, as `write` has them, to `offset` of `peer`. Local.
 
-    `prepared(source)`: makes the Put of `source` to where the header belongs.
+    `prepared(source, peer, offset)`: that of the window.
     """
     cell = np.zeros(NBYTES, np.uint8)
-    buffer, put, pack = cell.data, prepared(cell), _WORDS.pack_into
+    buffer, put, pack = cell.data, prepared(cell, peer, offset), _WORDS.pack_into
 
     def write_and_put(
         number: int, step: int, state: int, encoding: int = 0, nbytes: int = 0,

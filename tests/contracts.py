@@ -393,8 +393,9 @@ def _steps(messages):
 
 def _receive(queues, newest=False):
     """The senders and steps of the messages of a gather. They are acknowledged."""
-    found = _steps(queues.receive(lambda: _neighbours(queues)[0], newest=newest))
-    queues.acknowledge()
+    messages = queues.receive(lambda: _neighbours(queues)[0], newest=newest)
+    found = _steps(messages)
+    queues.acknowledge(messages)
     return found
 
 
@@ -468,7 +469,7 @@ def _whole(transport, mode):
             for one in found:
                 came = (one.payload.nbytes, one.encoding, one.weight, one.share)
                 assert came == (nbytes, 3 * step, step / 8, share)
-            queues.acknowledge()
+            queues.acknowledge(found)
             assert not queues.has_arrived()
             transport.barrier()
         _send(queues, step + 1, [])
@@ -554,7 +555,7 @@ def _joined(transport, mode):
                 for peer in others:
                     total = sum(one.payload for one in found if one.sender == peer)
                     assert (total == 3).all(), f"of 3 messages of rank {peer} came {total}"
-                queues.acknowledge()
+                queues.acknowledge(found)
                 transport.barrier()
         counts = _check_account(queues)
         assert (counts.sent, counts.overwritten) == (9 * len(others), 0)
@@ -724,10 +725,10 @@ def _unmerged(transport, mode):
     with _queues(transport, mode, depth=1) as queues:
         _send(queues, 1)
         transport.barrier()
-        for one in queues.receive(lambda: others, newest=False):
-            if one.sender == others[0]:
-                queues.inbox.refuse(one)
-        queues.acknowledge()
+        messages = queues.receive(lambda: others, newest=False)
+        for one in messages[:1]:
+            queues.inbox.refuse(one)
+        queues.acknowledge(messages[1:])
         transport.barrier()
         _send(queues, 2)
         transport.barrier()
@@ -754,7 +755,7 @@ def _closed(transport, mode):
             elif mode.acknowledges:
                 _until(transport, lambda: all(came.values()) or _receive_into(came, queues) is None)
             queues.close()
-            queues.acknowledge()  # it takes the place of nothing that says so
+            queues.acknowledge([])  # it takes the place of nothing that says so
             queues.close()
             for call in (partial(_send, queues, 2), partial(_receive, queues), queues.discard):
                 with pytest.raises(ClosedError, match="closed"):

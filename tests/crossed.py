@@ -93,11 +93,11 @@ def play_crossed(before, pieces, depth, newest, schedule):
         for offset, data in (piece for stage in stages for piece in stage):
             window.memory[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
         steps += _receive(receiver, newest)
-        receiver.acknowledge()
+        receiver.acknowledge([])
     schedule.closed, window._pieces = False, list(pieces)
     with scheduled_checks(window):
         steps += _receive(receiver, newest)
-    receiver.acknowledge()
+    receiver.acknowledge([])
     window.finish()
     steps += _receive(receiver, newest)
     if steps != list(range(1, len(before) + 2)):

@@ -382,7 +382,7 @@ class Vector(ComesBack, Shared):
             if is_built_in and (messages or function is MEAN):
                 self._merge(function, messages, contents)
         finally:
-            self._queues.acknowledge()
+            self._queues.acknowledge(messages)
         if messages and not is_built_in:
             self._merge(function, messages, contents)
         return messages

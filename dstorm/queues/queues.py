@@ -137,13 +137,13 @@ class Queues(Closing):
         is_known = self.consistency.lockstep  # the wait of this step has read the steps of all
         return {peer: edge.step if is_known else edge.reached for peer, edge in self.inbox.edges.items()}
 
-    def acknowledge(self) -> None:
-        """End the merge: the payloads of `receive` may be overwritten from now on. One-sided.
+    def acknowledge(self, merged: Iterable[Message]) -> None:
+        """End the merge of `merged`: the payloads of `receive` may be overwritten from now on. One-sided.
 
         Acknowledges the messages to their senders where the consistency requires it; not once it is closed, as that
         would take the place of what says so.
         """
-        self.inbox.merged()
+        self.inbox.merged(merged)
         if self.consistency.acknowledges and not self.closed:
             self.inbox.acknowledge()
 

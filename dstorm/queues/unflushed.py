@@ -71,27 +71,31 @@ class Unflushed:
         if carrier is not None:
             carrier.add(self)
 
-    def leave(self, peers: Iterable[int]) -> None:
-        """Leave the Puts of a scatter to `peers`, which have started; behind them goes what is owed. One-sided."""
-        with self._using:
-            owed = self._put_owed()
-            self._note({*peers, *owed}, messages=True, acknowledgements=bool(owed))
+    def leave(self, peers: Collection[int] = ()) -> None:
+        """Leave the Puts of a scatter to `peers`, which have started; behind them goes what is owed. One-sided.
 
-    def _note(self, peers: Collection[int], messages: bool, acknowledgements: bool) -> None:
-        """Note that Puts to `peers` have started, and of what. One-sided: without a carrier they are flushed."""
-        if self._carrier is None:
-            return self._window.flush(sorted(peers))
-        with self._changing:  # the carrier forgets what it has flushed: these are not among it
-            self._puts += 1
-            self._peers = self._peers.union(peers)
-            self.has_messages |= messages and not self._is_ordered
-            self._has_acknowledgements |= acknowledgements and not self._is_ordered
-        if self._is_ordered:
-            return self._window.flush_local(sorted(peers))
-        with self._changing:  # a watch ends only where nothing is left
-            due_at, self.due_at = self.due_at, self._clock() + DELAY_S
-        if due_at == math.inf:
-            self._carrier.wake()
+        Without a carrier they are flushed.
+        """
+        with self._using:
+            if self._owed and self._has_acknowledgements:
+                self.complete()  # a newer one could arrive first, and is in the same memory of this rank
+            owed, self._owed = self._owed, {}
+            for edge, step in owed.values():
+                edge.acknowledge(edge.acknowledged, step, WHOLE)
+            left = sorted({*peers, *owed})
+            if self._carrier is None or not left:
+                return self._window.flush(left) if left else None
+            with self._changing:  # the carrier forgets what it has flushed: these are not among it
+                self._puts += 1
+                self._peers = self._peers.union(left)
+                self.has_messages |= bool(peers) and not self._is_ordered
+                self._has_acknowledgements |= bool(owed) and not self._is_ordered
+            if self._is_ordered:
+                return self._window.flush_local(left)
+            with self._changing:  # a watch ends only where nothing is left
+                due_at, self.due_at = self.due_at, self._clock() + DELAY_S
+            if due_at == math.inf:
+                self._carrier.wake()
 
     def complete(self, peers: Iterable[int] = ()) -> None:
         """Return when all Puts to `peers`, and all that were left, are complete. One-sided."""
@@ -119,7 +123,7 @@ class Unflushed:
                 self._owed[edge.peer] = edge, step
                 edge.acknowledged = edge.ring.taken
             if not self.owing.issuperset(self._owed):
-                self.put_owed()
+                self.leave()
 
     def take_owed(self, peer: int) -> int:
         """The message of `peer` whose acknowledgement is owed, and goes with a message to it; 0: none. Local."""
@@ -127,24 +131,10 @@ class Unflushed:
             edge, _ = self._owed.pop(peer, (None, 0))
         return 0 if edge is None else edge.acknowledged
 
-    def put_owed(self) -> None:
-        """Start to put the acknowledgements that are owed. One-sided."""
-        with self._using:
-            if owed := self._put_owed():
-                self._note(owed, messages=False, acknowledgements=True)
-
     def drop_owed(self) -> None:
         """Owe nothing any more: this rank closes, and says so in the same memory. Local."""
         with self._using:
             self._owed = {}
-
-    def _put_owed(self) -> Collection[int]:
-        if self._owed and self._has_acknowledgements:
-            self.complete()  # a newer one could arrive first, and is in the same memory of this rank
-        owed, self._owed = self._owed, {}
-        for edge, step in owed.values():
-            edge.acknowledge(edge.acknowledged, step, WHOLE)
-        return owed
 
     def close(self) -> None:
         """Return when all that was left is complete. One-sided.
@@ -181,5 +171,5 @@ class Unflushed:
     @interruption.whole
     def drain(self, what: str, timeout_s: float | None = None) -> None:
         """Put the acknowledgements that are owed, and complete all Puts. One-sided."""
-        self.put_owed()
+        self.leave()
         self.complete()

@@ -119,10 +119,12 @@ class PushQueues:
     def absorb(self) -> None:
         """Add what has come, each value once, and acknowledge it. One-sided."""
         messages = self._queues.receive(tuple, newest=False)
+        added: list[Message] = []
         for message in messages:
             if (found := read(message, self._layout, self._rank)) is None:
                 self._queues.inbox.refuse(message)
             else:
                 self._add(*found)
+                added.append(message)
         if messages:
-            self._queues.acknowledge()
+            self._queues.acknowledge(added)

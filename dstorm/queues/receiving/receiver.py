@@ -50,8 +50,6 @@ class Inbox:
             self._head_start = HeadStart(transport, waiting, local_peers, self._has_reached)
         self._seen: list[tuple[InEdge, int, Header]] = []
         """The messages of the last `look`: edge, slot, header."""
-        self._handed: list[Message] = []
-        """The messages of the last `take` that were not refused, until they are counted as merged."""
         self.step = 0
         """That of this rank's last send."""
         self.over = 0
@@ -67,7 +65,7 @@ class Inbox:
             headers,
             [memory[slot + header.NBYTES :][: layout.capacity] for slot in slots],
             [*headers, Watched(memory.data, layout.progress(peer, rank))],
-            header.writer(lambda cell: self._window.prepared(cell, peer, layout.acknowledgement(peer, rank))),
+            header.writer(self._window.prepared, peer, layout.acknowledgement(peer, rank)),
             heard_at=self._transport.clock(),
             member=self._transport.view.member(peer),
         )
@@ -129,7 +127,6 @@ class Inbox:
                 self._let_come_in()
         if taken and self._consistency.acknowledges:
             self._sync()  # the headers were read before the payloads, which are used in place
-        self._handed = taken
         return taken
 
     def _let_come_in(self) -> None:
@@ -149,7 +146,6 @@ class Inbox:
 
     def refuse(self, message: Message) -> None:
         """Count a message of the last `take` as refused, not as gathered, for its contents. Local."""
-        self._handed = [other for other in self._handed if other is not message]
         self.edges[message.sender].ring.refuse_taken()
 
     def look(self) -> list[Message] | None:
@@ -181,11 +177,10 @@ class Inbox:
             edge.lag.note(self.step - seen.step)
         return True
 
-    def merged(self) -> None:
-        """Count the lags of the messages of `take`."""
-        for message in self._handed:
+    def merged(self, messages: Iterable[Message]) -> None:
+        """Count the lags of these messages of `take`."""
+        for message in messages:
             self.edges[message.sender].lag.note(self.step - message.step)
-        self._handed = []
 
     def acknowledge(self) -> None:
         """Acknowledge all messages that were taken (`Queues.acknowledge`). One-sided."""

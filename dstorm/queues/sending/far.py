@@ -16,6 +16,7 @@ Ranks begin with the rank after their own. Else all would send to the lowest ran
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -35,12 +36,13 @@ def compact_writer(window: Window, peer: int, offset: int, capacity: int) -> Wri
     """Return a function that starts to write compact messages into one slot of `peer`, as copies. Local."""
     cell = np.zeros(header.NBYTES + min(capacity, COMPACT_NBYTES), np.uint8)
     buffer, payload = cell.data, cell[header.NBYTES :]
+    prepared = lru_cache(maxsize=4)(lambda nbytes: window.prepared(cell[: header.NBYTES + nbytes], peer, offset))
 
     def write(message: OutgoingMessage, fields: Header) -> None:
         """Start to write a message with a header of these fields. One-sided."""
         message.copy_into(payload)
         header.write_compact(buffer, fields)
-        window.put(cell[: header.NBYTES + message.nbytes], peer, offset)
+        prepared(message.nbytes)()
 
     return write
 

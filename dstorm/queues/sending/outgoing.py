@@ -104,13 +104,9 @@ class Outgoing:
     def __post_init__(self) -> None:
         self.tracks = {peer: Track(edge) for peer, edge in self.edges.items()}
         marked = self.edges.values() if self.window.keeps_order else ()
-        self._marks = {
-            (edge.peer, slot): self._mark(edge.peer, at) for edge in marked for slot, at in enumerate(edge.slots)
-        }
+        places = [(edge.peer, slot, at) for edge in marked for slot, at in enumerate(edge.slots)]
+        self._marks = {(peer, slot): header.writer(self.window.prepared, peer, at) for peer, slot, at in places}
         self.carrier.add(self)
-
-    def _mark(self, peer: int, offset: int) -> header.Write:
-        return header.writer(lambda cell: self.window.prepared(cell, peer, offset))
 
     # -- what a scatter does ----------------------------------------------------------------------------------
 

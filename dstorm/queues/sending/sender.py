@@ -43,7 +43,9 @@ class Outbox:
         self._in_flight = consistency.unacknowledged(layout.depth) if acknowledged else sys.maxsize
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.out(rank)}
-        far = self._in_turn(self.edges[peer] for peer in of_other_hosts(transport.hosts, rank, self.edges))
+        # From the next rank on: else all would send to the lowest one first.
+        peers, size = of_other_hosts(transport.hosts, rank, self.edges), transport.size
+        far = [self.edges[peer] for peer in sorted(peers, key=lambda peer: (peer - rank) % size)]
         self._carrier = transport.carrier if far else None
         self.outgoing: Outgoing | None = None
         """The outgoing buffer; None where there is none."""
@@ -70,19 +72,11 @@ class Outbox:
             SendRing(layout.depth),
             slots,
             Watched(self._window.memory.data, layout.acknowledgement(rank, peer)),
-            [self._header(peer, slot) for slot in slots],
-            self._header(peer, layout.progress(rank, peer)),
+            [header.writer(self._window.prepared, peer, slot) for slot in slots],
+            header.writer(self._window.prepared, peer, layout.progress(rank, peer)),
             heard_at=self._transport.clock(),
             member=self._transport.view.member(peer),
         )
-
-    def _in_turn(self, edges: Iterable[OutEdge]) -> list[OutEdge]:
-        """`edges` from the rank after this one on."""
-        rank, size = self._transport.rank, self._transport.size
-        return sorted(edges, key=lambda edge: (edge.peer - rank) % size)
-
-    def _header(self, peer: int, offset: int) -> header.Write:
-        return header.writer(lambda cell: self._window.prepared(cell, peer, offset))
 
     def buffer_of(self, peer: int) -> Outgoing | None:
         """Return the buffer in which messages to `peer` wait, or None."""

@@ -104,7 +104,7 @@ def test_nothing_is_acknowledged_once_it_is_closed(monkeypatch):
     monkeypatch.setattr(vector._queues.inbox, "acknowledge", lambda: pytest.fail("it was closed"))
     vector.close()
     vector._queues._make_way()
-    vector._queues.acknowledge()
+    vector._queues.acknowledge([])
     with pytest.raises(ClosedError, match="scatter: the vector was closed meanwhile"):
         vector._queues.send_each([], 1)
     for receive in (vector._queues.look, vector._queues.receive):

@@ -127,7 +127,7 @@ BSP, SSP, ACKNOWLEDGED = ("bsp",), ("ssp:0", "ssp:2"), ("bsp", "notify-ack")
 MUTANTS = {
     "acknowledges_before_merging": (
         ACKNOWLEDGED,  # the other modes merge copies
-        (Vector, "_collect", (MERGING, MERGING + "    self._queues.acknowledge()\n")),
+        (Vector, "_collect", (MERGING, MERGING + "    self._queues.acknowledge([])\n")),
         # A user's function is given copies: let it see the window, as built-in functions do.
         (DenseVector, "_updates", ("content.copy()", "content")),
     ),

@@ -43,7 +43,7 @@ def test_a_scatter_that_waits_ends_at_its_deadline_and_names_the_missing():
             return
         send(queues, [1 - rank, 2], 1, payload(rank, 1))
         queues.receive(lambda: [1 - rank], newest=False)
-        queues.acknowledge()
+        queues.acknowledge([])
         named = r"scatter: the deadline passed waiting for .*rank 2 \(last step 0"
         with pytest.raises(DeadlinePassed, match=named) as raised:
             send(queues, [1 - rank, 2], 2, payload(rank, 2))
@@ -67,7 +67,7 @@ def test_time_in_which_the_job_was_suspended_does_not_count(sync):
                 transport._group._schedule.now += 100.0
             send(queues, peers, step, payload(rank, step))
             queues.receive(lambda: peers, newest=False, timeout_s=0.4 if rank == 1 else None)
-            queues.acknowledge()
+            queues.acknowledge([])
 
     run(3, 0, live, sync, deadline_s=0.5)
 

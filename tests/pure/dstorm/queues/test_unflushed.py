@@ -41,7 +41,7 @@ def gathered(queues, peers, step):
     found = queues.receive(lambda: peers, newest=False)
     for one in found:
         assert set(one.payload.tolist()) == {(one.sender * 50 + one.step) % 251}
-    queues.acknowledge()
+    queues.acknowledge(found)
     return [(one.sender, one.step) for one in found]
 
 
@@ -119,7 +119,7 @@ def last_header(rank, queues, transport):
         else:
             send(queues, [], step, payload(1, step))
             queues.receive(lambda: [0], newest=False)
-            queues.acknowledge()
+            queues.acknowledge([])
     if rank == 0:
         transport._group.switch(0, 1.0)
     return transport.clock() - before
@@ -198,7 +198,7 @@ def overtaken(seed):
 MUTANTS = [
     (FarEdges, "send", "if self._unflushed.has_messages and", "if False and"),
     (Unflushed, "complete", "self._window.flush(sorted(peers))", "0"),
-    (Unflushed, "_note", "self.has_messages |= messages", "0"),
+    (Unflushed, "leave", "self.has_messages |= bool(peers)", "0"),
 ]
 
 
