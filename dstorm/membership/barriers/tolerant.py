@@ -106,13 +106,6 @@ class TolerantBarrier(Barrier):
         # That rank has seen the words of all. From another host they come over other connections than its own.
         return None if self._membership.missing(number) else decision
 
-    def _read_all(self) -> int:
-        """Read the words of all others; return the ranks that they have marked failed and this rank has not."""
-        found = 0
-        for rank in self._membership.others():
-            found |= self._read(rank)
-        return found
-
     def _note(self, rank: int, word: Word) -> int:
         if word.flags & JOINING:  # its former incarnation has failed
             return 1 << rank if self._is_next(word) else 0
