@@ -147,10 +147,9 @@ class Vector(ComesBack, Shared):
         try:
             if self._queues.closed:
                 self._check_open()
-            if self._returning is None:  # first, as the callbacks of users may raise: nothing has been sent yet
-                self._transport.poll_failures()
-            else:
-                self._poll_and_hold(self._returning)
+            self._transport.poll_failures()  # first, as the callbacks of users may raise: nothing has been sent yet
+            if (returning := self._returning) is not None:  # a callback may have freed it
+                returning.before_exchange()
             step = self._begun = self._step + 1
             if type(weight) is not float or not 0 <= weight < math.inf:
                 weight = arguments.weight(self.name, weight)

@@ -45,10 +45,9 @@ class ComesBack:
         self._returning.announce(born)
         step, self.given = self._returning.fetched()
         if self.given is not None:
-            self._returning.begin(step)
             self._step = self._begun = self._gathered_at = step
             self.take_over(self.given)
-            self._returning.enter()
+            self._returning.begin(step)
             with self._queues.turn.lock:
                 self._topology.renew()
 
@@ -86,11 +85,6 @@ class ComesBack:
         """The step of the last exchange, or of the one under way; whether it is the last one."""
         is_steady = self._returning is not None and self._returning.is_steady
         return self._begun, is_steady and self._begun == self._gathered_at
-
-    def _poll_and_hold(self, returning: Returning) -> None:
-        """Poll failures before a scatter; then hold where newcomers open vectors still. One-sided. DeadlinePassed."""
-        self._transport.poll_failures()
-        returning.before_exchange()
 
     def _end_returning(self) -> None:
         """Take up no rank any more: the memory is about to be freed. Local."""

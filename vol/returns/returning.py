@@ -255,13 +255,10 @@ class Returning:
         return -1, None
 
     def begin(self, step: int) -> None:
-        """Begin at `step`. One-sided."""
+        """Begin at `step`, with the values; say that this rank is in the vector. One-sided."""
         answers = self._returns.answers(self._place)
         self._queues.begin(step, {rank: answers[rank].step for rank in self._open_ones() if rank in answers})
         self._queues.note_closed(self._has_closed)
-
-    def enter(self) -> None:
-        """Say that this rank is in the vector. One-sided."""
         self._open(IN, self._own.asked)
         self._returns.barrier.check()  # another one may open it, and has not seen yet that this one is in
 

@@ -130,8 +130,7 @@ class Barrier:
     def check(self) -> None:
         """Read the words of all other ranks. Local."""
         self._window.sync()
-        for rank in self._others:
-            self._read(rank)
+        self._read_all()
 
     def check_now_and_then(self) -> None:
         """Do `check` where the last one was a while ago. One-sided."""
@@ -402,6 +401,13 @@ class Barrier:
     def _word(self, rank: int) -> Word | None:
         """The word of `rank` in this rank's memory; None where it is being written, or never was."""
         return self._cells.read(self._window.memory, rank)
+
+    def _read_all(self) -> int:
+        """Read the words of all live ranks; return those that they have marked failed and this rank has not."""
+        found = 0
+        for rank in self._membership.others():
+            found |= self._read(rank)
+        return found
 
     def _read(self, rank: int) -> int:
         """Read the word of `rank`; return the ranks that it has marked failed and this rank has not, as a mask."""

@@ -96,22 +96,13 @@ class TolerantBarrier(Barrier):
         if not has_one_name:
             return None
         with self._publishing:
-            is_new = self._membership.own.decided != number
-            decision = self._membership.decision(number)
-            if decision is None:
-                return None
-            if is_new:
+            if self._membership.own.decided != number:
+                if (decision := self._membership.decision(number)) is None:
+                    return None
                 self._lose(decision)
                 self._publish()  # also where another rank decided: it may fail before all know its decision
         # That rank has seen the words of all. From another host they come over other connections than its own.
-        return None if self._membership.missing(number) else decision
-
-    def _read_all(self) -> int:
-        """Read the words of all others; return the ranks that they have marked failed and this rank has not."""
-        found = 0
-        for rank in self._membership.others():
-            found |= self._read(rank)
-        return found
+        return None if self._membership.missing(number) else self._membership.own.lost
 
     def _note(self, rank: int, word: Word) -> int:
         if word.flags & JOINING:  # its former incarnation has failed

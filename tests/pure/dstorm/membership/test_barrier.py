@@ -60,7 +60,9 @@ def test_two_threads_close_the_last_vectors():
     assert len(made) > 10
 
 
-CODES = {name: vars(TolerantBarrier)[name] for name in ("check", "_read_all", "_note", "_mark_failed", "_follow")}
+CODES = {
+    name: getattr(TolerantBarrier, name) for name in ("check", "_read_all", "_read", "_note", "_mark_failed", "_follow")
+}
 
 
 @pytest.mark.parametrize("code", CODES)
