@@ -93,7 +93,7 @@ class Inbox:
             edges = [self.edges[peer] for peer in sources()]
             return [edge for edge in edges if not edge.is_seen_at(awaited, clock)]
 
-        if self._far and timeout_s is None and missing():
+        if self._far and timeout_s is None:
             self._unflushed.before_wait()
         self._waiting.until_none("gather", missing, timeout_s)
 
