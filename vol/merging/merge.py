@@ -19,9 +19,9 @@ from dstorm.waits import interruption
 from vol.merging.before import Before, is_kept
 from vol.update import Array, Update
 
-_BLOCK = 131_072
-"""Elements merged at once: half a MB of float32. The sum of a block stays in the second cache of a core from one call
-of NumPy to the next, and a call takes less time than its work."""
+_BLOCK = 65_536
+"""Elements merged at once. A block of a message, of the sum and of the own array stay in the cache of a core, and a
+call of NumPy takes less time than its work."""
 
 _SHORT = 8_192
 """So many elements are merged at once, into a new array: the allocator keeps the memory of so few."""
