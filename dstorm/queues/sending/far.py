@@ -65,7 +65,11 @@ class FarEdges:
             self._compact = {(peer, slot): compact_writer(window, peer, at, capacity) for peer, slot, at in places}
 
     def send_ahead(self, edges: Sequence[OutEdge]) -> None:
-        """Write payloads into slots that are free, while a scatter must not publish them yet. One-sided."""
+        """Write payloads into slots that are free, while a scatter must not publish them yet. One-sided.
+
+        What is owed leaves first: the peers may wait for that before they acknowledge.
+        """
+        self._unflushed.leave()
         long = [edge for edge in edges if edge.peer in self.edges and not self._is_compact(edge)]
         for edge in long:
             edge.put_payload()

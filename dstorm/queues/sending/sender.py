@@ -133,8 +133,8 @@ class Outbox:
             """The edges whose peers must acknowledge more before this rank may send. Local."""
             return [edge for edge in edges if not self._may_send(edge)]
 
-        if self.crossing is not None:
-            self.crossing.send_ahead([edge for edge in missing() if edge.ring.may_send(edge.ring.depth)])
+        if self.crossing is not None and (late := missing()):
+            self.crossing.send_ahead([edge for edge in late if edge.ring.may_send(edge.ring.depth)])
         if self._waiting.until_none(what, missing):
             self._waiting.check_alive(edges)
             self._check_slots(edges)

@@ -161,7 +161,7 @@ def test_short_messages_acknowledge_those_that_came_before(monkeypatch):
 
     assert run(live) == [6, 6]
     plant(monkeypatch, Unflushed, "take_owed", ("else edge.acknowledged", "else 0"))
-    with pytest.raises(DeadlinePassed):
+    with pytest.raises(pytest.fail.Exception, match="a Put of its own"):
         run(live)
 
 
@@ -380,3 +380,22 @@ def test_the_thread_looks_again_by_itself_when_a_load_is_due():
     thread.wake()
     assert done.wait(10)
     thread.stop()
+
+
+@pytest.mark.parametrize("nbytes", [SHORT, LONG])
+@pytest.mark.parametrize("calls", ["ssgsg", "sgssgsg"])
+def test_what_is_owed_leaves_before_a_scatter_waits(calls, nbytes):
+    """A step without a gather is not merged. Then each rank owes what the scatter of the other one waits for."""
+
+    def live(rank, queues, transport):
+        (peer,) = queues.layout.out(rank)
+        step, found = 0, []
+        for call in calls:
+            if call == "s":
+                step += 1
+                send(queues, [peer], step, payload(rank, step, nbytes))
+            else:
+                found += gathered(queues, [peer], step)
+        return found == [(peer, calls[: at + 1].count("s")) for at, call in enumerate(calls) if call == "g"]
+
+    assert run(live) == [True, True]
