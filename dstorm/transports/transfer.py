@@ -159,9 +159,11 @@ class TransferThread(Rounds):
     def _run(self) -> None:
         run_at_once()
         with contextlib.suppress(Exception):  # `check` raises it where the user sees it
-            while not self._is_stopping:
+            is_last = False
+            while not is_last:
                 self._awake.wait(self._nap_s())
                 self._awake.clear()
+                is_last = self._is_stopping  # once more: what was handed over before leaves
                 while self.round():
                     pass
 

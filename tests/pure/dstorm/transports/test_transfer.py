@@ -183,3 +183,20 @@ def test_the_thread_runs_at_once(monkeypatch):
     thread = TransferThread(SimulatedTransport(Group(1), 0), 5.0)
     thread.stop()
     assert called == [thread._thread]
+
+
+def test_what_was_handed_over_before_the_end_leaves():
+    thread = TransferThread(SimulatedTransport(Group(1), 0), 1.0)
+    rounds = []
+
+    def ends():
+        rounds.append(len(rounds))
+        if len(rounds) == 1:  # after its last look at what there is
+            thread._is_stopping = True
+            thread.wake()
+        return False
+
+    thread.round = ends
+    thread.wake()
+    thread._thread.join(5)
+    assert rounds == [0, 1]
