@@ -148,11 +148,11 @@ class Membership:
 
     def leads(self) -> bool:
         """Return whether this rank is the lowest, and all live ranks agree with it: they are in its generation, and
-        have marked failed what it has.
+        have marked failed what it has. None has left a barrier that this rank has not entered, or has withdrawn from.
         """
-        own, words = self.own, [self.words[rank] for rank in self.others()]
+        own, words = self.own, [self.words[rank] for rank in self.view.alive]
         agree = [(word.generation, own.failed & ~word.failed) == (own.generation, 0) for word in words]
-        return all([self.view.lowest == self.rank, *agree])
+        return all([self.view.lowest == self.rank, *agree, *(word.decided <= own.entered for word in words)])
 
     def mark_failed(self, fresh: Iterable[int]) -> None:
         """Note that the view has marked `fresh` failed: they wait for no rank. The caller publishes `own`."""

@@ -114,9 +114,9 @@ class ProcessMonitor:
         """The processor time of this process at its last check."""
 
     @property
-    def watched(self) -> set[int]:
-        """The ranks whose processes are watched."""
-        return set(self._processes)
+    def watched(self) -> Mapping[int, Process]:
+        """The processes that are watched, by rank."""
+        return self._processes
 
     def lose(self, rank: int) -> None:
         """Let `rank` count as ended until it is readmitted: its process takes no part."""

@@ -300,14 +300,14 @@ class TolerantBarrier(Barrier):
             raise Refused(self._rank, "the rank that admitted it has failed")
         with self._publishing:
             self._changing.begin(out, *admission["members"])
+            for rank in set(self._others) - out:
+                self._watch(rank)
             self._membership.begin(words)
             self._flags &= ~JOINING
             self._heard_at = dict.fromkeys(self._others, self._clock())
             self.is_outside = False
             self._publish_to(self._others)  # also to those that are away, whose memory says that this one asks
         self.returns.poll()  # others may have come back before: what they have opened
-        for rank in self._membership.others():
-            self._watch(rank)
         session: Note = admission["session"]
         return session
 
@@ -320,6 +320,8 @@ class TolerantBarrier(Barrier):
             rank: word for rank, word in read.items()
             if word is not None and rank not in asking and word.generation[1:3] == (self._rank, incarnation)
         }  # fmt: skip
+        newest = max((word.generation.number for word in words.values()), default=0)
+        words = {rank: word for rank, word in words.items() if word.generation.number == newest}
         ended = set(self._find_ended())
         if ended >= set(self._others) or (not words and ended | asking >= set(self._others)):
             raise Refused(self._rank, "the other ranks have ended")

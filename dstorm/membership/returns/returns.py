@@ -123,6 +123,7 @@ class Returns:
             is_current = self._view.incarnation(rank) == incarnation
             if is_current:  # else another thread has followed the admission of the next one
                 private = self._private.setdefault(rank, {})
+                private.pop(_ADMISSION, None)  # it has read that, and a note has a longest length
                 private.setdefault(_ANSWERS, {})[str(place)] = answer
                 self._write(rank)
 

@@ -196,8 +196,9 @@ def _watch(monitor: ProcessMonitor, members: Mapping[int, int], ranks: Party, re
 def _ended(ranks: Party, monitor: ProcessMonitor, reports: Stream) -> set[int]:
     """The ranks of this host that have ended, or were not started so far; to a rank that comes later. Local."""
     started = processes(reports.read())
-    for rank in started.keys() - monitor.watched - {ranks.rank}:
-        monitor.readmit(rank, started[rank])
+    for rank in started.keys() - {ranks.rank}:
+        if monitor.watched.get(rank) != started[rank]:  # it was started again meanwhile
+            monitor.readmit(rank, started[rank])
     return {*monitor.find_failed(), *(set(range(ranks.size)) - started.keys())}
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from generations import Drawn, check_generation, played
 from mutation import plant
 
 from dstorm.membership.barriers.tolerant import TolerantBarrier
-from dstorm.membership.decision import Generation, Membership, Word
+from dstorm.membership.decision import Generation, Membership, Word, mask
 from dstorm.view import FaultTolerantView
 
 pytestmark = pytest.mark.serial
@@ -93,3 +95,28 @@ def test_mutants_are_found(mutant, monkeypatch):
     with pytest.raises((AssertionError, IndexError, KeyError)):
         for seed in range(3 * SEEDS, 20 * SEEDS):  # seed 636 is the first that finds one of them
             drawn(seed)
+
+
+def test_none_is_admitted_by_one_that_has_withdrawn_from_a_barrier_that_others_have_left():
+    """Its newcomer would come to that barrier, whose decision says that it has failed."""
+    own = Membership(0, FaultTolerantView(3, absent=[2]))
+    assert own.enter(1) == 1
+    own.note(1, own.own._replace(decided=1))
+    assert own.leads()
+    own.withdraw()
+    assert not own.leads()
+    own.enter(1)
+    assert own.leads()
+
+
+def test_a_newcomer_begins_in_the_latest_generation_that_admits_it():
+    """Rank 0 admitted it and failed, which rank 1 did not live to see; rank 2 admitted rank 1 again, then this one."""
+    barrier = object.__new__(TolerantBarrier)
+    late = Word(generation=Generation(2, 3, 1), failed=mask([0]))
+    words = {0: Word(generation=Generation(1, 3, 1), failed=mask([1])), 1: None, 2: late}
+    barrier._window = SimpleNamespace(sync=lambda: None, memory=None)
+    barrier._cells = SimpleNamespace(read=lambda _, rank: words[rank])
+    barrier._others, barrier._rank, barrier._find_ended = [0, 1, 2], 3, lambda: [0]
+    assert barrier._admitting(1) is None
+    words[1] = late
+    assert barrier._admitting(1) == {1: late, 2: late}

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from interleaved import interleaved
 
-from dstorm.membership.returns.returns import Opening, Returns
+from dstorm.membership.returns.returns import Answer, Opening, Returns
 from dstorm.queues.consistency import BSP
 from dstorm.view import FaultTolerantView
 from vol.returns.returning import Returning
@@ -71,3 +71,12 @@ def test_what_is_for_a_former_incarnation_is_not_told_to_the_next_one(code):
     for place in interleaved(code.__code__, prepare):
         assert "answers" not in boards[-1][1] and boards[-1][1]["admission"]["session"] == {"made": []}, place
     assert len(boards) > 10
+
+
+def test_a_note_has_either_the_admission_or_answers():
+    """It has a longest length, and the admission was found short enough alone."""
+    _, returns, view, notes = taken_up([3])
+    follow(returns, view)
+    assert "admission" in notes[1]
+    returns.answer(view.member(1), PLACE, Answer(3, False))
+    assert "answers" in notes[1] and "admission" not in notes[1]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import os
 import random
+import time
 from argparse import Namespace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ import malt
 from apps.harness.checkpoints import Checkpoints
 from apps.harness.marks import Clock
 from dstorm import DeadlinePassed, Group, PeerLost, SimulatedTransport, header
-from dstorm.membership.processes import ProcessMonitor
+from dstorm.membership.processes import ProcessMonitor, this_process
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.queues.consistency import parse
 from malt.data import load_ratings, load_svmlight, open_ratings, open_svmlight
@@ -844,3 +846,14 @@ def test_the_parts_of_the_live_ranks_are_all_rows(tmp_path):
     parts = [loaded[rank] for rank in (0, 1, 3)]
     assert [part.rows for part, _ in parts] == [slice(0, 16), slice(16, 33), slice(33, 50)]
     assert sorted(value for _, part in parts for value in part.ratings) == list(range(50))
+
+
+def test_one_that_comes_later_watches_the_latest_process_of_each_rank(monkeypatch):
+    """It may ask long after its start: others may have been started again meanwhile."""
+    ended = this_process()._replace(started=1)
+    started, monitor = {0: this_process(), 1: ended}, ProcessMonitor({}, time.monotonic)
+    monkeypatch.setattr(survival, "processes", lambda _: started)
+    ranks, reports = SimpleNamespace(rank=0, size=2), SimpleNamespace(read=lambda: None)
+    assert survival._ended(ranks, monitor, reports) == {1}
+    started[1] = this_process()
+    assert survival._ended(ranks, monitor, reports) == set()
