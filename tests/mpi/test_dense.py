@@ -8,7 +8,7 @@ from graphnames import GRAPHS
 from ranks import on_all_ranks
 
 import malt
-from dstorm import Queues
+from dstorm.queues.receiving.receiver import Inbox
 from dstorm.queues.ring import ReceiveRing
 from vol import GatherFunction
 from vol.merging import merge
@@ -302,7 +302,7 @@ def test_an_average_in_place_without_a_second_check_is_mixed(slow_blocks, monkey
 @pytest.mark.serial
 def test_after_an_overwritten_average_in_place_copies_are_made_for_a_while(monkeypatch):
     checked = []
-    monkeypatch.setattr(Queues, "look_again", lambda self: checked.append(gathers[0]))
+    monkeypatch.setattr(Inbox, "look_again", lambda self: checked.append(gathers[0]))
     gathers = [0]
 
     def on_rank(rank):

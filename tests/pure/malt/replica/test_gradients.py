@@ -114,16 +114,22 @@ def with_a_graph(at):
         loss(at.model, at.rank, at.step).backward(create_graph=True)
 
 
-class SenderWithoutThread:
-    """It sends when it is waited for, what was given before: simulated ranks cannot take turns in a backward pass."""
+class Postponed:
+    """A call that is made when its result is asked for."""
 
-    def __init__(self):
-        self.calls = []
-        self.send, self.close = self.calls.append, lambda: None
+    def __init__(self, call):
+        self._call = call
 
-    def wait(self):
-        while self.calls:
-            self.calls.pop(0)()
+    def result(self):
+        call, self._call = self._call, lambda: None
+        call()
+
+
+class NoThread:
+    """Stands for ThreadPoolExecutor: simulated ranks cannot take turns in a backward pass."""
+
+    def __init__(self, *_):
+        self.submit, self.shutdown = Postponed, lambda **_: None
 
 
 def trained(monkeypatch, ranks, backward, early, dtype=None, leaves_early=False):
@@ -133,7 +139,7 @@ def trained(monkeypatch, ranks, backward, early, dtype=None, leaves_early=False)
     from malt.torch import buckets, gradients
 
     monkeypatch.setattr(buckets, "LEAST_NBYTES", 1)
-    monkeypatch.setattr(gradients, "Sender", SenderWithoutThread)
+    monkeypatch.setattr(gradients, "ThreadPoolExecutor", NoThread)
     monkeypatch.setattr(SimulatedTransport, "may_send_ahead", early)
 
     def train(rank):
@@ -149,7 +155,8 @@ def trained(monkeypatch, ranks, backward, early, dtype=None, leaves_early=False)
         if steps < STEPS:
             loss(model, rank, 1000).backward()
             if early:
-                optimizer._gradients._sender.wait()  # what the hook has given it leaves before the rank does
+                for one in optimizer._gradients._under_way:  # what the hook has handed over leaves before the rank does
+                    one.result()
         sent = [one.step for one in optimizer.vectors]
         ends = [one.detach().float().numpy().tobytes() for one in model.parameters()]
         optimizer.finish()
