@@ -59,8 +59,6 @@ class View:
         """The changes that were reported to subscribers."""
         self.version = 0
         """A number that rises with each change."""
-        self.generation = 0
-        """How often ranks have come back. It is the same on all ranks that have heard of as many."""
         self.came_in: Sequence[int] = (0,) * size
         """By rank: the generation in which it has come back last; 0: it has not. The same on all ranks of a generation.
         """
@@ -68,6 +66,11 @@ class View:
         """The ranks of the live members, ascending. A change replaces the tuple."""
         self.failed: frozenset[int] = frozenset()
         """The ranks that have no live member. A change replaces the set."""
+
+    @property
+    def generation(self) -> int:
+        """The number of returns of ranks so far. It is the same on all ranks that have heard of as many."""
+        return max(self.came_in)
 
     @property
     def lowest(self) -> int:
@@ -189,8 +192,7 @@ class FaultTolerantView(View):
             return
         for rank in came:
             self.incarnations[rank] = (incarnations or {}).get(rank, self.incarnations[rank] + 1)
-            self.generation += 1
-            self.came_in = (*self.came_in[:rank], self.generation, *self.came_in[rank + 1 :])
+            self.came_in = (*self.came_in[:rank], self.generation + 1, *self.came_in[rank + 1 :])
         self.failed = self.failed - came | left
         self.alive = tuple(sorted(set(range(self.size)) - self.failed))
         self.unreported.append(Change(self.version + 1, self._members(left), self._members(came)))
@@ -198,7 +200,7 @@ class FaultTolerantView(View):
 
     def begin(self, failed: Iterable[int], incarnations: Sequence[int], came_in: Sequence[int]) -> None:
         """Take over the view of others, as a rank that they have admitted. Nobody is told of that."""
-        self.incarnations, self.came_in, self.generation = list(incarnations), tuple(came_in), max(came_in)
+        self.incarnations, self.came_in = list(incarnations), tuple(came_in)
         self.failed = frozenset(failed)
         self.alive = tuple(sorted(set(range(self.size)) - self.failed))
         self.version += 1

@@ -3,7 +3,8 @@
 A flush to another host takes a round trip. But what a scatter under bsp has put has mostly arrived by the next scatter
 of the vector: this rank has waited for its peers meanwhile. So the next scatter flushes it, before it puts anything.
 An acknowledgement is owed until then: it goes with the next message to its receiver, where that is compact, else behind
-it. The receiver sends to this rank, too, and waits for that message before it needs the acknowledgement.
+it. The receiver sends to this rank, too. Where both gather after each scatter, it waits for that message before it
+needs the acknowledgement. Else each may wait for what the other one owes: a scatter puts what is owed before it waits.
 
 MPI promises that a Put arrives only when it is flushed (MPI-4.1, 12.7.3). So a collective call puts what is owed and
 flushes before it enters, and the carrier of the transport flushes where this rank makes no call for a moment. Without a

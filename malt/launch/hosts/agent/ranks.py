@@ -56,7 +56,7 @@ class Ranks:
     the folder, and no other agent or launcher uses it. CannotStart: nothing runs.
     """
 
-    def __init__(self, wanted: dict[str, Any], send: Callable[[list[Any]], None], is_ours: bool = True) -> None:
+    def __init__(self, wanted: dict[str, Any], send: Callable[[list[Any]], None], is_ours: bool) -> None:
         self._folder, self._is_ours = wanted["folder"], is_ours
         name, key = wanted["key"]
         self._key = os.path.join(self._folder, name)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from ranks import error_everywhere, same_on_all
 
 import malt
 from dstorm import ClosedError, PeerLost
@@ -29,22 +30,6 @@ def small(monkeypatch):
     """Parts of several blocks, and pushes of several messages."""
     monkeypatch.setattr("vol.sharded.layout.BLOCK_NBYTES", 32)
     monkeypatch.setattr("vol.sharded.push.MESSAGE_NBYTES", 40)
-
-
-def everywhere(function, size, seed=0):
-    """The result of function() on `size` simulated ranks: the same on all of them."""
-    results = malt.simulate(lambda rank: function(), size, seed=seed)
-    assert all(repr(result) == repr(results[0]) for result in results)
-    return results[0]
-
-
-def error_everywhere(call):
-    """The error of `call`, which all ranks raise with the same text."""
-    with pytest.raises(Exception) as caught:
-        call()
-    error = [type(caught.value).__name__, str(caught.value)]
-    assert malt.allgather(error) == [error] * malt.size()
-    return caught.value
 
 
 def filled(vector, values):
@@ -114,7 +99,7 @@ def test_arithmetic_is_that_of_arrays(size, dtype, shape):
         np.testing.assert_allclose(found, wanted, rtol=1e-5 if dtype == "float32" else 1e-12, atol=1e-5)
         return found
 
-    everywhere(program, size)
+    same_on_all(program, size)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -134,7 +119,7 @@ def test_products_with_a_matrix(size):
             m.matvec(y)
         return m.rmatvec(v).tobytes()
 
-    everywhere(program, size)
+    same_on_all(program, size)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -171,7 +156,7 @@ def test_pushes_and_pulls_are_those_of_arrays(size, shape, seed):
         assert total.refused == total.overwritten == total.pending == 0 and total.bytes_read >= 0
         return malt.allgather([total.sent, total.gathered])
 
-    totals = everywhere(program, size, seed)
+    totals = same_on_all(program, size, seed)
     assert sum(sent for sent, _ in totals) == sum(gathered for _, gathered in totals)
     assert size == 1 or not shape[0] or totals[0][0] > 0
 
@@ -188,7 +173,7 @@ def test_after_a_barrier_all_pushes_are_in(seed):
             assert (s.pull() == turn * malt.size()).all()
             malt.init().transport.barrier()
 
-    everywhere(program, 3, seed)
+    same_on_all(program, 3, seed)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -231,7 +216,7 @@ def test_ranks_that_push_to_each_other_never_wait_in_a_circle(seed):
         malt.barrier()
         return (first.pull() + second.pull()).tolist()
 
-    assert everywhere(program, 3, seed) == [3 * 12 + 4 + 3] * 8
+    assert same_on_all(program, 3, seed) == [3 * 12 + 4 + 3] * 8
 
 
 @pytest.mark.parametrize("call", [
@@ -261,7 +246,7 @@ def test_pushes_come_in_with_any_call_of_the_owner(call):
             assert s.statistics().pending == 0
         malt.barrier()
 
-    everywhere(program, 2)
+    same_on_all(program, 2)
 
 
 def test_scalars_alone_are_exchanged():
@@ -277,7 +262,7 @@ def test_scalars_alone_are_exchanged():
         g *= s
         return [s.statistics().bytes_sent - before, s.statistics().bytes_read, g.statistics().bytes_sent]
 
-    assert everywhere(program, 4) == [48, 0, 0]
+    assert same_on_all(program, 4) == [48, 0, 0]
 
 
 def test_scalar_products_take_one_exchange():
@@ -296,7 +281,7 @@ def test_scalar_products_take_one_exchange():
     def refuse(text):
         raise ValueError(text)
 
-    everywhere(program, 2)
+    same_on_all(program, 2)
 
 
 REFUSED = [
@@ -348,7 +333,7 @@ def test_what_is_wrong_is_refused_on_the_caller_alone_and_changes_nothing(call, 
         assert s.statistics().sent == 0
         return s.pull().tolist()
 
-    assert everywhere(program, 3) == [3] * 10
+    assert same_on_all(program, 3) == [3] * 10
 
 
 @pytest.mark.parametrize("call", [
@@ -364,7 +349,7 @@ def test_layouts_that_differ_are_named(call):
         assert "w has shape (10,) on ranks 0, 1" in str(caught.value)
         assert "has shape (10, 1) on ranks 0, 1" in str(caught.value)
 
-    everywhere(program, 2)
+    same_on_all(program, 2)
 
 
 def test_collective_calls_raise_the_same_error_on_all_ranks():
@@ -387,7 +372,7 @@ def test_collective_calls_raise_the_same_error_on_all_ranks():
             error = error_everywhere(call)
             assert type(error) is kind and text in str(error)
 
-    everywhere(program, 3)
+    same_on_all(program, 3)
 
 
 def test_numbers_of_numpy_and_what_is_not_finite():
@@ -399,7 +384,7 @@ def test_numbers_of_numpy_and_what_is_not_finite():
         s.local[:] = [np.inf, -np.inf] * 3 if malt.size() == 1 else [np.inf, -np.inf, np.nan][malt.rank()]
         return [s.sum(), s.norm(), s.max(), s @ s, s.nnz()]
 
-    assert everywhere(program, 3)[-1] == 6
+    assert same_on_all(program, 3)[-1] == 6
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -426,7 +411,7 @@ def test_reduce_scatter(size, op, monkeypatch):
         error = error_everywhere(lambda: malt.allreduce(mine, algorithm="mpi"))
         assert type(error) is ValueError and "MPI's own collectives" in str(error)
 
-    everywhere(program, size)
+    same_on_all(program, size)
 
 
 def test_close_is_collective_and_twins_go_on():
@@ -454,7 +439,7 @@ def test_close_is_collective_and_twins_go_on():
                 twin.push(np.ones(5))
         return twin.range.stop - twin.range.start if malt.size() == 1 else 0
 
-    everywhere(program, 3)
+    same_on_all(program, 3)
 
 
 def test_few_ranks_push_in_longer_messages(monkeypatch):
@@ -499,7 +484,7 @@ def test_what_the_numbers_of_a_push_raise_does_not_reach_the_owner():
             malt.barrier()
         return s.max(), s.statistics().refused
 
-    assert everywhere(program, 2) == (math.inf, 0)
+    assert same_on_all(program, 2) == (math.inf, 0)
 
 
 @pytest.mark.parametrize("call", [
@@ -520,7 +505,7 @@ def test_a_change_in_which_numpy_raises_changes_no_block(call):
             assert (vector.local[:-1] == 1).all() and vector.local[-1] == np.finfo(np.float32).max
         assert (s._parts._versions % 2 == 0).all()
 
-    everywhere(program, 2)
+    same_on_all(program, 2)
 
 
 def test_a_rank_that_has_left_a_vector_alone_still_meets_the_others_in_barriers():
@@ -532,7 +517,7 @@ def test_a_rank_that_has_left_a_vector_alone_still_meets_the_others_in_barriers(
             malt.barrier()
         return malt.allgather(malt.rank())
 
-    assert everywhere(program, 3) == [0, 1, 2]
+    assert same_on_all(program, 3) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
@@ -556,7 +541,7 @@ def test_what_is_pushed_while_a_vector_is_made_is_added_once_it_is(kind, monkeyp
         malt.barrier()
         return s.sum()
 
-    assert everywhere(program, 2) == 2
+    assert same_on_all(program, 2) == 2
 
 
 def test_the_function_of_zip_may_not_push_to_what_it_changes():
@@ -575,7 +560,7 @@ def test_the_function_of_zip_may_not_push_to_what_it_changes():
         malt.barrier()
         return s.max(), x.nnz(), other.sum() / malt.size()
 
-    assert everywhere(program, 3) == (4, 0, 8)
+    assert same_on_all(program, 3) == (4, 0, 8)
 
 
 @pytest.mark.parametrize(
@@ -589,7 +574,7 @@ def test_numpy_does_not_take_a_vector_for_an_object(call):
             with pytest.raises(TypeError, match="its method pull gathers one, and local is this rank's part"):
                 call(vector)
 
-    everywhere(program, 2)
+    same_on_all(program, 2)
 
 
 X, Y = (np.random.default_rng(seed).standard_normal(11).round(1).astype("f8") for seed in (1, 2))
@@ -621,7 +606,7 @@ def test_numpys_functions_are_those_of_arrays(name):
         np.testing.assert_allclose(found, wanted)
         assert np.shape(found) == np.shape(wanted)
 
-    everywhere(program, 2)
+    same_on_all(program, 2)
 
 
 def textbook_lbfgs(function, w, memory=5, iterations=10):
@@ -653,7 +638,7 @@ def test_an_optimizer_that_was_written_for_arrays_runs_unchanged():
     def program():
         return textbook_lbfgs(rosenbrock, malt.sharded(11, "float64") + 3.0)
 
-    assert everywhere(program, 3) == pytest.approx(textbook_lbfgs(rosenbrock, np.full(11, 3.0)), rel=1e-12)
+    assert same_on_all(program, 3) == pytest.approx(textbook_lbfgs(rosenbrock, np.full(11, 3.0)), rel=1e-12)
 
 
 def test_scalars_are_refused_when_the_session_is_over():
@@ -665,7 +650,7 @@ def test_scalars_are_refused_when_the_session_is_over():
             with pytest.raises(ClosedError, match="the session is over in this process"):
                 call()
 
-    everywhere(program, 2)
+    same_on_all(program, 2)
 
 
 @pytest.mark.parametrize("meets", [False, True])
@@ -695,7 +680,7 @@ def test_after_a_barrier_pushes_are_in_also_where_a_thread_of_the_owner_is_at_wo
             may_end.set()
             thread.join()
 
-    everywhere(program, 2)
+    same_on_all(program, 2)
 
 
 def test_a_rank_in_finalize_takes_pushes():
@@ -710,7 +695,7 @@ def test_a_rank_in_finalize_takes_pushes():
         while s.pull([0]) != 50:
             malt.init().transport.pause(1)
 
-    everywhere(program, 2)
+    same_on_all(program, 2)
 
 
 def test_memory_is_freed_once_no_rank_keeps_a_view():
@@ -726,7 +711,7 @@ def test_memory_is_freed_once_no_rank_keeps_a_view():
         malt.sharded(1)
         assert s not in malt.init().vectors and later in malt.init().vectors
 
-    everywhere(program, 2)
+    same_on_all(program, 2)
 
 
 @pytest.mark.parametrize("moment", [1, 2, 3])
@@ -749,7 +734,7 @@ def test_a_signal_in_a_change_is_raised_after_it(call, moment):
             call(s)
         assert (s._parts._versions % 2 == 0).all() and (s.local == 1).all()
 
-    everywhere(program, 1)
+    same_on_all(program, 1)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])

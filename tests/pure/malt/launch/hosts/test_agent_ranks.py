@@ -274,7 +274,7 @@ def test_a_starter_that_stays_although_it_is_killed_is_given_up(folder, monkeypa
 
     folder.mkdir()
     made = ranks.Ranks({"folder": str(folder), "cwd": "/", "words": [sys.executable, "-c", SLEEPS],
-                          "environment": {}, "key": ["key", "secret"]}, bool)  # fmt: skip
+                          "environment": {}, "key": ["key", "secret"]}, bool, True)  # fmt: skip
     monkeypatch.setattr(made._starter, "wait", stays)
     made.end()
     assert not folder.exists()
