@@ -1,15 +1,17 @@
-"""What a rank tells newcomers while another thread follows the admission of the next incarnation of one."""
+"""What a rank tells newcomers while another thread follows the next admission of one; what a newcomer takes."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from interleaved import interleaved
 
 from dstorm.membership.returns.returns import Answer, Opening, Returns
 from dstorm.queues.consistency import BSP
 from dstorm.view import FaultTolerantView
+from vol.returns.packing import pack, packed_nbytes
 from vol.returns.returning import Returning
 
 PLACE = 64
@@ -80,3 +82,24 @@ def test_a_note_has_either_the_admission_or_answers():
     assert "admission" in notes[1]
     returns.answer(view.member(1), PLACE, Answer(3, False))
     assert "answers" in notes[1] and "admission" not in notes[1]
+
+
+@pytest.mark.parametrize("cleared", [None, 0, 1])
+def test_values_are_not_taken_from_memory_that_the_next_process_of_a_rank_clears(cleared):
+    """It does so before the read, or once that has begun: the rank has failed, and was started again at once."""
+    values = {"w": np.arange(5.0)}
+    memory = np.zeros(packed_nbytes(values), np.uint8)
+    pack(values, memory)
+    reads = []
+
+    def read(server, offset, nbytes):
+        if len(reads) == cleared:
+            memory[:] = 0
+        reads.append(server)
+        return memory[offset : offset + nbytes].copy()
+
+    returning = object.__new__(Returning)
+    returning._own, returning._returns = Opening(2, 3), SimpleNamespace(arena=SimpleNamespace(read=read))
+    found = returning._read(0, memory.nbytes)
+    assert (found is None) == (cleared is not None)
+    assert found is None or np.array_equal(found["w"], values["w"])

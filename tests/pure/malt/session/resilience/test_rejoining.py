@@ -457,12 +457,6 @@ def test_a_scatter_that_waits_for_a_former_incarnation_goes_on_without_it():
     check(job.run(lambda transport: trained(transport, "bsp", "ring")), None, "bsp", "ring")
 
 
-def test_values_are_not_taken_from_memory_that_the_next_process_of_a_rank_has_cleared():
-    """Rank 0 fails again, and is started again, while rank 3 reads what it gives."""
-    job = Job(4, 12511, {3: 112, 0: 49}, {3: [0], 0: [144, 0]})
-    check(job.run(lambda transport: trained(transport, "notify-ack", "ring")), None, "notify-ack", "ring")
-
-
 def test_a_rank_that_ends_before_the_others_holds_up_nobody():
     """It has come back once all had closed the vector. They are in another call, one of them admitted after it."""
     job = Job(5, 2838, {0: 44, 4: 70}, {0: [37, 69, 0], 4: [0]})
