@@ -42,8 +42,8 @@ class Patience:
 
     def arrive(self, now: float, step: int) -> None:
         """Begin the yields of a gather of `step`, at `now`, in seconds."""
-        if self._step:
-            self._steps_s.append((now - self._left_at) / max(1, step - self._step))
+        if step > self._step > 0:
+            self._steps_s.append((now - self._left_at) / (step - self._step))
         self._step = step
 
     def leave(self, now: float) -> None:

@@ -55,3 +55,14 @@ def test_only_steps_that_are_short_beside_a_time_slice_are_held_up(step_s, is_le
     clock = iter((now, now + 4e-3, now + 4e-3))
     patience.pause(lambda polls: None, lambda: next(clock))  # others take the core
     assert patience.is_left == is_left
+
+
+def test_a_second_gather_of_a_step_is_no_step():
+    patience = Patience()
+    for step in range(1, 10):
+        for now in (step, step + 1e-6):
+            patience.arrive(now, step)
+            patience.leave(now)
+    clock = iter((10.0, 10.004, 10.004))
+    patience.pause(lambda polls: None, lambda: next(clock))
+    assert not patience.is_left
