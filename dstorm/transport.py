@@ -108,6 +108,8 @@ class Carrier(Protocol):
 
     moved_at: float
     """When something that it carries arrived last, by the clock of the transport."""
+    busy_s: float
+    """For how long messages have been on their way, in seconds."""
 
     @property
     def calling(self) -> AbstractContextManager[Any]:

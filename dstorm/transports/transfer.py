@@ -50,6 +50,7 @@ class Rounds:
         self.waiting = Waiting(transport, deadline_s, lambda: None)
         """How `drain` waits for errands."""
         self.moved_at = self._clock()
+        self.busy_s = 0.0
         self._loads: tuple[Load, ...] = ()
         self._errands: deque[_Errand] = deque()
         """Those that are not finished, oldest first."""
@@ -101,6 +102,7 @@ class Rounds:
                 self.is_under_way = False
 
     def _go_round(self) -> bool:
+        start = self._clock()
         started = [load for load in self._loads if load.start()]
         errands = self._run_errands()
         for load in started:
@@ -109,6 +111,7 @@ class Rounds:
             load.finish()
         if started or errands:
             self.moved_at = self._clock()
+            self.busy_s += self.moved_at - start
         return bool(started) or errands
 
     def _run_errands(self) -> bool:

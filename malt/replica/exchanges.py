@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -47,8 +48,9 @@ class Exchanges:
         self._clock = world.transport.clock
         is_timed = world.meter is None and not session.in_simulation()
         self._pacing = pacing(
-            world.transport, vectors, bounds(every, _SYNC), is_timed, epoch=epoch, first=first, count=self._count
-        )
+            world.transport, vectors, bounds(every, _SYNC), is_timed, epoch=epoch, first=first, count=self._count,
+            core_clock=time.thread_time,
+        )  # fmt: skip
         self.most = self._pacing.most
         """The most counts between two exchanges: for the capacity of messages. Infinity: no bound is known."""
         self._due_at: float = self._pacing.begin(self._count)

@@ -1,6 +1,6 @@
 """Decides when a Replica exchanges: at fixed intervals, or as often as exchanges are worth their cost. Pure.
 
-The clock and the counters of the link are functions that are passed in. A step compares two numbers; all else is done
+The clocks and the counters of the link are functions that are passed in. A step compares two numbers; all else is done
 at an exchange.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from dstorm.transport import Transport
 from malt.replica.interval import TIMES, Interval
@@ -16,6 +16,20 @@ from vol import Vector
 
 TRIED: Final = 8
 """The exchanges after which ranks agree on one interval, where all must have the same."""
+
+
+class Traffic(NamedTuple):
+    """What a rank has sent to other hosts so far."""
+
+    messages: int
+    """Those handed over."""
+    superseded: int
+    """Those of them that have not left, nor will."""
+    seconds: float
+    """For how long some were on their way."""
+
+
+NONE: Final = Traffic(0, 0, 0.0)
 
 
 class Pacing:
@@ -71,26 +85,27 @@ class Fixed(Pacing):
 class Auto(Pacing):
     """By `interval`, which hears what each exchange costs.
 
-    `traffic`: the messages that this rank has handed over to other hosts so far, and those of them that were
-    superseded; None: all ranks are on one host. `count`: where the loop begins. With `agrees` it is the lowest one,
-    until another pacing takes its place: that of the interval on which ranks have agreed.
+    `traffic`: what this rank has sent to other hosts; None: all ranks are on one host. `core_clock`: the seconds for
+    which this thread has had a core; None: all of them. `count`: where the loop begins. With `agrees` it is the lowest
+    one, until another pacing takes its place: that of the interval on which ranks have agreed.
     """
 
     def __init__(
-        self, interval: Interval, clock: Callable[[], float], traffic: Callable[[], tuple[int, int]] | None = None,
-        agrees: bool = False, count: int = 0,
+        self, interval: Interval, clock: Callable[[], float], traffic: Callable[[], Traffic] | None = None,
+        core_clock: Callable[[], float] | None = None, agrees: bool = False, count: int = 0,
     ) -> None:  # fmt: skip
-        self._interval, self._clock, self._traffic = interval, clock, traffic
+        self._interval, self._clock, self._core_clock, self._traffic = interval, clock, core_clock or clock, traffic
         super().__init__(interval.counts)
         self.wish, self.is_open = interval.wish, agrees
         self.most = interval.high
         """As `Fixed.most`, perhaps infinity."""
         self._count = self._ended_count = count
         self._began_at = self._ended_at = clock()
-        self._sent, self._superseded = (0, 0) if traffic is None else traffic()
+        self._core_s = self._ended_core_s = self._core_clock()
+        self._sent = NONE if traffic is None else traffic()
 
     def begin(self, count: int) -> int:
-        self._count, self._began_at = count, self._clock()
+        self._count, self._began_at, self._core_s = count, self._clock(), self._core_clock()
         return count + self.every
 
     def end(self, held_s: float | None = None) -> int:
@@ -98,9 +113,13 @@ class Auto(Pacing):
         now, counts = self._clock(), self._count - self._ended_count
         held_s = now - self._began_at if held_s is None else held_s
         trained_s = now - self._ended_at - held_s
-        sent, superseded = (0, 0) if self._traffic is None else self._traffic()
-        every = self._interval.note(counts, trained_s, held_s, sent - self._sent, superseded - self._superseded)
-        self._sent, self._superseded, self._ended_count, self._ended_at = sent, superseded, self._count, now
+        off_core_s = max(0.0, trained_s - (self._core_s - self._ended_core_s))
+        before, sent = self._sent, NONE if self._traffic is None else self._traffic()
+        every = self._interval.note(
+            counts, trained_s, held_s, sent.messages - before.messages, sent.superseded - before.superseded,
+            sent.seconds - before.seconds, off_core_s,
+        )  # fmt: skip
+        self._sent, self._ended_count, self._ended_at, self._ended_core_s = sent, self._count, now, self._core_clock()
         self.wish = self._interval.wish
         if not self.is_open:
             self.every = every
@@ -110,7 +129,7 @@ class Auto(Pacing):
 def pacing(
     transport: Transport, vectors: Sequence[Vector], bounds: tuple[int, int | None], is_timed: bool, *,
     epoch: int | None = None, first: int | None = None, times: int = TIMES, fragments: int = 1, agrees: bool = False,
-    count: int = 0,
+    count: int = 0, core_clock: Callable[[], float] | None = None,
 ) -> Fixed | Auto:  # fmt: skip
     """Return the pacing for `bounds`: an interval within them that follows the cost of exchanges, or a fixed one.
 
@@ -121,19 +140,21 @@ def pacing(
     if low == high or not is_timed:
         return Fixed(low if first is None or low == high else first, fragments)
     interval = Interval(low, high, epoch, first, times)
-    return Auto(interval, transport.clock, traffic(transport, vectors), agrees, count)
+    looked = traffic(transport, vectors)
+    return Auto(interval, transport.clock, looked, None if looked is None else core_clock, agrees, count)
 
 
-def traffic(transport: Transport, vectors: Sequence[Vector]) -> Callable[[], tuple[int, int]] | None:
-    """Return a function that counts messages sent to other hosts, and those superseded. None: all are on one host."""
+def traffic(transport: Transport, vectors: Sequence[Vector]) -> Callable[[], Traffic] | None:
+    """Return a function that looks what this rank has sent to other hosts. None: all are on one host."""
     hosts = transport.hosts
     if len(set(hosts)) == 1:
         return None
-    own = hosts[transport.rank]
+    own, carrier = hosts[transport.rank], transport.carrier
 
-    def counted() -> tuple[int, int]:
-        """Those handed over, and those superseded. Local."""
+    def looked() -> Traffic:
+        """What it has sent until now. Local."""
         edges = [edge for one in vectors for peer, edge in one.statistics().peers.items() if hosts[peer] != own]
-        return sum(edge.sent for edge in edges), sum(edge.superseded for edge in edges)
+        seconds = 0.0 if carrier is None else carrier.busy_s
+        return Traffic(sum(edge.sent for edge in edges), sum(edge.superseded for edge in edges), seconds)
 
-    return counted
+    return looked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -304,6 +305,7 @@ class Replica(Resumes):
         return pacing(
             transport, self.vectors, plan.bounds, is_timed, epoch=epoch, fragments=plan.fragments,
             times=TIMES if transport.size > 1 else TIMES_ALONE, agrees=plan.consistency.lockstep, count=self._count,
+            core_clock=time.thread_time,
         )  # fmt: skip
 
     @interruption.undivided

@@ -25,8 +25,12 @@ from dstorm.transports.mpi.library import library, wait_for
 from dstorm.transports.mpi.rows import MOST_NBYTES, pieces, ranges
 from dstorm.transports.watchdog import Watchdog
 
-_SHORTEST_NAP_S, _LONGEST_NAP_S = 2e-5, 5e-5
+_SHORTEST_NAP_S, _LONGEST_NAP_S = 2e-5, 1e-3
 """The naps between two looks whether Puts have arrived."""
+_NAP_SHARE = 1 / 16
+"""A nap as a share of the time that they have taken so far. Each look may interrupt a rank that computes."""
+_LONG_NBYTES = 1 << 14
+"""Puts of so many bytes are asked for themselves whether they have arrived. A Get may overtake them."""
 
 
 class _FarMemory:
@@ -37,12 +41,19 @@ class _FarMemory:
     def __init__(self, win: MPI.Win, watchdog: Watchdog | None) -> None:
         self._win, self._watchdog = win, watchdog
         self._spins = progress.spins(library(), os.environ)
-        self._looks = not progress.can_yield(library()) and not isinstance(win, progress.Serialized)
+        is_shared = not isinstance(win, progress.Serialized)
+        self._asks, self._looks = is_shared and self._spins, is_shared and not progress.can_yield(library())
+        self._long: dict[int, list[MPI.Request]] = {}
+        """The long Puts that no flush has completed, by peer."""
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
         """Start to write all of `source` (C-contiguous) at byte `offset` of `peer`'s memory. One-sided."""
         nbytes = source.nbytes
-        self._win.Put((source, nbytes, MPI.BYTE), peer, (offset, nbytes, MPI.BYTE))
+        put = (source, nbytes, MPI.BYTE), peer, (offset, nbytes, MPI.BYTE)
+        if self._asks and nbytes >= _LONG_NBYTES:
+            self._long.setdefault(peer, []).append(self._win.Rput(*put))
+        else:
+            self._win.Put(*put)
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
         """Prepare a Put whose arguments mpi4py does not convert anew for each call. Local."""
@@ -56,6 +67,8 @@ class _FarMemory:
                 self._win.Flush(peers[0])
             else:
                 self._win.Flush_all()
+            for peer in peers:
+                MPI.Request.Waitall(self._long.pop(peer, []))
 
     def flush_local(self, peers: Sequence[int]) -> None:
         """Let all earlier Puts to `peers` leave; return when their sources may change (MPI_Win_flush_local)."""
@@ -64,7 +77,7 @@ class _FarMemory:
                 self._win.Flush_local(peer)
 
     def linger(self, peers: Sequence[int]) -> None:
-        """Sleep until a Get from each of `peers` has come back. One-sided."""
+        """Sleep until the long Puts to `peers`, and a Get from each of them, have come back. One-sided."""
         if not self._spins:
             return
         with self._watching("MPI_Rget", peers):
@@ -73,10 +86,11 @@ class _FarMemory:
                 self._win.Rget((byte, 1, MPI.BYTE), peer, (0, 1, MPI.BYTE))
                 for byte, peer in zip(read, peers, strict=True)
             ]
-            nap_s = _SHORTEST_NAP_S
+            requests += [request for peer in peers for request in self._long.pop(peer, [])]
+            start = time.monotonic()
             while not MPI.Request.Testall(requests):
-                time.sleep(nap_s)
-                nap_s = min(2 * nap_s, _LONGEST_NAP_S)
+                nap_s = _NAP_SHARE * (time.monotonic() - start)
+                time.sleep(min(max(nap_s, _SHORTEST_NAP_S), _LONGEST_NAP_S))
 
     def _watching(self, call: str, peers: Sequence[int]) -> AbstractContextManager[object]:
         if self._watchdog is None:

@@ -84,6 +84,15 @@ def test_a_link_that_is_fast_again_is_noticed():
     assert fast == pytest.approx(TIMES * 50e-6 / ROW_S, rel=0.01) and slow > 10 * fast
 
 
+@pytest.mark.parametrize("off_core_s", [2e-3, 30e-3])
+def test_time_without_a_core_is_a_cost_while_a_message_is_on_its_way(off_core_s):
+    """A message is on its way for 10 ms, in which the loop has no core for up to as long."""
+    interval, count_s = Interval(), 1e-4
+    for _ in range(60):
+        interval.note(interval.counts, interval.counts * count_s, 50e-6, 1, 0, 10e-3, off_core_s)
+    assert interval.counts == pytest.approx((TIMES * 50e-6 + 10 * min(off_core_s, 10e-3)) / count_s, rel=0.01)
+
+
 def test_few_superseded_messages_are_no_reason():
     interval = Interval()
     for number in range(60):

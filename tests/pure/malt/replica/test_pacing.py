@@ -8,21 +8,29 @@ import pytest
 import malt
 from malt.replica.interval import Interval
 from malt.replica.options import bounds
-from malt.replica.pacing import Auto, Fixed, Led
+from malt.replica.pacing import Auto, Fixed, Led, Traffic
 from malt.session import session
 
 pytestmark = pytest.mark.serial
 
 
 class Loop:
-    """A loop of a virtual clock, whose counts take `count_s` seconds, and whose exchanges `held_s`."""
+    """A loop of a virtual clock, whose counts take `count_s` seconds, and whose exchanges `held_s`.
 
-    def __init__(self, pacing, count_s=1e-3, held_s=0.05):
-        self.now, self.count = 0.0, 0
-        self.pacing = pacing(lambda: self.now)
+    After each of them the loop has no core for `off_core_s`.
+    """
+
+    def __init__(self, pacing, count_s=1e-3, held_s=0.05, off_core_s=0.0):
+        self.now, self.off_core_s, self.count, self.exchanged = 0.0, off_core_s, 0, []
+        self.pacing = pacing(self)
         self.count_s, self.held_s = count_s, held_s
         self.due_at = self.pacing.begin(0)
-        self.exchanged = []
+
+    def clock(self):
+        return self.now
+
+    def core_clock(self):
+        return self.now - self.off_core_s * len(self.exchanged)
 
     def step(self, n=1):
         self.now += n * self.count_s
@@ -32,18 +40,19 @@ class Loop:
             self.now += self.held_s
             self.due_at = self.pacing.end()
             self.exchanged.append(self.count)
+            self.now += self.off_core_s
 
 
 @pytest.mark.parametrize("n", [1, 3, 7])
 def test_a_fixed_number_is_kept_however_far_a_step_counts(n):
-    loop = Loop(lambda clock: Fixed(5))
+    loop = Loop(lambda loop: Fixed(5))
     for _ in range(50):
         loop.step(n)
     assert loop.exchanged == sorted({-(-5 * turn // n) * n for turn in range(1, 10 * n + 1)})
 
 
 def test_fragments_have_their_turns():
-    loop = Loop(lambda clock: Fixed(10, 4))
+    loop = Loop(lambda loop: Fixed(10, 4))
     for _ in range(20):
         loop.step()
     assert loop.exchanged == [3, 5, 8, 10, 13, 15, 18, 20]
@@ -51,14 +60,14 @@ def test_fragments_have_their_turns():
 
 @pytest.mark.parametrize("n", [1, 32])
 def test_auto_finds_twenty_times_the_cost_in_counts(n):
-    loop = Loop(lambda clock: Auto(Interval(), clock))
+    loop = Loop(lambda loop: Auto(Interval(), loop.clock))
     while len(loop.exchanged) < 30:
         loop.step(n)
     assert loop.pacing.every == 1000 and loop.exchanged[-1] - loop.exchanged[-2] == -(-1000 // n) * n
 
 
 def test_ranks_that_are_to_agree_keep_the_lowest_one_and_know_their_wish():
-    loop = Loop(lambda clock: Auto(Interval(2, 400), clock, agrees=True))
+    loop = Loop(lambda loop: Auto(Interval(2, 400), loop.clock, agrees=True))
     for _ in range(16):
         loop.step()
     assert loop.pacing.is_open and loop.exchanged == [2, 4, 6, 8, 10, 12, 14, 16]
@@ -67,7 +76,7 @@ def test_ranks_that_are_to_agree_keep_the_lowest_one_and_know_their_wish():
 
 def test_superseded_messages_are_those_since_the_last_exchange():
     totals = [0, 0]
-    loop = Loop(lambda clock: Auto(Interval(), clock, lambda: tuple(totals)), held_s=0.0)
+    loop = Loop(lambda loop: Auto(Interval(), loop.clock, lambda: Traffic(*totals, 0.0)), held_s=0.0)
     for _ in range(12):
         totals[:] = totals[0] + 1, totals[1] + 1
         loop.step(loop.pacing.every)
@@ -78,8 +87,20 @@ def test_superseded_messages_are_those_since_the_last_exchange():
     assert slow > 1000 and loop.pacing.every < slow / 2
 
 
+@pytest.mark.parametrize(("sending_s", "every"), [(0.0, 10), (1.0, 109)])
+def test_time_without_a_core_counts_while_messages_are_on_their_way(sending_s, every):
+    def auto(loop):
+        traffic = lambda: Traffic(0, 0, sending_s * len(loop.exchanged))  # noqa: E731
+        return Auto(Interval(), loop.clock, traffic, loop.core_clock)
+
+    loop = Loop(auto, held_s=1e-3, off_core_s=1e-2)
+    while len(loop.exchanged) < 60:
+        loop.step()
+    assert loop.pacing.every == pytest.approx(every, abs=1)
+
+
 def test_who_is_led_is_never_due_by_itself():
-    loop = Loop(lambda clock: Led(7))
+    loop = Loop(lambda loop: Led(7))
     for _ in range(100):
         loop.step()
     assert not loop.exchanged and loop.pacing.every == 7

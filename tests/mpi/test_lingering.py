@@ -1,0 +1,84 @@
+"""How a thread sleeps until its Puts to another host have arrived, before it flushes."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from dstorm.transports import progress
+from dstorm.transports.mpi.window import _FarMemory
+
+
+class Win:
+    """A window whose Gets come back at once, and whose long Puts arrive when the test says so."""
+
+    def __init__(self):
+        self.calls, self.under_way = [], []
+
+    def Put(self, origin, rank, target):
+        self.calls.append(("Put", rank))
+
+    def Rput(self, origin, rank, target):
+        self.calls.append(("Rput", rank))
+        self.under_way.append(MPI.Grequest.Start())
+        return self.under_way[-1]
+
+    def Rget(self, origin, rank, target):
+        done = MPI.Grequest.Start()
+        done.Complete()
+        return done
+
+    def Flush(self, rank):
+        self.calls.append(("Flush", rank))
+        self.arrive()
+
+    def arrive(self):
+        for one in self.under_way:
+            one.Complete()
+        self.under_way = []
+
+
+@pytest.fixture
+def far(monkeypatch):
+    monkeypatch.setattr(progress, "spins", lambda *_: True)
+    return _FarMemory(Win(), None)
+
+
+def test_a_get_that_overtakes_a_long_put_does_not_end_the_sleep(far):
+    far.put(np.zeros(1 << 20, np.uint8), 1, 0)
+    thread = threading.Thread(target=far.linger, args=([1],))
+    thread.start()
+    thread.join(0.05)
+    assert thread.is_alive(), "it would spin in the flush from here on"
+    far._win.arrive()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_it_looks_more_rarely_the_longer_they_take(far, monkeypatch):
+    naps = []
+    monkeypatch.setattr(time, "sleep", lambda seconds: (naps.append(seconds), threading.Event().wait(seconds)))
+    far.put(np.zeros(1 << 20, np.uint8), 1, 0)
+    threading.Timer(0.05, far._win.arrive).start()
+    far.linger([1])
+    assert naps[0] < 1e-4 and max(naps) <= 1e-3 and len(naps) < 200
+
+
+def test_a_flush_completes_long_puts_too(far):
+    for nbytes in (1 << 20, 8):
+        far.put(np.zeros(nbytes, np.uint8), 1, 0)
+    far.flush([1])
+    assert far._win.calls == [("Rput", 1), ("Put", 1), ("Flush", 1)] and far._long == {}
+
+
+def test_calls_that_take_turns_leave_no_request_behind(monkeypatch):
+    """A request would be completed outside the lock."""
+    monkeypatch.setattr(progress, "spins", lambda *_: True)
+    win = Win()
+    far = _FarMemory(progress.Serialized(win, threading.RLock()), None)
+    far.put(np.zeros(1 << 20, np.uint8), 1, 0)
+    assert win.calls == [("Put", 1)]
