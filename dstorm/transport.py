@@ -109,7 +109,7 @@ class Carrier(Protocol):
     moved_at: float
     """When something that it carries arrived last, by the clock of the transport."""
     busy_s: float
-    """For how long messages have been on their way, in seconds."""
+    """For how long rounds have taken in which there was something to send, in seconds."""
 
     @property
     def calling(self) -> AbstractContextManager[Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from dstorm.waits.cores import waited_for_core_s
 from malt.replica.options import bounds
 from malt.replica.pacing import pacing
 from malt.session import session
@@ -49,7 +49,7 @@ class Exchanges:
         is_timed = world.meter is None and not session.in_simulation()
         self._pacing = pacing(
             world.transport, vectors, bounds(every, _SYNC), is_timed, epoch=epoch, first=first, count=self._count,
-            core_clock=time.thread_time,
+            off_core=waited_for_core_s,
         )  # fmt: skip
         self.most = self._pacing.most
         """The most counts between two exchanges: for the capacity of messages. Infinity: no bound is known."""

@@ -2,9 +2,9 @@
 
 An exchange may cost a tenth of what is trained between two. Its cost is twice the time for which it holds the loop,
 waits included, because it also leaves the caches full of messages. A message that leaves while the loop goes on costs
-the time for which the loop meanwhile has no core: the system and the transfer thread need one, too. Where one is free
-it costs nothing, until the link cannot keep up. Then messages are superseded before they have left, and the interval is
-as long as the link takes for one.
+the time for which the loop meanwhile waits for a core: the system and the transfer thread need one, too. Where one is
+free it costs nothing, until the link cannot keep up. Then messages are superseded before they have left, and the
+interval is as long as the link takes for one.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Interval:
         self._held_s = deque[float](maxlen=_LAST)
         self._per_count_s = deque[float](maxlen=_LAST)
         self._off_core = deque[tuple[float, float]](maxlen=_LAST)
-        """For how long a message was on its way, and for how long the loop had no core."""
+        """For how long a message was on its way, and for how long the loop waited for a core."""
         self._sends = deque[tuple[float, int, int]](maxlen=_LAST)
         self._link_s = 0.0
         """How long the link takes for the messages of an exchange, where it could not keep up; it fades."""
@@ -72,7 +72,7 @@ class Interval:
 
         `counts` were trained in `trained_s` seconds since the last one ended; it has held the loop for `held_s`. Since
         then `sent` messages were handed over to other hosts, and `superseded` of them, or of earlier ones, never left.
-        For `sending_s` some were on their way, and for `off_core_s` of `trained_s` the loop had no core.
+        For `sending_s` some were on their way, and for `off_core_s` the loop waited for a core.
         """
         self._per_count_s.append(trained_s / max(1, counts))
         self._held_s.append(held_s)
@@ -93,7 +93,7 @@ class Interval:
         return round(min(max(counts, self._low), self.high))
 
     def _lost_s(self) -> float:
-        """For how long an exchange keeps the core from the loop, at most: it had none, and a message was on its way."""
+        """For how long an exchange keeps the core from the loop, at most: a mean, as a message may outlast some."""
         sending_s, off_core_s = (math.fsum(column) for column in zip(*self._off_core, strict=True))
         return min(sending_s, off_core_s) / len(self._off_core)
 

@@ -85,27 +85,28 @@ class Fixed(Pacing):
 class Auto(Pacing):
     """By `interval`, which hears what each exchange costs.
 
-    `traffic`: what this rank has sent to other hosts; None: all ranks are on one host. `core_clock`: the seconds for
-    which this thread has had a core; None: all of them. `count`: where the loop begins. With `agrees` it is the lowest
+    `traffic`: what this rank has sent to other hosts; None: all ranks are on one host. `off_core`: the seconds for
+    which this thread has waited for a core; None: never. `count`: where the loop begins. With `agrees` it is the lowest
     one, until another pacing takes its place: that of the interval on which ranks have agreed.
     """
 
     def __init__(
         self, interval: Interval, clock: Callable[[], float], traffic: Callable[[], Traffic] | None = None,
-        core_clock: Callable[[], float] | None = None, agrees: bool = False, count: int = 0,
+        off_core: Callable[[], float] | None = None, agrees: bool = False, count: int = 0,
     ) -> None:  # fmt: skip
-        self._interval, self._clock, self._core_clock, self._traffic = interval, clock, core_clock or clock, traffic
+        self._interval, self._clock, self._traffic = interval, clock, traffic
+        self._off_core = off_core or (lambda: 0.0)
         super().__init__(interval.counts)
         self.wish, self.is_open = interval.wish, agrees
         self.most = interval.high
         """As `Fixed.most`, perhaps infinity."""
         self._count = self._ended_count = count
         self._began_at = self._ended_at = clock()
-        self._core_s = self._ended_core_s = self._core_clock()
+        self._off_core_s = self._off_core()
         self._sent = NONE if traffic is None else traffic()
 
     def begin(self, count: int) -> int:
-        self._count, self._began_at, self._core_s = count, self._clock(), self._core_clock()
+        self._count, self._began_at = count, self._clock()
         return count + self.every
 
     def end(self, held_s: float | None = None) -> int:
@@ -113,13 +114,13 @@ class Auto(Pacing):
         now, counts = self._clock(), self._count - self._ended_count
         held_s = now - self._began_at if held_s is None else held_s
         trained_s = now - self._ended_at - held_s
-        off_core_s = max(0.0, trained_s - (self._core_s - self._ended_core_s))
+        off_core_s = self._off_core()
         before, sent = self._sent, NONE if self._traffic is None else self._traffic()
         every = self._interval.note(
             counts, trained_s, held_s, sent.messages - before.messages, sent.superseded - before.superseded,
-            sent.seconds - before.seconds, off_core_s,
+            sent.seconds - before.seconds, min(max(0.0, off_core_s - self._off_core_s), trained_s),
         )  # fmt: skip
-        self._sent, self._ended_count, self._ended_at, self._ended_core_s = sent, self._count, now, self._core_clock()
+        self._sent, self._ended_count, self._ended_at, self._off_core_s = sent, self._count, now, off_core_s
         self.wish = self._interval.wish
         if not self.is_open:
             self.every = every
@@ -129,7 +130,7 @@ class Auto(Pacing):
 def pacing(
     transport: Transport, vectors: Sequence[Vector], bounds: tuple[int, int | None], is_timed: bool, *,
     epoch: int | None = None, first: int | None = None, times: int = TIMES, fragments: int = 1, agrees: bool = False,
-    count: int = 0, core_clock: Callable[[], float] | None = None,
+    count: int = 0, off_core: Callable[[], float] | None = None,
 ) -> Fixed | Auto:  # fmt: skip
     """Return the pacing for `bounds`: an interval within them that follows the cost of exchanges, or a fixed one.
 
@@ -141,7 +142,7 @@ def pacing(
         return Fixed(low if first is None or low == high else first, fragments)
     interval = Interval(low, high, epoch, first, times)
     looked = traffic(transport, vectors)
-    return Auto(interval, transport.clock, looked, None if looked is None else core_clock, agrees, count)
+    return Auto(interval, transport.clock, looked, None if looked is None else off_core, agrees, count)
 
 
 def traffic(transport: Transport, vectors: Sequence[Vector]) -> Callable[[], Traffic] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from dstorm import ClosedError
 from dstorm.membership import children
 from dstorm.turn import Turn
 from dstorm.waits import interruption
+from dstorm.waits.cores import waited_for_core_s
 from malt.replica.consensus import CommonModel, call_of
 from malt.replica.heartbeat_interval import HeartbeatInterval
 from malt.replica.interval import TIMES, TIMES_ALONE
@@ -305,7 +305,7 @@ class Replica(Resumes):
         return pacing(
             transport, self.vectors, plan.bounds, is_timed, epoch=epoch, fragments=plan.fragments,
             times=TIMES if transport.size > 1 else TIMES_ALONE, agrees=plan.consistency.lockstep, count=self._count,
-            core_clock=time.thread_time,
+            off_core=waited_for_core_s,
         )  # fmt: skip
 
     @interruption.undivided

@@ -19,20 +19,20 @@ class Win:
     def __init__(self):
         self.calls, self.under_way = [], []
 
-    def Put(self, origin, rank, target):
+    def Put(self, origin, rank, target):  # noqa: N802
         self.calls.append(("Put", rank))
 
-    def Rput(self, origin, rank, target):
+    def Rput(self, origin, rank, target):  # noqa: N802
         self.calls.append(("Rput", rank))
         self.under_way.append(MPI.Grequest.Start())
         return self.under_way[-1]
 
-    def Rget(self, origin, rank, target):
+    def Rget(self, origin, rank, target):  # noqa: N802
         done = MPI.Grequest.Start()
         done.Complete()
         return done
 
-    def Flush(self, rank):
+    def Flush(self, rank):  # noqa: N802
         self.calls.append(("Flush", rank))
         self.arrive()
 

@@ -51,7 +51,8 @@ class _FarMemory:
         nbytes = source.nbytes
         put = (source, nbytes, MPI.BYTE), peer, (offset, nbytes, MPI.BYTE)
         if self._asks and nbytes >= _LONG_NBYTES:
-            self._long.setdefault(peer, []).append(self._win.Rput(*put))
+            request = self._win.Rput(*put)
+            self._long.setdefault(peer, []).append(request)
         else:
             self._win.Put(*put)
 
@@ -63,12 +64,13 @@ class _FarMemory:
     def flush(self, peers: Sequence[int]) -> None:
         """Return when all earlier Puts to `peers` are complete in their memory. One-sided."""
         with self._watching("MPI_Win_flush", peers):
+            long = self._taken(peers)
             if len(peers) == 1:
                 self._win.Flush(peers[0])
             else:
                 self._win.Flush_all()
-            for peer in peers:
-                MPI.Request.Waitall(self._long.pop(peer, []))
+            if long:
+                MPI.Request.Waitall(long)
 
     def flush_local(self, peers: Sequence[int]) -> None:
         """Let all earlier Puts to `peers` leave; return when their sources may change (MPI_Win_flush_local)."""
@@ -80,17 +82,20 @@ class _FarMemory:
         """Sleep until the long Puts to `peers`, and a Get from each of them, have come back. One-sided."""
         if not self._spins:
             return
-        with self._watching("MPI_Rget", peers):
+        with self._watching("MPI_Rput or MPI_Rget", peers):
             read = np.empty((len(peers), 1), np.uint8)
             requests = [
                 self._win.Rget((byte, 1, MPI.BYTE), peer, (0, 1, MPI.BYTE))
                 for byte, peer in zip(read, peers, strict=True)
             ]
-            requests += [request for peer in peers for request in self._long.pop(peer, [])]
+            requests += self._taken(peers)
             start = time.monotonic()
             while not MPI.Request.Testall(requests):
                 nap_s = _NAP_SHARE * (time.monotonic() - start)
                 time.sleep(min(max(nap_s, _SHORTEST_NAP_S), _LONGEST_NAP_S))
+
+    def _taken(self, peers: Sequence[int]) -> list[MPI.Request]:
+        return [request for peer in peers for request in self._long.pop(peer, ())] if self._long else []
 
     def _watching(self, call: str, peers: Sequence[int]) -> AbstractContextManager[object]:
         if self._watchdog is None:

@@ -29,8 +29,8 @@ class Loop:
     def clock(self):
         return self.now
 
-    def core_clock(self):
-        return self.now - self.off_core_s * len(self.exchanged)
+    def off_core(self):
+        return self.off_core_s * len(self.exchanged)
 
     def step(self, n=1):
         self.now += n * self.count_s
@@ -91,7 +91,7 @@ def test_superseded_messages_are_those_since_the_last_exchange():
 def test_time_without_a_core_counts_while_messages_are_on_their_way(sending_s, every):
     def auto(loop):
         traffic = lambda: Traffic(0, 0, sending_s * len(loop.exchanged))  # noqa: E731
-        return Auto(Interval(), loop.clock, traffic, loop.core_clock)
+        return Auto(Interval(), loop.clock, traffic, loop.off_core)
 
     loop = Loop(auto, held_s=1e-3, off_core_s=1e-2)
     while len(loop.exchanged) < 60:

@@ -1,0 +1,41 @@
+"""For how long a thread has waited for a core."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dstorm.waits import cores
+
+pytestmark = pytest.mark.serial
+
+SHARING = """
+import os, subprocess, sys, time
+from dstorm.waits.cores import waited_for_core_s
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+start = waited_for_core_s()
+while time.process_time() < 0.3: pass
+other.kill()
+print(waited_for_core_s() - start)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists(cores._SCHEDSTAT), reason="this system does not say it")
+def test_a_thread_that_shares_its_core_waits_for_it():
+    assert float(subprocess.run([sys.executable, "-c", SHARING], capture_output=True, check=True).stdout) > 0.05
+
+
+def test_sleep_is_no_wait_for_a_core():
+    start = cores.waited_for_core_s()
+    time.sleep(0.2)
+    assert cores.waited_for_core_s() - start < 0.1
+
+
+def test_a_system_that_does_not_say_it(monkeypatch):
+    monkeypatch.setattr(cores, "_SCHEDSTAT", "/nowhere")
+    assert cores.waited_for_core_s() == 0
