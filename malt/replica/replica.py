@@ -57,7 +57,8 @@ class Replica(Resumes):
 
     `every`: the number of examples or batches, as counted by `step`, between two exchanges. The default under "asp" and
     "ssp:S" is "auto": an exchange, including waits, costs a tenth of the training between two exchanges, on each rank
-    by itself; on a single rank a hundredth. The interval starts at 1, changes by at most a factor of 2, and is at least
+    by itself; on a single rank a hundredth. Between hosts time in which the loop waits for a core, while a message is
+    on its way, is part of the cost. The interval starts at 1, changes by at most a factor of 2, and is at least
     the time that a link to another host takes for a message. `every=(low, high)` sets bounds; high may be None.
     `statistics().every` is the current interval. Under "bsp" and "notify-ack", and with `outer`, `wire`, `top` or
     `fragments`, the default is 1. Under "bsp" ranks exchange together: with "auto" or bounds they agree on one number
