@@ -1,4 +1,4 @@
-"""How long threads wait for a core: Linux says."""
+"""The time for which threads wait for a core, as Linux counts it."""
 
 from __future__ import annotations
 

@@ -19,14 +19,14 @@ TRIED: Final = 8
 
 
 class Traffic(NamedTuple):
-    """What a rank has sent to other hosts so far."""
+    """The messages of a rank to other hosts so far."""
 
     messages: int
     """Those handed over."""
     superseded: int
     """Those of them that have not left, nor will."""
     seconds: float
-    """For how long some were on their way."""
+    """The time for which some were on their way."""
 
 
 NONE: Final = Traffic(0, 0, 0.0)
@@ -153,7 +153,7 @@ def traffic(transport: Transport, vectors: Sequence[Vector]) -> Callable[[], Tra
     own, carrier = hosts[transport.rank], transport.carrier
 
     def looked() -> Traffic:
-        """What it has sent until now. Local."""
+        """The traffic until now. Local."""
         edges = [edge for one in vectors for peer, edge in one.statistics().peers.items() if hosts[peer] != own]
         seconds = 0.0 if carrier is None else carrier.busy_s
         return Traffic(sum(edge.sent for edge in edges), sum(edge.superseded for edge in edges), seconds)
