@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from mpi4py import MPI
 
 from dstorm.transports import progress
-from dstorm.transports.mpi.window import _FarMemory
+from dstorm.transports.mpi import window
 
 
 class Win:
@@ -45,7 +45,7 @@ class Win:
 @pytest.fixture
 def far(monkeypatch):
     monkeypatch.setattr(progress, "spins", lambda *_: True)
-    return _FarMemory(Win(), None)
+    return window._FarMemory(Win(), None)
 
 
 def test_a_get_that_overtakes_a_long_put_does_not_end_the_sleep(far):
@@ -61,11 +61,16 @@ def test_a_get_that_overtakes_a_long_put_does_not_end_the_sleep(far):
 
 def test_it_looks_more_rarely_the_longer_they_take(far, monkeypatch):
     naps = []
-    monkeypatch.setattr(time, "sleep", lambda seconds: (naps.append(seconds), threading.Event().wait(seconds)))
+
+    def sleep(seconds):
+        naps.append(seconds)
+        if sum(naps) > 0.05:
+            far._win.arrive()
+
+    monkeypatch.setattr(window, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: sum(naps)))
     far.put(np.zeros(1 << 20, np.uint8), 1, 0)
-    threading.Timer(0.05, far._win.arrive).start()
     far.linger([1])
-    assert naps[0] < 1e-4 and max(naps) <= 1e-3 and len(naps) < 200
+    assert naps[0] < 1e-4 and naps == sorted(naps) and naps[-1] == 1e-3 and len(naps) < 150
 
 
 def test_a_flush_completes_long_puts_too(far):
@@ -79,6 +84,6 @@ def test_calls_that_take_turns_leave_no_request_behind(monkeypatch):
     """A request would be completed outside the lock."""
     monkeypatch.setattr(progress, "spins", lambda *_: True)
     win = Win()
-    far = _FarMemory(progress.Serialized(win, threading.RLock()), None)
+    far = window._FarMemory(progress.Serialized(win, threading.RLock()), None)
     far.put(np.zeros(1 << 20, np.uint8), 1, 0)
     assert win.calls == [("Put", 1)]
