@@ -132,9 +132,13 @@ def _copy(_context: Any, target: Any, source: Any, nbytes: Any) -> Any:
 
 _VECTOR = _U(32)
 """Bytes of a store past the caches."""
-_LONG, _LONG_MESSAGE = _U(1 << 21), _U(1 << 24)
-"""Bytes of an array from which on its values from before a merge, and its messages, are written past the caches: they
-would displace what is read next."""
+_LONG = _U(1 << 21)
+"""Bytes of an array from which on its values from before a merge are written past the caches: they would displace what
+is read next."""
+_LONG_MESSAGE = _U(1 << 16)
+"""Bytes from which on a message is written past the caches. A store into the caches waits for each line, which the core
+of the receiver has: where they share no cache 190 KB take 80 us so, and 7 past the caches. The receiver reads 7 to 10
+us longer."""
 
 
 @intrinsic
