@@ -58,9 +58,11 @@ class Interval:
         """What it would be, if it could change by any factor at once."""
         self._held_s = deque[float](maxlen=_LAST)
         self._per_count_s = deque[float](maxlen=_LAST)
-        self._off_core = deque[tuple[float, float]](maxlen=_LAST)
-        """For how long a message was on its way, and for how long the loop waited for a core."""
-        self._sends = deque[tuple[float, int, int]](maxlen=_LAST)
+        self._sends = deque[tuple[float, int, int, float, float]](maxlen=_LAST)
+        """The seconds of an exchange and of the training before it, and what `note` is told of messages to other hosts.
+        Empty until there is one."""
+        self._lost_s = 0.0
+        """For how long an exchange keeps the core from the loop, at most: a mean, as a message may outlast some."""
         self._link_s = 0.0
         """How long the link takes for the messages of an exchange, where it could not keep up; it fades."""
 
@@ -76,10 +78,10 @@ class Interval:
         """
         self._per_count_s.append(trained_s / max(1, counts))
         self._held_s.append(held_s)
-        self._off_core.append((sending_s, off_core_s))
-        self._sends.append((trained_s + held_s, sent, superseded))
-        self._note_link()
-        wanted_s = self._times * (_median(self._held_s) + self._lost_s() / 2)
+        if sent or self._sends:
+            self._sends.append((trained_s + held_s, sent, superseded, sending_s, off_core_s))
+            self._note_link()
+        wanted_s = self._times * (_median(self._held_s) + self._lost_s / 2)
         if self._epoch is None:
             wanted_s = min(wanted_s, CAP_S)
         wish = max(wanted_s, self._link_s) / max(_median(self._per_count_s), _LEAST_S)
@@ -92,14 +94,10 @@ class Interval:
     def _bounded(self, counts: float) -> int:
         return round(min(max(counts, self._low), self.high))
 
-    def _lost_s(self) -> float:
-        """For how long an exchange keeps the core from the loop, at most: a mean, as a message may outlast some."""
-        sending_s, off_core_s = (math.fsum(column) for column in zip(*self._off_core, strict=True))
-        return min(sending_s, off_core_s) / len(self._off_core)
-
     def _note_link(self) -> None:
-        """Find how long the link takes for the messages of an exchange, where too many are superseded."""
-        seconds, sent, superseded = (sum(column) for column in zip(*self._sends, strict=True))
+        """Find what messages cost the loop, and how long the link takes for them, where too many are superseded."""
+        seconds, sent, superseded, sending_s, off_core_s = map(sum, zip(*self._sends, strict=True))
+        self._lost_s = min(sending_s, off_core_s) / len(self._sends)
         if superseded > SUPERSEDED * sent:
             exchanges_left = len(self._sends) * max(0.0, 1 - superseded / max(1, sent))
             self._link_s = seconds / max(1.0, exchanges_left)

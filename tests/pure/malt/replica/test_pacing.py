@@ -90,7 +90,7 @@ def test_superseded_messages_are_those_since_the_last_exchange():
 @pytest.mark.parametrize(("sending_s", "every"), [(0.0, 10), (1.0, 109)])
 def test_time_without_a_core_counts_while_messages_are_on_their_way(sending_s, every):
     def auto(loop):
-        traffic = lambda: Traffic(0, 0, sending_s * len(loop.exchanged))  # noqa: E731
+        traffic = lambda: Traffic(len(loop.exchanged), 0, sending_s * len(loop.exchanged))  # noqa: E731
         return Auto(Interval(), loop.clock, traffic, loop.off_core)
 
     loop = Loop(auto, held_s=1e-3, off_core_s=1e-2)
