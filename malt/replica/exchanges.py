@@ -48,8 +48,8 @@ class Exchanges:
         self._clock = world.transport.clock
         is_timed = world.meter is None and not session.in_simulation()
         self._pacing = pacing(
-            world.transport, vectors, bounds(every, _SYNC), is_timed, epoch=epoch, first=first, count=self._count,
-            off_core=waited_for_core_s,
+            world.transport, vectors, bounds(every, _SYNC), is_timed, waited_for_core_s, epoch=epoch, first=first,
+            count=self._count,
         )  # fmt: skip
         self.most = self._pacing.most
         """The most counts between two exchanges: for the capacity of messages. Infinity: no bound is known."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 TIMES: Final = 20
 """So many times as long as an exchange holds the loop is trained between two: a tenth of that is its cost."""
@@ -34,6 +34,22 @@ _FADING: Final = 0.97
 
 _LEAST_S: Final = 1e-9
 """A count takes so long at least: a clock may stand still."""
+
+
+class Traffic(NamedTuple):
+    """The messages of a rank to other hosts, so far or between two exchanges."""
+
+    messages: int = 0
+    """Those handed over."""
+    superseded: int = 0
+    """Those of them, or of earlier ones, that have not left, nor will."""
+    seconds: float = 0.0
+    """The time for which some were on their way."""
+    off_core_s: float = 0.0
+    """The time for which the loop waited for a core."""
+
+
+_NONE: Final = Traffic()
 
 
 class Interval:
@@ -58,28 +74,24 @@ class Interval:
         """What it would be, if it could change by any factor at once."""
         self._held_s = deque[float](maxlen=_LAST)
         self._per_count_s = deque[float](maxlen=_LAST)
-        self._sends = deque[tuple[float, int, int, float, float]](maxlen=_LAST)
-        """The seconds of an exchange and of the training before it, and what `note` is told of messages to other hosts.
-        Empty until there is one."""
+        self._sends = deque[tuple[float, Traffic]](maxlen=_LAST)
+        """The seconds of an exchange and of the training before it, and the traffic in them. Empty until there is some.
+        """
         self._lost_s = 0.0
         """For how long an exchange keeps the core from the loop, at most: a mean, as a message may outlast some."""
         self._link_s = 0.0
         """How long the link takes for the messages of an exchange, where it could not keep up; it fades."""
 
-    def note(
-        self, counts: int, trained_s: float, held_s: float, sent: int = 0, superseded: int = 0, sending_s: float = 0.0,
-        off_core_s: float = 0.0,
-    ) -> int:  # fmt: skip
+    def note(self, counts: int, trained_s: float, held_s: float, traffic: Traffic = _NONE) -> int:
         """Note one exchange, and return the counts up to the next one.
 
-        `counts` were trained in `trained_s` seconds since the last one ended; it has held the loop for `held_s`. Since
-        then `sent` messages were handed over to other hosts, and `superseded` of them, or of earlier ones, never left.
-        For `sending_s` some were on their way, and for `off_core_s` the loop waited for a core.
+        `counts` were trained in `trained_s` seconds since the last one ended; it has held the loop for `held_s`.
+        `traffic` is that since then.
         """
         self._per_count_s.append(trained_s / max(1, counts))
         self._held_s.append(held_s)
-        if sent or self._sends:
-            self._sends.append((trained_s + held_s, sent, superseded, sending_s, off_core_s))
+        if traffic.messages or self._sends:
+            self._sends.append((trained_s + held_s, traffic))
             self._note_link()
         wanted_s = self._times * (_median(self._held_s) + self._lost_s / 2)
         if self._epoch is None:
@@ -96,11 +108,12 @@ class Interval:
 
     def _note_link(self) -> None:
         """Find what messages cost the loop, and how long the link takes for them, where too many are superseded."""
-        seconds, sent, superseded, sending_s, off_core_s = map(sum, zip(*self._sends, strict=True))
-        self._lost_s = min(sending_s, off_core_s) / len(self._sends)
+        times, traffic = zip(*self._sends, strict=True)
+        sent, superseded, sending_s, off_core_s = map(sum, zip(*traffic, strict=True))
+        self._lost_s = max(0.0, min(sending_s, off_core_s)) / len(self._sends)  # another thread may have begun the loop
         if superseded > SUPERSEDED * sent:
             exchanges_left = len(self._sends) * max(0.0, 1 - superseded / max(1, sent))
-            self._link_s = seconds / max(1.0, exchanges_left)
+            self._link_s = sum(times) / max(1.0, exchanges_left)
         else:
             self._link_s *= _FADING
 

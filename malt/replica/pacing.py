@@ -8,28 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from operator import sub
+from typing import Final
 
 from dstorm.transport import Transport
-from malt.replica.interval import TIMES, Interval
+from malt.replica.interval import TIMES, Interval, Traffic
 from vol import Vector
 
 TRIED: Final = 8
 """The exchanges after which ranks agree on one interval, where all must have the same."""
-
-
-class Traffic(NamedTuple):
-    """The messages of a rank to other hosts so far."""
-
-    messages: int
-    """Those handed over."""
-    superseded: int
-    """Those of them that have not left, nor will."""
-    seconds: float
-    """The time for which some were on their way."""
-
-
-NONE: Final = Traffic(0, 0, 0.0)
 
 
 class Pacing:
@@ -85,25 +72,22 @@ class Fixed(Pacing):
 class Auto(Pacing):
     """By `interval`, which hears what each exchange costs.
 
-    `traffic`: what this rank has sent to other hosts; None: all ranks are on one host. `off_core`: the seconds for
-    which this thread has waited for a core; None: never. `count`: where the loop begins. With `agrees` it is the lowest
-    one, until another pacing takes its place: that of the interval on which ranks have agreed.
+    `traffic`: returns that of this rank so far. `count`: where the loop begins. With `agrees` it is the lowest one,
+    until another pacing takes its place: that of the interval on which ranks have agreed.
     """
 
     def __init__(
-        self, interval: Interval, clock: Callable[[], float], traffic: Callable[[], Traffic] | None = None,
-        off_core: Callable[[], float] | None = None, agrees: bool = False, count: int = 0,
+        self, interval: Interval, clock: Callable[[], float], traffic: Callable[[], Traffic] = Traffic,
+        agrees: bool = False, count: int = 0,
     ) -> None:  # fmt: skip
         self._interval, self._clock, self._traffic = interval, clock, traffic
-        self._off_core = off_core or (lambda: 0.0)
         super().__init__(interval.counts)
         self.wish, self.is_open = interval.wish, agrees
         self.most = interval.high
         """As `Fixed.most`, perhaps infinity."""
         self._count = self._ended_count = count
         self._began_at = self._ended_at = clock()
-        self._off_core_s = self._off_core()
-        self._sent = NONE if traffic is None else traffic()
+        self._sent = traffic()
 
     def begin(self, count: int) -> int:
         self._count, self._began_at = count, self._clock()
@@ -114,13 +98,9 @@ class Auto(Pacing):
         now, counts = self._clock(), self._count - self._ended_count
         held_s = now - self._began_at if held_s is None else held_s
         trained_s = now - self._ended_at - held_s
-        off_core_s = self._off_core()
-        before, sent = self._sent, NONE if self._traffic is None else self._traffic()
-        every = self._interval.note(
-            counts, trained_s, held_s, sent.messages - before.messages, sent.superseded - before.superseded,
-            sent.seconds - before.seconds, min(max(0.0, off_core_s - self._off_core_s), trained_s),
-        )  # fmt: skip
-        self._sent, self._ended_count, self._ended_at, self._off_core_s = sent, self._count, now, off_core_s
+        before, sent = self._sent, self._traffic()
+        every = self._interval.note(counts, trained_s, held_s, Traffic(*map(sub, sent, before)))
+        self._sent, self._ended_count, self._ended_at = sent, self._count, now
         self.wish = self._interval.wish
         if not self.is_open:
             self.every = every
@@ -128,34 +108,36 @@ class Auto(Pacing):
 
 
 def pacing(
-    transport: Transport, vectors: Sequence[Vector], bounds: tuple[int, int | None], is_timed: bool, *,
-    epoch: int | None = None, first: int | None = None, times: int = TIMES, fragments: int = 1, agrees: bool = False,
-    count: int = 0, off_core: Callable[[], float] | None = None,
+    transport: Transport, vectors: Sequence[Vector], bounds: tuple[int, int | None], is_timed: bool,
+    off_core: Callable[[], float], *, epoch: int | None = None, first: int | None = None, times: int = TIMES,
+    fragments: int = 1, agrees: bool = False, count: int = 0,
 ) -> Fixed | Auto:  # fmt: skip
     """Return the pacing for `bounds`: an interval within them that follows the cost of exchanges, or a fixed one.
 
-    It is fixed if both bounds are the same, or if it is not `is_timed`, so that time says nothing. `epoch`, `first` and
-    `times` are arguments of `Interval`. The others are arguments of `Fixed` and `Auto`.
+    It is fixed if both bounds are the same, or if it is not `is_timed`, so that time says nothing. `off_core`: returns
+    the seconds for which this thread has waited for a core. `epoch`, `first` and `times` are arguments of `Interval`.
+    The others are arguments of `Fixed` and `Auto`.
     """
     low, high = bounds
     if low == high or not is_timed:
         return Fixed(low if first is None or low == high else first, fragments)
     interval = Interval(low, high, epoch, first, times)
-    looked = traffic(transport, vectors)
-    return Auto(interval, transport.clock, looked, None if looked is None else off_core, agrees, count)
+    return Auto(interval, transport.clock, traffic(transport, vectors, off_core), agrees, count)
 
 
-def traffic(transport: Transport, vectors: Sequence[Vector]) -> Callable[[], Traffic] | None:
-    """Return a function that looks what this rank has sent to other hosts. None: all are on one host."""
+def traffic(
+    transport: Transport, vectors: Sequence[Vector], off_core: Callable[[], float]
+) -> Callable[[], Traffic]:  # fmt: skip
+    """Return a function that returns the traffic of this rank so far. Where all are on one host there is none."""
     hosts = transport.hosts
     if len(set(hosts)) == 1:
-        return None
+        return Traffic
     own, carrier = hosts[transport.rank], transport.carrier
 
     def looked() -> Traffic:
         """The traffic until now. Local."""
         edges = [edge for one in vectors for peer, edge in one.statistics().peers.items() if hosts[peer] != own]
-        seconds = 0.0 if carrier is None else carrier.busy_s
-        return Traffic(sum(edge.sent for edge in edges), sum(edge.superseded for edge in edges), seconds)
+        sent, superseded = sum(edge.sent for edge in edges), sum(edge.superseded for edge in edges)
+        return Traffic(sent, superseded, 0.0 if carrier is None else carrier.busy_s, off_core())
 
     return looked

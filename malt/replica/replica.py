@@ -304,9 +304,8 @@ class Replica(Resumes):
         transport, plan = self._transport, self._plan
         is_timed = self._world.meter is None and not session.in_simulation()
         return pacing(
-            transport, self.vectors, plan.bounds, is_timed, epoch=epoch, fragments=plan.fragments,
+            transport, self.vectors, plan.bounds, is_timed, waited_for_core_s, epoch=epoch, fragments=plan.fragments,
             times=TIMES if transport.size > 1 else TIMES_ALONE, agrees=plan.consistency.lockstep, count=self._count,
-            off_core=waited_for_core_s,
         )  # fmt: skip
 
     @interruption.undivided

@@ -17,7 +17,7 @@ class Win:
     """A window whose Gets come back at once, and whose long Puts arrive when the test says so."""
 
     def __init__(self):
-        self.calls, self.under_way = [], []
+        self.calls, self.under_way, self.made = [], [], []
 
     def Put(self, origin, rank, target):  # noqa: N802
         self.calls.append(("Put", rank))
@@ -25,7 +25,8 @@ class Win:
     def Rput(self, origin, rank, target):  # noqa: N802
         self.calls.append(("Rput", rank))
         self.under_way.append(MPI.Grequest.Start())
-        return self.under_way[-1]
+        self.made.append(self.under_way[-1])
+        return self.made[-1]
 
     def Rget(self, origin, rank, target):  # noqa: N802
         done = MPI.Grequest.Start()
@@ -77,7 +78,8 @@ def test_a_flush_completes_long_puts_too(far):
     for nbytes in (1 << 20, 8):
         far.put(np.zeros(nbytes, np.uint8), 1, 0)
     far.flush([1])
-    assert far._win.calls == [("Rput", 1), ("Put", 1), ("Flush", 1)] and far._long == {}
+    assert far._win.calls == [("Rput", 1), ("Put", 1), ("Flush", 1)]
+    assert far._long == {} and far._win.made == [MPI.REQUEST_NULL]
 
 
 def test_calls_that_take_turns_leave_no_request_behind(monkeypatch):

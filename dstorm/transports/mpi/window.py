@@ -40,9 +40,9 @@ class _FarMemory:
 
     def __init__(self, win: MPI.Win, watchdog: Watchdog | None) -> None:
         self._win, self._watchdog = win, watchdog
-        self._spins = progress.spins(library(), os.environ)
         is_shared = not isinstance(win, progress.Serialized)
-        self._asks, self._looks = is_shared and self._spins, is_shared and not progress.can_yield(library())
+        self._lingers = is_shared and progress.spins(library(), os.environ)
+        self._looks = is_shared and not progress.can_yield(library())
         self._long: dict[int, list[MPI.Request]] = {}
         """The long Puts that no flush has completed, by peer."""
 
@@ -50,7 +50,7 @@ class _FarMemory:
         """Start to write all of `source` (C-contiguous) at byte `offset` of `peer`'s memory. One-sided."""
         nbytes = source.nbytes
         put = (source, nbytes, MPI.BYTE), peer, (offset, nbytes, MPI.BYTE)
-        if self._asks and nbytes >= _LONG_NBYTES:
+        if self._lingers and nbytes >= _LONG_NBYTES:
             request = self._win.Rput(*put)
             self._long.setdefault(peer, []).append(request)
         else:
@@ -80,7 +80,7 @@ class _FarMemory:
 
     def linger(self, peers: Sequence[int]) -> None:
         """Sleep until the long Puts to `peers`, and a Get from each of them, have come back. One-sided."""
-        if not self._spins:
+        if not self._lingers:
             return
         with self._watching("MPI_Rput or MPI_Rget", peers):
             read = np.empty((len(peers), 1), np.uint8)

@@ -104,6 +104,7 @@ class Descent:
             return
 
         def found() -> tuple[bool, dict[str, list[float]]]:
+            """Those of this rank's rows, behind their rate of the intercept; none without rows."""
             if not len(self._order):
                 return True, {"_steps": []}
             square = float(np.square(data.values, dtype=np.float64).sum()) / len(self._order)

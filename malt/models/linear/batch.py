@@ -61,6 +61,7 @@ class Batch:
         point = np.zeros(self._shape)
 
         def function(u: Floats) -> tuple[float, Floats]:
+            """The objective and its gradient, with weights in units of `scale`."""
             value, gradient = self._found(u / scale)
             return value, gradient / scale
 

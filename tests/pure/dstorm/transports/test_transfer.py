@@ -200,3 +200,18 @@ def test_what_was_handed_over_before_the_end_leaves():
     thread.wake()
     thread._thread.join(5)
     assert rounds == [0, 1]
+
+
+def test_only_rounds_with_something_to_send_count_as_busy():
+    now, starts = [0.0], iter([True, False, True])
+
+    def flush():
+        now[0] += 2.0
+
+    def start():
+        now[0] += 1.0
+        return next(starts)
+
+    rounds = Rounds(at_times(now), 5.0)
+    rounds.add(SimpleNamespace(start=start, flush=flush, finish=lambda: None))
+    assert [(rounds.round(), rounds.busy_s) for _ in range(3)] == [(True, 3.0), (False, 3.0), (True, 6.0)]

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from malt.replica.interval import CAP_S, IN_AN_EPOCH, TIMES, TIMES_ALONE, Interval
+from malt.replica.interval import CAP_S, IN_AN_EPOCH, TIMES, TIMES_ALONE, Interval, Traffic
 
 pytestmark = pytest.mark.serial
 
@@ -32,8 +32,8 @@ def train(interval, exchanges, held_s, count_s=ROW_S, link_s=0.0):
             left_at, is_waiting = now + link_s, False
         else:
             is_waiting = True
-        sends = (1, superseded) if link_s else (0, 0)
-        found.append(interval.note(counts, counts * count_s, held_s(number), *sends))
+        traffic = Traffic(1, superseded) if link_s else Traffic()
+        found.append(interval.note(counts, counts * count_s, held_s(number), traffic))
         now += held_s(number)
     return found
 
@@ -89,14 +89,14 @@ def test_time_without_a_core_is_a_cost_while_a_message_is_on_its_way(off_core_s)
     """A message is on its way for 10 ms, in which the loop has no core for up to as long."""
     interval, count_s = Interval(), 1e-4
     for _ in range(60):
-        interval.note(interval.counts, interval.counts * count_s, 50e-6, 1, 0, 10e-3, off_core_s)
+        interval.note(interval.counts, interval.counts * count_s, 50e-6, Traffic(1, 0, 10e-3, off_core_s))
     assert interval.counts == pytest.approx((TIMES * 50e-6 + 10 * min(off_core_s, 10e-3)) / count_s, rel=0.01)
 
 
 def test_few_superseded_messages_are_no_reason():
     interval = Interval()
     for number in range(60):
-        interval.note(interval.counts, interval.counts * ROW_S, 50e-6, 16, int(number % 3 == 0))
+        interval.note(interval.counts, interval.counts * ROW_S, 50e-6, Traffic(16, int(number % 3 == 0)))
     assert interval.counts == pytest.approx(TIMES * 50e-6 / ROW_S, rel=0.01)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import malt
 from malt.replica.interval import Interval
 from malt.replica.options import bounds
-from malt.replica.pacing import Auto, Fixed, Led, Traffic
+from malt.replica.pacing import Auto, Fixed, Led, Traffic, traffic
 from malt.session import session
 
 pytestmark = pytest.mark.serial
@@ -28,9 +30,6 @@ class Loop:
 
     def clock(self):
         return self.now
-
-    def off_core(self):
-        return self.off_core_s * len(self.exchanged)
 
     def step(self, n=1):
         self.now += n * self.count_s
@@ -76,7 +75,7 @@ def test_ranks_that_are_to_agree_keep_the_lowest_one_and_know_their_wish():
 
 def test_superseded_messages_are_those_since_the_last_exchange():
     totals = [0, 0]
-    loop = Loop(lambda loop: Auto(Interval(), loop.clock, lambda: Traffic(*totals, 0.0)), held_s=0.0)
+    loop = Loop(lambda loop: Auto(Interval(), loop.clock, lambda: Traffic(*totals)), held_s=0.0)
     for _ in range(12):
         totals[:] = totals[0] + 1, totals[1] + 1
         loop.step(loop.pacing.every)
@@ -89,14 +88,26 @@ def test_superseded_messages_are_those_since_the_last_exchange():
 
 @pytest.mark.parametrize(("sending_s", "every"), [(0.0, 10), (1.0, 109)])
 def test_time_without_a_core_counts_while_messages_are_on_their_way(sending_s, every):
-    def auto(loop):
-        traffic = lambda: Traffic(len(loop.exchanged), 0, sending_s * len(loop.exchanged))  # noqa: E731
-        return Auto(Interval(), loop.clock, traffic, loop.off_core)
+    def sent(count):
+        return Traffic(count, 0, sending_s * count, off_core_s=1e-2 * count)
 
-    loop = Loop(auto, held_s=1e-3, off_core_s=1e-2)
+    loop = Loop(lambda loop: Auto(Interval(), loop.clock, lambda: sent(len(loop.exchanged))), 1e-3, 1e-3, 1e-2)
     while len(loop.exchanged) < 60:
         loop.step()
     assert loop.pacing.every == pytest.approx(every, abs=1)
+
+
+def test_the_traffic_is_that_to_other_hosts():
+    def edge(sent, superseded):
+        return SimpleNamespace(sent=sent, superseded=superseded)
+
+    vectors = [SimpleNamespace(statistics=lambda: SimpleNamespace(peers={1: edge(9, 0), 2: edge(5, 1), 3: edge(2, 1)}))]
+    ranks = SimpleNamespace(rank=0, hosts=("a", "a", "b", "c"), carrier=SimpleNamespace(busy_s=2.0))
+    assert traffic(ranks, vectors, lambda: 0.5)() == Traffic(7, 2, 2.0, 0.5)
+    ranks.carrier = None
+    assert traffic(ranks, vectors, lambda: 0.5)() == Traffic(7, 2, 0.0, 0.5)
+    ranks.hosts = ("a",) * 4
+    assert traffic(ranks, vectors, lambda: 0.5)() == Traffic()
 
 
 def test_who_is_led_is_never_due_by_itself():
