@@ -9,6 +9,7 @@ from typing import Any
 import malt
 from malt.data import rows_of
 from malt.models import by_rank
+from malt.session.epochs import epochs
 
 
 class Failures:
@@ -102,7 +103,7 @@ class Shares:
     @staticmethod
     def _epochs(first: int, end: int) -> Iterator[int]:
         """The epochs of this rank; rows are dealt among those that train each."""
-        return malt.epochs(end, first)
+        return epochs(end, first)
 
     def _missing(self, most: int) -> int:
         """Return how many epochs are to be trained again. Collective."""

@@ -18,6 +18,7 @@ from apps.harness.marks import Clock, Mark, leave_behind, mark
 from apps.harness.program import Parts, Problem, Start, Trainer
 from apps.harness.shares import Shares
 from malt.kernels import compile_first
+from malt.watch.reports import report
 
 PROGRESS_EVERY_S: Final = 2.0
 """Seconds between two lines of progress."""
@@ -157,7 +158,7 @@ class Training:
         trainer.keep(epoch)
         self._epoch = epoch  # from here on it does not come again where a rank fails
         loss = {} if trainer.loss is None else {"loss": trainer.loss}
-        malt.report(epoch=epoch, epochs=self._options.epochs, examples=self._trained, **loss)
+        report(epoch=epoch, epochs=self._options.epochs, examples=self._trained, **loss)
         if time.monotonic() - self._progress_at > PROGRESS_EVERY_S:
             self._progress_at = time.monotonic()
             print_once(f"... epoch {epoch} of {self._options.epochs} after {self._clock.seconds:.1f} s")

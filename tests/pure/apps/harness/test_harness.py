@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from programs import ROOT
 
 import malt
 from apps import harness
@@ -395,3 +397,33 @@ def test_words_that_are_no_interval_are_refused():
     for word in ("0", "automatic", "1.5"):
         with pytest.raises(BadInput, match="--exchange-every"):
             parser.parse_args(["--exchange-every", word])
+
+
+WATCHED = """
+import sys
+from apps.harness.training import Training
+
+train = Training.train
+
+def watched(self):
+    run = self.trainer.run
+
+    def noting(training):
+        before = set(sys.modules)
+        run(training)
+        print("imported:", sorted(set(sys.modules) - before))
+
+    self.trainer.run = noting
+    train(self)
+
+Training.train = watched
+sys.argv[1:] = ["--epochs", "2"]
+from apps.harness import main
+main("apps.svm")
+"""
+
+
+def test_ranks_import_nothing_once_they_train():
+    """An import takes each rank another few milliseconds, and in as many epochs of small data they train apart."""
+    done = subprocess.run([sys.executable, "-c", WATCHED], cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert "imported: []" in done.stdout, done
