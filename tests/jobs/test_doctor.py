@@ -18,8 +18,8 @@ from malt.commands.doctor import command, extras, hosts
 from malt.commands.doctor.findings import FAIL, OK, WARN, Facts, Finding, Outcome, can_run, judge, record, text
 from malt.commands.doctor.probe import MARK, Examination, read
 from malt.kernels import compiler
-from malt.launch.hosts.allocation import Host
-from malt.launch.mpi_library import INSTALL, Library
+from malt.runner.launch.hosts.allocation import Host
+from malt.runner.launch.mpi_library import INSTALL, Library
 
 pytestmark = pytest.mark.serial
 

@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
-from malt.launch.command import RUNNER
-from malt.launch.streams.standard_input import StandardInput
 from malt.runner import stdin
+from malt.runner.launch.command import RUNNER
+from malt.runner.launch.streams.standard_input import StandardInput
 
 pytestmark = pytest.mark.serial
 
@@ -29,7 +29,7 @@ READER = f"""if True:
 """
 PROGRAM = """if True:
     import os, pathlib, signal, subprocess, sys
-    from malt.launch.streams.standard_input import StandardInput
+    from malt.runner.launch.streams.standard_input import StandardInput
     if sys.stdin is None:
         from malt.commands.command_line import _open_what_is_closed
         _open_what_is_closed()

@@ -14,8 +14,8 @@ from dstorm.errors import OverlappingCalls
 from dstorm.queues.consistency import parse
 from dstorm.queues.waits.waiting import Awaited
 from dstorm.turn import Turn
-from malt.replica import consensus
 from malt.session import session
+from malt.session.replica import consensus
 from malt.session.world.world import World
 from vol import DenseVector, as_graph
 

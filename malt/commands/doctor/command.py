@@ -28,12 +28,12 @@ from malt.commands.doctor import extras, hosts
 from malt.commands.doctor.facts import Facts, Outcome
 from malt.commands.doctor.findings import can_run, judge, record, text
 from malt.commands.doctor.probe import LOADED, MARK, PROGRAM, Examination, deadline_s, read
-from malt.launch.command import Job, compose, this_machine
-from malt.launch.environment import outside
-from malt.launch.hosts.allocation import Host
-from malt.launch.machine.cores import usable_cores
-from malt.launch.mpi_library import LaunchError, Library, bound_library, find_mpiexec
-from malt.launch.streams.display import count, say
+from malt.runner.launch.command import Job, compose, this_machine
+from malt.runner.launch.environment import outside
+from malt.runner.launch.hosts.allocation import Host
+from malt.runner.launch.machine.cores import usable_cores
+from malt.runner.launch.mpi_library import LaunchError, Library, bound_library, find_mpiexec
+from malt.runner.launch.streams.display import count, say
 from malt.runner.leaving import GRACE_S
 
 _BEGUN = "malt examination starts"

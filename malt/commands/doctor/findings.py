@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from malt.commands.doctor.extras import shortfall
 from malt.commands.doctor.facts import Facts, Outcome
 from malt.commands.doctor.probe import COMPUTE_S, Examination, deadline_s
-from malt.launch.mpi_library import INSTALL
-from malt.launch.streams.display import count
+from malt.runner.launch.mpi_library import INSTALL
+from malt.runner.launch.streams.display import count
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from malt.launch.environment import outside
-from malt.launch.mpi_library import LaunchError
+from malt.runner.launch.environment import outside
+from malt.runner.launch.mpi_library import LaunchError
 
 LOSSES = ("objective", "train_loss", "train_rmse", "test_rmse")
 """What the report of a program on the harness may call its loss; smaller is better."""

@@ -16,8 +16,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from malt.runner.watch import reports
 from malt.session import session
-from malt.watch import reports
 
 
 class Probe:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from malt.models.common import Sharing, common_mean
 from malt.models.networks.network import Labels, Weights, cross_entropy
 from malt.models.networks.optimizer import Kind, Optimizer
-from malt.replica.exchanges import Exchanges
+from malt.session.replica.exchanges import Exchanges
 from malt.session.vectors.vector import vector
 from vol import AVG
 

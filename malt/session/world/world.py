@@ -12,6 +12,8 @@ from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transpo
 from dstorm.algorithms import Traffic
 from dstorm.queues.statistics import added, located, total
 from dstorm.trace import EdgeTotals
+from malt.runner.watch.jobs import launched_s
+from malt.runner.watch.split import Split, split
 from malt.session.world.agreement import exchange
 from malt.session.world.creations import Creations, Newcomer
 from malt.session.world.crew import Crew, Dealt, dealt
@@ -19,8 +21,6 @@ from malt.session.world.endings import Ending
 from malt.session.world.failures import Failures, Moment
 from malt.session.world.pace import Pace
 from malt.session.world.shardnotes import ShardNotes
-from malt.watch.jobs import launched_s
-from malt.watch.split import Split, split
 from vol.shared import Shared
 
 if TYPE_CHECKING:
