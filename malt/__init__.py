@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import malt.runner.packages  # noqa: F401
 
 # isort: split
-from dstorm.later import at_first_use
+from dstorm.lazy_imports import at_first_use
 
 if TYPE_CHECKING:
     from dstorm import ClosedError, DeadlinePassed, Network, PeerLost, Statistics

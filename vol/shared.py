@@ -73,7 +73,7 @@ class Shared(ABC):
 
     def free(self) -> None:
         """Free the memory. Collective. All ranks have closed it before."""
-        with self._memory.turn.lock, self._memory.reading:
+        with self._memory.call_lock.lock, self._memory.reading:
             self._free()
 
     def _free(self) -> None:

@@ -77,7 +77,7 @@ class Vector(ComesBack, Shared):
         """All ranks to which this one may ever send."""
         transport.connect(sorted({*self._peers, *layout.into(self._rank)}))
         self._queues = Queues(transport, layout, consistency, deadline_s)
-        self._turn = self._queues.turn.lock
+        self._call_lock = self._queues.call_lock.lock
         super().__init__(name, self._queues)
 
     @property
@@ -142,8 +142,8 @@ class Vector(ComesBack, Shared):
     @interruption.undivided
     def _scatter(self, rows: Any, to: int | Iterable[int] | None, weight: float) -> int:
         """Scatter; an error of a signal handler stays pending. One-sided."""
-        if not self._turn.acquire(False):
-            self._queues.turn.insist(f"{self.name}.scatter")
+        if not self._call_lock.acquire(False):
+            self._queues.call_lock.insist(f"{self.name}.scatter")
         try:
             if self._queues.closed:
                 self._check_open()
@@ -178,7 +178,7 @@ class Vector(ComesBack, Shared):
             return sent
         finally:
             self._begun = self._step
-            self._turn.release()
+            self._call_lock.release()
 
     def gather(self, function: GatherFunction | UserFunction = AVG, *, timeout_s: float | None = None) -> Gathered:
         """Merge the messages that have arrived into `array`; return what was merged. Local. Waits only under "ssp" and
@@ -208,8 +208,8 @@ class Vector(ComesBack, Shared):
     @interruption.undivided
     def _gather(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Gathered:
         """Gather; an error of a signal handler stays pending. Local."""
-        if not self._turn.acquire(False):
-            self._queues.turn.insist(f"{self.name}.gather")
+        if not self._call_lock.acquire(False):
+            self._queues.call_lock.insist(f"{self.name}.gather")
         try:
             if self._queues.closed:
                 self._check_open()
@@ -241,7 +241,7 @@ class Vector(ComesBack, Shared):
         finally:
             if self._returning is not None:
                 self._returning.serve()
-            self._turn.release()
+            self._call_lock.release()
 
     def clear(self) -> None:
         """Set `array` to zeros. Local.
@@ -251,7 +251,7 @@ class Vector(ComesBack, Shared):
 
         ClosedError: the vector is closed. RuntimeError: another thread is in a scatter or gather of this vector.
         """
-        with self._queues.turn.taken(f"{self.name}.clear"):
+        with self._queues.call_lock.taken(f"{self.name}.clear"):
             self._check_open()
             self._array.fill(0)
 
@@ -264,7 +264,7 @@ class Vector(ComesBack, Shared):
 
         ClosedError: the vector is closed. RuntimeError: another thread is in a scatter or gather of this vector.
         """
-        with self._queues.turn.taken(f"{self.name}.discard"):
+        with self._queues.call_lock.taken(f"{self.name}.discard"):
             self._check_open()
             self._queues.discard()
             self._gathered_at = self._step
@@ -300,7 +300,7 @@ class Vector(ComesBack, Shared):
 
     def disown(self, disowned: bool) -> None:
         super().disown(disowned)
-        self._turn = self._queues.turn.lock
+        self._call_lock = self._queues.call_lock.lock
 
     def __repr__(self) -> str:
         return (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 
+from dstorm.call_lock import CallLock
 from dstorm.errors import ClosedError
 from dstorm.transport import Transport, Window
-from dstorm.turn import Turn
 from dstorm.waits import interruption
 
 
@@ -20,11 +20,11 @@ class Closing(ABC):
 
     def renew_locks(self) -> None:
         """Make its locks anew, in a process that was forked: it has no other thread. Local."""
-        self.turn = Turn()
+        self.call_lock = CallLock()
         """The caller holds it while it sends or receives. `close` takes it."""
         self.reading = threading.RLock()
-        """Held by who reads the memory without the turn, such as for statistics, and by who frees it. Who holds both
-        has taken the turn first."""
+        """Held by who reads the memory without that lock, such as for statistics, and by who frees it. Who holds both
+        has taken `call_lock` first."""
 
     def _opened(self, transport: Transport, nbytes: int) -> Window:
         """Return its window, and count it as open. Collective."""
@@ -53,7 +53,7 @@ class Closing(ABC):
         it waits, it raises ClosedError.
         """
         self._is_closing = True
-        with self.turn.lock:
+        with self.call_lock.lock:
             if not self.closed:
                 self.closed = True
                 self._leave()
@@ -64,5 +64,5 @@ class Closing(ABC):
 
     @abstractmethod
     def free(self) -> None:
-        """Free the memory; views of it become invalid. Collective, once all ranks have closed. The caller holds `turn`
-        and `reading`."""
+        """Free the memory; views of it become invalid. Collective, once all ranks have closed. The caller holds
+        `call_lock` and `reading`."""

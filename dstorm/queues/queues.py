@@ -173,15 +173,15 @@ class Queues(Closing):
         """Skip old messages (`Inbox.make_way`) after the graph was mended; not while another thread sends or receives
         here."""
         if self.transport.view.version:
-            with self.turn.lent() as is_free:
+            with self.call_lock.lent() as is_free:
                 if is_free and not self.closed:  # another thread may have closed it since it was asked to
                     self.inbox.make_way()
 
     def renew(self, peer: int, base: int) -> None:
         """Begin the edges to and from `peer` anew, which has come back, after message number `base`. Local.
 
-        What its former incarnation has sent and this rank has not gathered counts as overwritten. The caller holds the
-        turn.
+        What its former incarnation has sent and this rank has not gathered counts as overwritten. The caller holds
+        `call_lock`.
         """
         if (sending := self.outbox.edges.get(peer)) is not None and sending.ring.base == base:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dstorm.later import at_first_use
+from dstorm.lazy_imports import at_first_use
 from malt.data.shards import rows_of
 
 if TYPE_CHECKING:

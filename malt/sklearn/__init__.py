@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from dstorm.later import at_first_use
+from dstorm.lazy_imports import at_first_use
 
 if find_spec("sklearn") is None:
     raise ImportError("malt.sklearn needs scikit-learn: pip install '.[sklearn]' in the checkout")

@@ -83,7 +83,7 @@ class SparseVector(Vector):
         return sent
 
     def clear(self) -> None:
-        with self._queues.turn.taken(f"{self.name}.clear"):
+        with self._queues.call_lock.taken(f"{self.name}.clear"):
             super().clear()
             if self._dirty is not None:
                 self._dirty.clear()

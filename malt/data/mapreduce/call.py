@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dstorm import PeerLost
-from dstorm.algorithms import RanksChanged
+from dstorm.reduction import RanksChanged
 from malt.data.mapreduce import results, travel
 from malt.data.mapreduce.assignment import assign, travels
 from malt.data.mapreduce.cache import Cache

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from dstorm.algorithms import Traffic
+from dstorm.reduction import Traffic
 from malt.data.mapreduce.chunkerrors import ChunkError
 from malt.data.mapreduce.tree import Node, insert
 from malt.data.shards import bounds

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from dstorm.waits.cores import waited_for_core_s
+from dstorm.waits.core_waits import waited_for_core_s
 from malt.session import session
 from malt.session.replica.options import bounds
 from malt.session.replica.pacing import pacing

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dstorm import ClosedError
+from dstorm.call_lock import CallLock
 from dstorm.membership import children
-from dstorm.turn import Turn
 from dstorm.waits import interruption
-from dstorm.waits.cores import waited_for_core_s
+from dstorm.waits.core_waits import waited_for_core_s
 from malt.runner.watch.metrics import note_counts
 from malt.session import session
 from malt.session.replica.consensus import CommonModel, call_of
@@ -137,7 +137,7 @@ class Replica(Resumes):
             self._followers: list[Replica] = []
             self._epoch, self._pacing = epoch, self._paced(epoch)
             self._due_at = self._pacing.begin(self._count)
-        self._turn, self._is_exchanging = Turn(), False
+        self._call_lock, self._is_exchanging = CallLock(), False
         self._heartbeats, self._steps_to_heartbeat = HeartbeatInterval(transport.clock()), 1
         self._finished = False
         self._unchanged = Unchanged(self._parameters, self.name, world.report)
@@ -227,7 +227,7 @@ class Replica(Resumes):
         A rank that ends while others agree keeps the parameters it had. This is for objects that end together with the
         Replica.
         """
-        with self._turn.lock:  # once an exchange of a thread has ended
+        with self._call_lock.lock:  # once an exchange of a thread has ended
             if self._is_exchanging and not ends:
                 raise RuntimeError(f"{self.name}.agree: it is called within an exchange of this Replica, by a callback")
             if self._pacing.is_open:  # first: ranks that train come to it before they are here
@@ -311,8 +311,8 @@ class Replica(Resumes):
     @interruption.undivided
     def _exchange(self) -> None:
         """Exchange, with those that follow; the next exchange is due by what it has cost."""
-        if not self._turn.lock.acquire(False):
-            self._turn.insist(f"{self.name}.step")
+        if not self._call_lock.lock.acquire(False):
+            self._call_lock.insist(f"{self.name}.step")
         is_within, self._is_exchanging = self._is_exchanging, True
         try:
             if is_within:  # it would send what is half done
@@ -336,7 +336,7 @@ class Replica(Resumes):
             self._due_at = self._pacing.end()
         finally:
             self._is_exchanging = is_within
-            self._turn.lock.release()
+            self._call_lock.lock.release()
 
     def _agree_on_interval(self, wish: int | None) -> None:
         """Take the longest interval that a rank wishes for. None: this rank exchanges no more. Collective.

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transport
-from dstorm.algorithms import Traffic
 from dstorm.queues.statistics import added, located, total
+from dstorm.reduction import Traffic
 from dstorm.trace import EdgeTotals
 from malt.runner.watch.jobs import launched_s
 from malt.runner.watch.split import Split, split

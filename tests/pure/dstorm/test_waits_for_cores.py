@@ -15,7 +15,7 @@ pytestmark = pytest.mark.serial
 
 SHARING = """
 import os, subprocess, sys, time
-from dstorm.waits.cores import waited_for_core_s
+from dstorm.waits.core_waits import waited_for_core_s
 os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
 start = waited_for_core_s()

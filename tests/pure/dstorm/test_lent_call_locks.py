@@ -1,4 +1,4 @@
-"""A turn that is lent, and a call at any line of that: a call that overlaps no other one is never refused."""
+"""A lock of calls that is lent, and a call at any line of that: a call that overlaps no other one is never refused."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from itertools import chain, product
 
 import pytest
 
-from dstorm import turn
+from dstorm import call_lock
 
 pytestmark = pytest.mark.serial
 
 WAITS_S = 0.002
 """A thread that does not come to its next line for so long waits. Where it was only slow, the order is another one."""
 LENT_LINES, CALL_LINES = 9, 4
-"""Lines of turn.py that a thread comes to while it lends a turn, and before it has taken one; or some more."""
+"""Lines of call_lock.py that a thread comes to while it lends a lock, and before it has taken one; or some more."""
 
 
 class Stepped:
-    """A thread that stops before each line of turn.py until it is let on."""
+    """A thread that stops before each line of call_lock.py until it is let on."""
 
     def __init__(self, function):
         self._stopped, self._go, self._is_let_on = threading.Semaphore(0), threading.Semaphore(0), False
@@ -36,7 +36,7 @@ class Stepped:
             self.refused = error
 
     def _trace(self, frame, event, _):
-        if frame.f_code.co_filename != turn.__file__:
+        if frame.f_code.co_filename != call_lock.__file__:
             return None
         if event == "line" and not self._is_let_on:
             self._stopped.release()
@@ -57,7 +57,7 @@ class Stepped:
         assert not self._thread.is_alive()
 
 
-def test_a_call_is_refused_at_no_line_of_a_lent_turn():
+def test_no_call_is_refused_while_its_lock_is_lent():
     """It is lent twice: up to any line when the call begins; or not yet, or held then, and up to any later line after
     each line of the call."""
 
@@ -73,7 +73,7 @@ def test_a_call_is_refused_at_no_line_of_a_lent_turn():
     begins = product(range(LENT_LINES), [0], [0])
     schedules = chain(begins, product((0, LENT_LINES // 2), range(CALL_LINES), range(1, 2 * LENT_LINES)))
     for before, called, after in schedules:
-        one = turn.Turn()
+        one = call_lock.CallLock()
         lending = Stepped(lend)
         lending.step(before)
         calling = Stepped(call)

@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from dstorm.errors import OverlappingCalls
 
 
-class Turn:
-    """The turn of one thread with one object.
+class CallLock:
+    """A lock that one thread holds while it calls an object.
 
     A hot call takes `lock` itself, without waiting, and calls `insist` where it does not get it. A thread that holds
-    the turn may take it again, for example in a callback.
+    it may take it again, for example in a callback.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._lending = threading.RLock()
-        """Held by who lends the turn, for longer than `lock`. So who holds it and does not get `lock` overlaps a call:
-        no thread lends the turn then, nor begins to."""
+        """Held by who lends `lock`, for longer than that. So who holds it and does not get `lock` overlaps a call: no
+        thread lends `lock` then, nor begins to."""
 
     def insist(self, what: str) -> None:
         """Take `lock`; wait for it only while it is lent. Local. OverlappingCalls: another thread holds it."""
@@ -35,7 +35,7 @@ class Turn:
 
     @contextlib.contextmanager
     def taken(self, what: str) -> Iterator[None]:
-        """Hold the turn while the block runs. Local. OverlappingCalls: another thread holds it."""
+        """Hold `lock` while the block runs. Local. OverlappingCalls: another thread holds it."""
         self.insist(what)
         try:
             yield
@@ -44,9 +44,9 @@ class Turn:
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[bool]:
-        """Keep the turn from other threads while the block runs: they wait, and are not refused. Local.
+        """Keep `lock` from other threads while the block runs: they wait, and are not refused. Local.
 
-        Yields whether the turn was free. Where it was not, another thread is at work, and the block must do nothing.
+        Yields whether it was free. Where it was not, another thread is at work, and the block must do nothing.
         """
         is_lending = self._lending.acquire(blocking=False)
         is_free = is_lending and self.lock.acquire(blocking=False)

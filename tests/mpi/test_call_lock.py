@@ -10,10 +10,10 @@ import pytest
 
 import malt
 from dstorm import SoloTransport
+from dstorm.call_lock import CallLock
 from dstorm.errors import OverlappingCalls
 from dstorm.queues.consistency import parse
 from dstorm.queues.waits.waiting import Awaited
-from dstorm.turn import Turn
 from malt.session import session
 from malt.session.replica import consensus
 from malt.session.world.world import World
@@ -38,35 +38,35 @@ def in_thread(function):
 
 
 def test_an_overlapping_call_is_refused_and_a_nested_one_is_not():
-    turn = Turn()
-    with turn.taken("this"), turn.taken("this, called back"):
-        assert isinstance(in_thread(lambda: turn.insist("that")).join(), OverlappingCalls)
-    assert in_thread(lambda: turn.insist("that")).join() is None
+    lock = CallLock()
+    with lock.taken("this"), lock.taken("this, called back"):
+        assert isinstance(in_thread(lambda: lock.insist("that")).join(), OverlappingCalls)
+    assert in_thread(lambda: lock.insist("that")).join() is None
 
 
-def test_a_call_waits_while_the_turn_is_lent():
-    turn, entered, done = Turn(), threading.Event(), []
+def test_a_call_waits_while_the_lock_is_lent():
+    lock, entered, done = CallLock(), threading.Event(), []
 
     def take():
-        if not turn.lock.acquire(False):
+        if not lock.lock.acquire(False):
             entered.set()
-            turn.insist("that")
+            lock.insist("that")
         done.append("then")
-        turn.lock.release()
+        lock.lock.release()
 
-    with turn.lent() as is_free:
+    with lock.lent() as is_free:
         assert is_free
-        with turn.lent() as is_free:
+        with lock.lent() as is_free:
             assert is_free
         taking = in_thread(take)
         assert entered.wait(60)
         done.append("first")
     taking.join()
     assert done == ["first", "then"]
-    with turn.taken("this"):
+    with lock.taken("this"):
 
         def borrow():
-            with turn.lent() as is_free:
+            with lock.lent() as is_free:
                 return is_free
 
         assert in_thread(borrow).join() is False
