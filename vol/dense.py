@@ -13,6 +13,7 @@ from dstorm.queues.consistency import Consistency
 from dstorm.queues.neighbours import of_other_hosts
 from dstorm.queues.sending.unsent import Join, Shortening, supersede
 from vol.graphs.graph import Graph
+from vol.graphs.topology import Neighbours
 from vol.merging.before import Before
 from vol.merging.joining import join_of
 from vol.merging.merge import (
@@ -25,7 +26,6 @@ from vol.merging.merge import (
     wide_dtype,
 )
 from vol.rounding import Bytes, Rounding
-from vol.topology import Neighbours
 from vol.update import Array, Update
 from vol.vector import Vector
 

@@ -16,6 +16,7 @@ from dstorm.queues.consistency import Consistency
 from dstorm.waits import interruption
 from vol import arguments
 from vol.graphs.graph import Graph
+from vol.graphs.topology import Neighbours, Topology
 from vol.merging.functions import check_function, counts_examples
 from vol.merging.merge import AVG, MEAN, PUSH_SUM, SUM, GatherFunction, UserFunction
 from vol.merging.scattered import Scattered
@@ -23,7 +24,6 @@ from vol.merging.trained import Trained
 from vol.returns.comeback import ComesBack
 from vol.returns.returning import Returning
 from vol.shared import Shared
-from vol.topology import Neighbours, Topology
 from vol.update import Array, Gathered, Update
 
 

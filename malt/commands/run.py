@@ -14,13 +14,13 @@ from importlib.util import find_spec
 
 from malt.commands import hints
 from malt.commands.placement import is_of_this_machine, placement
-from malt.runner.launch import restarts
 from malt.runner.launch.command import Job, Line, compose, is_here, this_machine
 from malt.runner.launch.environment import outside
 from malt.runner.launch.hosts import allocation
 from malt.runner.launch.hosts.allocation import Host
 from malt.runner.launch.hosts.examination import examined
 from malt.runner.launch.injection import faults
+from malt.runner.launch.job import run_again
 from malt.runner.launch.mpi_library import NAMES, LaunchError, Library, find_mpiexec
 from malt.runner.launch.program import check_program
 from malt.runner.launch.streams.display import Display, is_screen, make_files, ranks_of, say
@@ -108,7 +108,7 @@ def _run(
             raise LaunchError(f"--output {chosen.output}: {error.strerror}") from None
     comes_late = not (chosen.hosts or chosen.hostfile) and allocation.is_of_mpijob(environ)
     with contextlib.closing(examined(wanted, bound, environ, chosen.need, comes_late)) as remote:
-        start = partial(restarts.run, line, environ, chosen.restarts, chosen.grace, remote)
+        start = partial(run_again, line, environ, chosen.restarts, chosen.grace, remote)
         if wanted.trace is None:
             return start()
         from malt.runner.launch import traced

@@ -7,9 +7,9 @@ from typing import Any
 
 from dstorm import Queues, Transport
 from dstorm.queues.consistency import Consistency
+from vol.graphs.topology import Topology
 from vol.returns.packing import Values
 from vol.returns.returning import BESIDE, Returning
-from vol.topology import Topology
 from vol.update import Array
 
 ARRAY = "array"

@@ -11,6 +11,7 @@ from dstorm import Message, OutgoingMessage, Transport
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.sending.unsent import Join, supersede
 from vol.graphs.graph import Graph
+from vol.graphs.topology import Neighbours
 from vol.merging.before import all_or_nothing
 from vol.merging.merge import MEAN, REPLACE, GatherFunction, Own, UserFunction, apply_user_function
 from vol.returns.packing import Values
@@ -20,7 +21,6 @@ from vol.sparse.joining import LargestRows, row_join
 from vol.sparse.merge import ROW_MERGES, RowUpdate
 from vol.sparse.rows import Rows, checked_rows, union
 from vol.sparse.wire import Encoded, RowFormat, RowValues, Staging, as_read, decode, encode
-from vol.topology import Neighbours
 from vol.update import Array, Update
 from vol.vector import Vector
 

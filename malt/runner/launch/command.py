@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dstorm.transports.progress import OPENMPI_YIELD
+from malt.runner.launch.environment import travelling
 from malt.runner.launch.hosts.agent.processes import WITHIN
 from malt.runner.launch.hosts.allocation import Host
-from malt.runner.launch.hosts.variables import travelling
 from malt.runner.launch.injection.faults import Faults
 from malt.runner.launch.machine import network
 from malt.runner.launch.machine.cores import usable_cores
@@ -54,9 +54,6 @@ HEAP = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 
 
 glibc sets these numbers itself once an array of 32 MB is freed. Before, each new array costs a page fault for 4 KB.
 """
-
-RESTART = "MALT_RESTART"
-"""The variable that holds the number of the restart, from 1. It is unset in the first run of a job."""
 
 _BINDING_POLICIES = ("PRTE_MCA_hwloc_default_binding_policy", "OMPI_MCA_hwloc_base_binding_policy")
 

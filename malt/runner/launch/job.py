@@ -15,13 +15,13 @@ from dstorm.transports.links import handshake
 from malt.runner import roster
 from malt.runner.events import History, Kind, Stream
 from malt.runner.launch.command import Line, is_here
+from malt.runner.launch.environment import RESTART, travelling
 from malt.runner.launch.hosts.agent.processes import WITHIN, of_job
 from malt.runner.launch.hosts.agent.watch import Kept
 from malt.runner.launch.hosts.ending import Ending
 from malt.runner.launch.hosts.own import OwnAgent
 from malt.runner.launch.hosts.plain.away import Away
 from malt.runner.launch.hosts.remote import RemoteHosts
-from malt.runner.launch.hosts.variables import travelling
 from malt.runner.launch.injection.striker import Striker
 from malt.runner.launch.machine import open_files
 from malt.runner.launch.mpi_library import LaunchError
@@ -30,7 +30,7 @@ from malt.runner.launch.processes.signals import Signals
 from malt.runner.launch.processes.supervisor import Supervised
 from malt.runner.launch.reports.control import ControlServer
 from malt.runner.launch.reports.follower import Follower
-from malt.runner.launch.reports.job_state import ends_inside_mpi, failed_with
+from malt.runner.launch.reports.job_state import BAD_INPUT, ends_inside_mpi, failed_with
 from malt.runner.launch.reports.observer import Observer
 from malt.runner.launch.streams.display import say
 from malt.runner.launch.streams.output import Output
@@ -119,6 +119,29 @@ def run(
         agent.end()
     is_done = status == 0 and output.has_lost()
     return End(status or int(is_done), signals.first is not None, away.are_left, is_done)
+
+
+def run_again(
+    compose: Callable[[Mapping[str, str]], Line], environ: Mapping[str, str], restarts: int,
+    grace_s: float = GRACE_S, remote: RemoteHosts | None = None,
+) -> int:  # fmt: skip
+    """Run the line that compose(environ) returns, and again after a failure of the whole job, at most `restarts` times.
+
+    Returns the status of the last run. A job that a signal to the launcher has ended is not run again, nor one that
+    ended with BAD_INPUT, nor one that has only lost what it printed, nor one whose ranks may go on elsewhere: both
+    would write the same files. `remote`: the other hosts.
+    """
+    try:
+        for attempt in range(restarts + 1):
+            again = {**environ, RESTART: str(attempt)} if attempt else environ
+            end = run(compose(again), again, grace_s, remote)
+            is_final = end.is_notified or end.goes_on or end.is_done
+            if end.status in (0, BAD_INPUT) or is_final or attempt == restarts:
+                break
+            say(f"malt run: the job ended with status {end.status}: restart {attempt + 1} of {restarts}\n")
+        return end.status
+    except KeyboardInterrupt:  # between two runs; during a run Signals handles it
+        return 128 + signal.SIGINT
 
 
 def _allow_files(line: Line) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dstorm import Transport
 from malt.session.replica.parameter_groups import ParameterGroups
-from malt.session.replica.unchanged import Unchanged
+from malt.session.replica.parameters import Unchanged
 from malt.session.world.agreement import difference, exchange
 from malt.session.world.world import World
 from vol.update import Array

@@ -18,10 +18,9 @@ from malt.session.replica.interval import TIMES, TIMES_ALONE
 from malt.session.replica.options import AUTO, Plan, checked, is_by_host
 from malt.session.replica.pacing import TRIED, Fixed, Led, Pacing, pacing
 from malt.session.replica.parameter_groups import ParameterGroups
-from malt.session.replica.parameters import Parameters
+from malt.session.replica.parameters import Parameters, Unchanged
 from malt.session.replica.resuming import Resumes
 from malt.session.replica.totals import ReplicaStatistics, replica_statistics
-from malt.session.replica.unchanged import Unchanged
 from malt.session.vectors.creation import agree_on_replica, check_name
 from malt.session.vectors.graphs import session_graph
 from malt.session.world.agreement import exchange

@@ -206,7 +206,7 @@ class World:
         """The class of a vector or of blocks that are made here: `plain`, or what notes its events. Local."""
         if self.transport.trace is None:
             return plain
-        from vol.traced import TRACED
+        from malt.runner.watch.trace.vectors import TRACED
 
         return TRACED[plain]
 

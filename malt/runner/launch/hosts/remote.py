@@ -14,6 +14,7 @@ from typing import Any
 from dstorm.waits.stopwatch import Stopwatch
 from malt import __version__
 from malt.runner.events import SENT, Event, Stream, event, parsed
+from malt.runner.launch.environment import travelling
 from malt.runner.launch.hosts import findings
 from malt.runner.launch.hosts.agent import checks
 from malt.runner.launch.hosts.agent.agent import SILENCE_S
@@ -22,7 +23,6 @@ from malt.runner.launch.hosts.connection import Connection, Silent, suspend
 from malt.runner.launch.hosts.findings import Need
 from malt.runner.launch.hosts.probe import Probe
 from malt.runner.launch.hosts.shell import remote_shell
-from malt.runner.launch.hosts.variables import travelling
 from malt.runner.launch.mpi_library import PROBE, PROBE_TIMEOUT_S, LaunchError, Library
 from malt.runner.launch.streams.display import say
 

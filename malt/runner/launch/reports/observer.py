@@ -80,7 +80,7 @@ class Observer:
         size = self._screen.size() if self._screen is not None else None
         if size is None:  # in the background
             return [], 1
-        from malt.runner.watch.rendering import rendered  # needs rich
+        from malt.runner.launch.reports.rendering import rendered  # needs rich
 
         above = title(os.getpid(), uptime_s() - self._began, len(shown), self._program)
         found: list[Line] = picture(above, shown, *size)

@@ -19,6 +19,7 @@ from malt.runner.launch.command import (
     compose,
     this_machine,
 )  # fmt: skip
+from malt.runner.launch.environment import RESTART
 from malt.runner.launch.hosts.allocation import Host, hosts
 from malt.runner.launch.machine import network
 from malt.runner.launch.mpi_library import LaunchError, Library
@@ -219,9 +220,9 @@ def test_mpich_answers_gets_between_hosts_in_long_segments():
 
 
 def test_openmpi_sends_other_hosts_the_attempt():
-    words = options(OPENMPI5, at="a", environ={command.RESTART: "1"})
-    assert words[words.index(command.RESTART) - 1] == "-x"
-    assert command.RESTART not in options(OPENMPI5, at="a") + options(environ={command.RESTART: "1"})
+    words = options(OPENMPI5, at="a", environ={RESTART: "1"})
+    assert words[words.index(RESTART) - 1] == "-x"
+    assert RESTART not in options(OPENMPI5, at="a") + options(environ={RESTART: "1"})
 
 
 def test_too_few_slots():

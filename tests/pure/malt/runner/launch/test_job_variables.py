@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from malt.runner.launch.command import Line
-from malt.runner.launch.hosts.variables import travelling
+from malt.runner.launch.environment import travelling
 from malt.runner.launch.job import _variables
 
 pytestmark = pytest.mark.serial

@@ -8,7 +8,7 @@ from traces import traced
 
 import malt
 from apps.harness.marks import Mark, mark
-from apps.harness.report import TRAFFIC, Report
+from apps.harness.outputs import TRAFFIC, Report
 from malt.models import Sums, moved
 from malt.runner.watch.trace import summary
 from malt.runner.watch.trace.page import page

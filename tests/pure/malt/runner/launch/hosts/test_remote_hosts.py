@@ -23,6 +23,7 @@ from malt.runner.events import Kind, Stream, append, event
 from malt.runner.launch.bootstrap import copying
 from malt.runner.launch.bootstrap.contents import Contents
 from malt.runner.launch.command import Job
+from malt.runner.launch.environment import travelling
 from malt.runner.launch.hosts import examination, findings, remote
 from malt.runner.launch.hosts.agent import agent, checks
 from malt.runner.launch.hosts.agent.closing import LOCK, has_closed
@@ -34,7 +35,6 @@ from malt.runner.launch.hosts.findings import Need
 from malt.runner.launch.hosts.probe import answers
 from malt.runner.launch.hosts.remote import RemoteHosts, Unreachable
 from malt.runner.launch.hosts.shell import remote_shell
-from malt.runner.launch.hosts.variables import travelling
 from malt.runner.launch.mpi_library import LaunchError, Library
 
 pytestmark = pytest.mark.serial
