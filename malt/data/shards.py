@@ -25,12 +25,12 @@ def bounds(count: int, rank: int, size: int) -> tuple[int, int]:
     return count * rank // size, count * (rank + 1) // size
 
 
-def living_rows(count: int, rank: int, size: int, failed_ranks: Collection[int]) -> NDArray[np.intp]:
-    """Return the rows of `rank`, ascending, once the ranks of `failed_ranks` have failed. Local.
+def living_rows(count: int, rank: int, ranks: Sequence[int], failed: Collection[int]) -> NDArray[np.intp]:
+    """Return the rows that `rank`, one of `ranks`, has once those of `failed` have failed, ascending. Local.
 
     These are its own rows, and an equal part of the rows of each failed rank. The order of failures does not matter.
     """
-    return _joined(_shared(count, rank, dealt(range(size), failed_ranks)))
+    return _joined(_shared(count, rank, dealt(ranks, failed)))
 
 
 def _parts(count: int, ranks: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -63,7 +63,7 @@ def rows_of(count: int, rank: int, failed: Collection[int] = ()) -> NDArray[np.i
 
     They are ascending: not shuffled. The session is initialized. ValueError: `rank` is in `failed`.
     """
-    return _joined(_shared(count, rank, dealt(session.world().dealt.ranks, failed)))
+    return living_rows(count, rank, session.world().dealt.ranks, failed)
 
 
 def shard(rows: Any, *, shuffle: bool = False, seed: int = 0, by_speed: bool = False) -> Any:

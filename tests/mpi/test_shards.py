@@ -75,7 +75,7 @@ def test_rows_of_any_kind_are_dealt_again_after_a_failure(monkeypatch):
     transport.size = 3
     world = SimpleNamespace(rank=2, transport=transport, notes=ShardNotes(), dealt=dealt(range(3), {1}))
     monkeypatch.setattr(shards.session, "world", lambda: world)
-    mine = shards.living_rows(9, 2, 3, {1}).tolist()
+    mine = shards.living_rows(9, 2, range(3), {1}).tolist()
     assert mine == [4, 5, 6, 7, 8]
     values = 10 * np.arange(9)
     assert malt.shard(9).tolist() == mine and len(polls) == 1
@@ -121,7 +121,7 @@ def test_rows_of_failed_ranks_are_dealt_to_the_live_ones(seed):
     choose = random.Random(seed)
     size, count = choose.randrange(2, 9), choose.randrange(0, 200)
     failed = set(choose.sample(range(size), choose.randrange(1, size)))
-    parts = {rank: shards.living_rows(count, rank, size, failed) for rank in range(size) if rank not in failed}
+    parts = {rank: shards.living_rows(count, rank, range(size), failed) for rank in range(size) if rank not in failed}
     everything = np.concatenate(list(parts.values()))
     assert sorted(everything) == list(range(count))  # each row belongs to exactly one rank
     for rank, rows in parts.items():
