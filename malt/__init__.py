@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # First: it reports a file of the user's that hides one of the packages below.
-import malt.runner.packages  # noqa: F401
+import malt.runner.shadowing  # noqa: F401
 
 # isort: split
 from dstorm.lazy_imports import at_first_use
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from malt.session.checkpoints.checkpoint import Checkpoint
     from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, mean, reduce_rows, together
     from malt.session.epochs import epochs, scale
-    from malt.session.losses import LostRank, lost_ranks
+    from malt.session.lost_ranks import LostRank, lost_ranks
     from malt.session.replica.exchanges import Exchanges
     from malt.session.replica.replica import Replica
     from malt.session.running.running import run
@@ -127,7 +127,7 @@ _LATER = {
     **dict.fromkeys(
         ("Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight"), "malt.data"
     ),
-    **dict.fromkeys(("LostRank", "lost_ranks"), "malt.session.losses"),
+    **dict.fromkeys(("LostRank", "lost_ranks"), "malt.session.lost_ranks"),
     **dict.fromkeys(
         ("alive", "finalize", "heartbeat", "hosts", "init", "on_death", "on_join", "rank", "rejoined", "size"),
         "malt.session.session",

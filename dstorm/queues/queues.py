@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from dstorm.errors import ClosedError
 from dstorm.header import DONE, WHOLE
-from dstorm.queues.closing import Closing
+from dstorm.queues.closable import Closable
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
 from dstorm.queues.neighbours import of_other_hosts
-from dstorm.queues.receiving.inedge import InEdge
+from dstorm.queues.receiving.in_edge import InEdge
 from dstorm.queues.receiving.message import Message
 from dstorm.queues.receiving.receiver import Inbox
 from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
@@ -29,7 +29,7 @@ from dstorm.transport import Transport
 _IDLE = EdgeStatistics()
 
 
-class Queues(Closing):
+class Queues(Closable):
     """The queues of one vector on one rank: those of its in-neighbours, and access to those of its out-neighbours.
 
     The constructor is Collective. All ranks pass the same layout, consistency and deadline.

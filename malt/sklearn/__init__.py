@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from malt.models.networks.estimator import MLPClassifier, MLPRegressor
     from malt.models.trees.estimator import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from malt.sklearn.averaged import average
-    from malt.sklearn.gridsearch import GridSearchCV
+    from malt.sklearn.grid_search import GridSearchCV
 
 __all__ = [
     "GridSearchCV",
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _LATER = {
-    "GridSearchCV": "malt.sklearn.gridsearch",
+    "GridSearchCV": "malt.sklearn.grid_search",
     "HistGradientBoostingClassifier": "malt.models.trees.estimator",
     "HistGradientBoostingRegressor": "malt.models.trees.estimator",
     "LinearSVC": "malt.models.linear.estimator",

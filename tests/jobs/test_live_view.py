@@ -111,7 +111,7 @@ cd $MALT_FAILURE_DIR
 start() {{ echo "[1, \\"started\\", $1, \\"$2 $(cut -d ')' -f 2 /proc/$2/stat | cut -d ' ' -f 21)\\"]" > events-$1; }}
 start 0 $$; start 1 $$; echo '{RECORD}' > shown-0
 printf 'name? ' > out-0
-name=$({sys.executable} -c 'from malt.runner import stdin; stdin.take(".", "0"); print(input())')
+name=$({sys.executable} -c 'from malt.runner import standard_input; standard_input.take(".", "0"); print(input())')
 """
 
 

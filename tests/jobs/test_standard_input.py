@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from malt.runner import stdin
+from malt.runner import standard_input
 from malt.runner.launch.command import RUNNER
 from malt.runner.launch.streams.standard_input import StandardInput
 
@@ -22,7 +22,7 @@ READER = f"""if True:
     sys.path.insert(0, {os.path.dirname(RUNNER)!r})  # as program.py loads it: without malt
     import stdin
     if len(sys.argv) > 1:
-        stdin.take(sys.argv[1], "0")
+        standard_input.take(sys.argv[1], "0")
     print("reads", flush=True)
     for line in sys.stdin:
         print("got", line, end="", flush=True)
@@ -118,5 +118,5 @@ def test_where_the_launcher_is_elsewhere_no_file_of_the_program_is_taken_for_inp
     (tmp_path / "input").write_text("of the user")
     monkeypatch.chdir(tmp_path)
     before = os.fstat(0)
-    stdin.take(None, "0")
+    standard_input.take(None, "0")
     assert os.path.samestat(before, os.fstat(0))

@@ -16,7 +16,7 @@ from malt.data import shards
 from malt.data.shards import bounds
 from malt.session.world.crew import dealt
 from malt.session.world.pace import Pace
-from malt.session.world.shardnotes import ShardNotes
+from malt.session.world.shard_notes import ShardNotes
 
 
 @given(st.integers(0, 10_000), st.integers(1, 64))

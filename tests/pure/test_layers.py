@@ -170,7 +170,7 @@ def test_sessions_begin_and_graphs_are_mended_without_scipy():
     (
         "from malt.session.resilience import start",
         {
-            "malt.session.resilience.joining", "malt.session.world.asking", "malt.runner.watch.trace",
+            "malt.session.resilience.joining", "malt.session.world.roster_requests", "malt.runner.watch.trace",
             "dstorm.transports.links",
         },
     ),

@@ -12,8 +12,8 @@ from dstorm.queues.consistency import Consistency
 from dstorm.queues.sending.unsent import Join, supersede
 from vol.graphs.graph import Graph
 from vol.graphs.topology import Neighbours
-from vol.merging.before import all_or_nothing
 from vol.merging.merge import MEAN, REPLACE, GatherFunction, Own, UserFunction, apply_user_function
+from vol.merging.undo_buffer import all_or_nothing
 from vol.returns.packing import Values
 from vol.sparse.dirty import DirtyRows, as_words
 from vol.sparse.error_feedback import Residual, nonzero_rows

@@ -11,7 +11,7 @@ from functools import partial
 
 from malt.commands.doctor.facts import Facts, Outcome
 from malt.commands.doctor.findings import FAIL, OK, Finding, between, can_run, judge, record
-from malt.commands.doctor.probe import PROGRAM, Examination
+from malt.commands.doctor.self_test import PROGRAM, Examination
 from malt.runner.launch.command import Job
 from malt.runner.launch.hosts.allocation import Host
 from malt.runner.launch.hosts.examination import examined

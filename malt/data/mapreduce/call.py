@@ -10,7 +10,7 @@ from dstorm.reduction import RanksChanged
 from malt.data.mapreduce import results, travel
 from malt.data.mapreduce.assignment import assign, travels
 from malt.data.mapreduce.cache import Cache
-from malt.data.mapreduce.chunkerrors import ChunkError, chunk_error, raise_first
+from malt.data.mapreduce.chunk_errors import ChunkError, chunk_error, raise_first
 from malt.data.mapreduce.chunks import Own
 from malt.data.mapreduce.location import Location
 from malt.data.mapreduce.results import Reduce, Report, Values

@@ -13,13 +13,14 @@ from typing import NamedTuple
 
 from dstorm.transports.links import handshake
 from malt.runner import roster
+from malt.runner.departure import GRACE_S
 from malt.runner.events import History, Kind, Stream
 from malt.runner.launch.command import Line, is_here
 from malt.runner.launch.environment import RESTART, travelling
 from malt.runner.launch.hosts.agent.processes import WITHIN, of_job
 from malt.runner.launch.hosts.agent.watch import Kept
 from malt.runner.launch.hosts.ending import Ending
-from malt.runner.launch.hosts.own import OwnAgent
+from malt.runner.launch.hosts.own_agent import OwnAgent
 from malt.runner.launch.hosts.plain.away import Away
 from malt.runner.launch.hosts.remote import RemoteHosts
 from malt.runner.launch.injection.striker import Striker
@@ -34,7 +35,6 @@ from malt.runner.launch.reports.job_state import BAD_INPUT, ends_inside_mpi, fai
 from malt.runner.launch.reports.observer import Observer
 from malt.runner.launch.streams.display import say
 from malt.runner.launch.streams.output import Output
-from malt.runner.leaving import GRACE_S
 from malt.runner.program import FAILURE_DIR, JOB_DIR, SESSION_BASE
 from malt.runner.reporting import CONTROL_SERVER, KEY
 from malt.runner.roster import Roster

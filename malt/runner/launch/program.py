@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 
-from malt.runner import mainfile
+from malt.runner import main_file
 from malt.runner.launch.mpi_library import LaunchError
 
 _PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
@@ -44,7 +44,7 @@ def _is_this_python(word: str) -> bool:
             return False
         is_this = _environment(word) == _environment(sys.executable)
     else:
-        if not mainfile.refusal(word):
+        if not main_file.refusal(word):
             return False  # a program of that name is here
         major, minor = sys.version_info[:2]
         is_this = word in ("python", f"python{major}", f"python{major}.{minor}")
@@ -67,7 +67,7 @@ def check_program(program: Sequence[str]) -> None:
         if len(program) < 2:
             raise LaunchError("-c needs the text of a program")
     elif program[0] != "-m":
-        if why := mainfile.refusal(program[0]):
+        if why := main_file.refusal(program[0]):
             raise LaunchError(why)
     elif len(program) < 2:
         raise LaunchError("-m needs the name of a module")

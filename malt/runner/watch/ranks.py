@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from dstorm.membership.processes import Process, is_stopped
 from malt.runner import roster
+from malt.runner.departure import NOTIFIED
 from malt.runner.events import ASK, SHOWN, History, Kind, Stream
-from malt.runner.leaving import NOTIFIED
 from malt.runner.watch.processes import ended, processes
 from malt.runner.watch.record import Record, parsed
 

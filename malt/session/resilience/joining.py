@@ -27,7 +27,7 @@ from dstorm.transports.links.endpoints import interfaces
 from dstorm.transports.links.server import call
 from dstorm.waits import interruption
 from dstorm.waits.stopwatch import Stopwatch
-from malt.runner import leaving, program, reporting
+from malt.runner import departure, program, reporting
 from malt.runner.events import Kind, append, event
 from malt.runner.program import JOB_DIR
 from malt.session.resilience import job_folder, torchrun
@@ -67,8 +67,8 @@ def join(one: Started, deadline_s: float) -> None:
     os.environ.update({JOB_DIR: folder, **{name: str(number) for name, number in numbers.items()}})
     reporting.start(folder, (), key, connection)
     if connection is not None:
-        threading.Thread(target=leaving.listen, args=[connection.fileno()], name="malt launcher", daemon=True).start()
-    append(folder, event(Kind.STARTED, one.rank, leaving.process()))
+        threading.Thread(target=departure.listen, args=[connection.fileno()], name="malt launcher", daemon=True).start()
+    append(folder, event(Kind.STARTED, one.rank, departure.process()))
     program.write_stacks_when_asked(folder)
     interruption.take_interrupts()  # under `malt run` the runner has taken them
 

@@ -20,7 +20,7 @@ from malt.session.world.crew import Crew, Dealt, dealt
 from malt.session.world.endings import Ending
 from malt.session.world.failures import Failures, Moment
 from malt.session.world.pace import Pace
-from malt.session.world.shardnotes import ShardNotes
+from malt.session.world.shard_notes import ShardNotes
 from vol.shared import Shared
 
 if TYPE_CHECKING:

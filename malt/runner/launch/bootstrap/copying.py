@@ -21,8 +21,8 @@ from typing import Any
 
 from malt.runner.launch.bootstrap.contents import Contents
 from malt.runner.launch.hosts import findings
-from malt.runner.launch.hosts.sent import START
 from malt.runner.launch.hosts.shell import command_on
+from malt.runner.launch.hosts.source_text import START
 from malt.runner.launch.hosts.threads import Note, on_each
 from malt.runner.launch.mpi_library import LaunchError
 from malt.runner.launch.streams.display import say

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import IO, Any
 
 from dstorm.waits.stopwatch import Stopwatch
-from malt.runner.launch.hosts import sent
+from malt.runner.launch.hosts import source_text
 from malt.runner.launch.hosts.agent.agent import PULSE_S
-from malt.runner.launch.hosts.probe import Probe
+from malt.runner.launch.hosts.reachability import Probe
 from malt.runner.launch.hosts.shell import command_on
 
 _AGENT = "malt.runner.launch.hosts.agent"
@@ -41,7 +41,7 @@ class Silent(Exception):
 
 def program() -> bytes:
     """Return the text of the agent. Local."""
-    return sent.text("malt.runner.launch.hosts.agent.agent", _MODULES)
+    return source_text.text("malt.runner.launch.hosts.agent.agent", _MODULES)
 
 
 class Connection:
@@ -63,7 +63,7 @@ class Connection:
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._errors = b""
         self._process = subprocess.Popen(
-            command_on(shell, host, f"exec {shlex.quote(python)} -I -c {shlex.quote(sent.START)}"),
+            command_on(shell, host, f"exec {shlex.quote(python)} -I -c {shlex.quote(source_text.START)}"),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         assert self._process.stdin and self._process.stdout and self._process.stderr

@@ -21,7 +21,7 @@ from malt.runner.launch.hosts.agent.agent import SILENCE_S
 from malt.runner.launch.hosts.agent.watch import OWN, SHARED, identity
 from malt.runner.launch.hosts.connection import Connection, Silent, suspend
 from malt.runner.launch.hosts.findings import Need
-from malt.runner.launch.hosts.probe import Probe
+from malt.runner.launch.hosts.reachability import Probe
 from malt.runner.launch.hosts.shell import remote_shell
 from malt.runner.launch.mpi_library import PROBE, PROBE_TIMEOUT_S, LaunchError, Library
 from malt.runner.launch.streams.display import say

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from dstorm.membership.processes import Process, handles, has_ended, send
 from dstorm.waits.stopwatch import Stopwatch
-from malt.runner import leaving
+from malt.runner import departure
 from malt.runner.events import Kind, Stream
 from malt.runner.launch.hosts.agent.closing import has_closed
 from malt.runner.launch.hosts.plain.starter import ENDING
@@ -63,7 +63,7 @@ class Departure:
         if self._control_server is not None and elsewhere:
             self._control_server.notify(number)
         self._notified |= fresh | elsewhere
-        self._tell(leaving.NOTIFIED)
+        self._tell(departure.NOTIFIED)
 
     def pass_on(self, number: int) -> bool:
         """Send signal `number` to all ranks whose programs run, for handlers of their own. Local.

@@ -2,9 +2,9 @@
 
 Open MPI's mpiexec never closes the input of rank 0, and MPICH's gives the other ranks a pipe that never ends. Both read
 all that there is, whether rank 0 asks for it or not: a shell that reads its own script, or a list of files, from there
-finds nothing left. So on one host the ranks set up their input themselves (malt/runner/stdin.py). The launcher gives
-rank 0 the file itself, over a socket in the folder of the job, and reads nothing. On several hosts rank 0 reads the
-input that mpiexec gives it.
+finds nothing left. So on one host the ranks set up their input themselves (malt/runner/standard_input.py). The launcher
+gives rank 0 the file itself, over a socket in the folder of the job, and reads nothing. On several hosts rank 0 reads
+the input that mpiexec gives it.
 
 mpiexec runs in a session of its own, where it, and rank 0, can read the terminal even while the launcher is in the
 background. So there, and where mpiexec would read a terminal, the launcher reads it, and copies it into a pipe.
@@ -25,7 +25,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from malt.runner import stdin
+from malt.runner import standard_input
 from malt.runner.launch.streams.display import is_in_background
 
 _LOCAL_FLAGS = 3
@@ -48,9 +48,9 @@ class StandardInput:
         self._way: _Given | _Copied | None = None
         self._inherited: int | None = None
         if not is_spread and not is_in_background(0):
-            self._way = _Given(str(folder / stdin.INPUT), note_typed)
+            self._way = _Given(str(folder / standard_input.INPUT), note_typed)
         elif not is_spread:
-            fifo = folder / stdin.INPUT
+            fifo = folder / standard_input.INPUT
             os.mkfifo(fifo)
             self._way = _Copied(partial(os.open, fifo, os.O_WRONLY), note_typed, fifo)
         elif os.isatty(0):
@@ -78,7 +78,7 @@ class _Given:
 
     def __init__(self, path: str, note_typed: Callable[[], None]) -> None:
         self._sockets = [socket.socket(socket.AF_UNIX)]
-        with stdin.address(path) as where:
+        with standard_input.address(path) as where:
             self._sockets[0].bind(where)
         self._sockets[0].listen(1)
         self._note_typed = note_typed

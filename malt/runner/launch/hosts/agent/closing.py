@@ -1,7 +1,7 @@
 """Tells whether a rank that has reported its end still runs Python, for example to close files. The agent is sent with
 this module: it imports nothing of malt.
 
-Until then the rank holds a lock on a file in the folder of the job (malt/runner/leaving.py). The system releases it
+Until then the rank holds a lock on a file in the folder of the job (malt/runner/departure.py). The system releases it
 when the process ends.
 """
 

@@ -20,7 +20,7 @@ from malt.runner.launch.reports.control import ControlServer
 from malt.runner.launch.reports.follower import Follower
 from malt.runner.program import FAILURE_DIR, JOB_DIR
 from malt.session.resilience import start as start_of_session
-from malt.session.resilience.party import Party
+from malt.session.resilience.process_group import ProcessGroup
 
 pytestmark = pytest.mark.serial
 KEY = "3c" * 32
@@ -77,7 +77,7 @@ def test_ranks_that_are_all_on_one_other_host_meet(job):
 
 
 def test_ranks_that_never_start_are_named(tmp_path):
-    alone = Party(0, 2)
+    alone = ProcessGroup(0, 2)
     add(tmp_path, "started-0", f"{os.getpid()} -1")
     with pytest.raises(DeadlinePassed, match="rank 1"):
         start_of_session._of_one_host(Path(tmp_path), "session", alone, 0.05, None)

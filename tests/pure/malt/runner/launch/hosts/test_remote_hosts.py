@@ -32,7 +32,7 @@ from malt.runner.launch.hosts.allocation import Host, is_of_mpijob
 from malt.runner.launch.hosts.connection import program
 from malt.runner.launch.hosts.ending import Ending
 from malt.runner.launch.hosts.findings import Need
-from malt.runner.launch.hosts.probe import answers
+from malt.runner.launch.hosts.reachability import answers
 from malt.runner.launch.hosts.remote import RemoteHosts, Unreachable
 from malt.runner.launch.hosts.shell import remote_shell
 from malt.runner.launch.mpi_library import LaunchError, Library

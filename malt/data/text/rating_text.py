@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from malt.data.text.marks import ANY, EXPONENT, NEWLINE, NONE, POINT, SIGN, SOME, SPACE, Marks, number_rules, table
-from malt.data.text.ratingform import DECIMAL_COMMA, IN_ORDER, NAMES, REMEDY, Form, form_of, is_comment
+from malt.data.text.rating_form import DECIMAL_COMMA, IN_ORDER, NAMES, REMEDY, Form, form_of, is_comment
 from malt.data.text.svmlight import BadLine, finite, shown
-from malt.data.text.textfile import read_chunks
+from malt.data.text.text_file import read_chunks
 
 MAX_ID_NBYTES: Final = 256
 """The longest name of a user or an item. In memory every name takes as much as the longest one."""

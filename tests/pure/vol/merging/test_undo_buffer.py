@@ -11,9 +11,9 @@ from carried import run_carried
 import malt
 from dstorm import parse
 from vol import DenseVector, SparseVector
-from vol.merging import before
-from vol.merging.before import all_or_nothing, is_kept
+from vol.merging import undo_buffer
 from vol.merging.merge import Blend
+from vol.merging.undo_buffer import all_or_nothing, is_kept
 
 pytestmark = pytest.mark.serial
 LARGEST = float(np.finfo(np.float32).max)
@@ -22,7 +22,7 @@ LARGEST = float(np.finfo(np.float32).max)
 @pytest.fixture
 def only_many(monkeypatch):
     """No values are kept because they are few."""
-    monkeypatch.setattr(before, "FEW", 0)
+    monkeypatch.setattr(undo_buffer, "FEW", 0)
     with warnings.catch_warnings(), np.errstate(all="warn"):
         warnings.resetwarnings()
         yield

@@ -1,4 +1,4 @@
-"""The team: the live ranks of each host, which share memory and files, and work together while ranks may fail."""
+"""Reader groups: the live ranks of each host, which share memory and files, and work together while ranks may fail."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Result = TypeVar("Result")
 
 
 class Incomplete(Exception):
-    """A member of the team has failed."""
+    """A member of the group has failed."""
 
 
-class Team:
+class ReaderGroup:
     """The live ranks, grouped by host. Collective.
 
-    If a member fails, each collective call of the team raises Incomplete on all other members.
+    If a member fails, each collective call of the group raises Incomplete on all other members.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -86,8 +86,8 @@ def readers(transport: Transport) -> list[int]:
     return list(range(transport.size)) if isinstance(transport, LoneTransport) else list(exchange(transport, None))
 
 
-def with_a_team(transport: Transport, work: Callable[[Team], Result]) -> Result:
-    """Return work(team). Collective. If a member fails meanwhile, work is called again with a new team."""
+def with_reader_group(transport: Transport, work: Callable[[ReaderGroup], Result]) -> Result:
+    """Return work(group). Collective. If a member fails meanwhile, work is called again with a new group."""
     while True:
         with suppress(Incomplete):
-            return work(Team(transport))
+            return work(ReaderGroup(transport))

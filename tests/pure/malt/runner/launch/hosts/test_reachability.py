@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 from processes import wait_for
 
-from malt.runner.launch.hosts import probe, remote
+from malt.runner.launch.hosts import reachability, remote
 from malt.runner.launch.hosts.agent import agent
-from malt.runner.launch.hosts.probe import Probe, answers
+from malt.runner.launch.hosts.reachability import Probe, answers
 
 pytestmark = pytest.mark.serial
 HERE = "127.0.0.1"
@@ -56,7 +56,7 @@ def test_questions_are_asked_in_a_thread_one_at_a_time(drops):
 
 def test_an_answer_to_a_question_of_before_counts_no_more(monkeypatch):
     answer = threading.Event()
-    monkeypatch.setattr(probe, "answers", lambda *words: not answer.wait(10))
+    monkeypatch.setattr(reachability, "answers", lambda *words: not answer.wait(10))
     asked = Probe([HERE], 1)
     asked.ask()
     thread = asked._thread

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from malt.data.text import textfile
-from malt.data.text.textfile import read_chunks
+from malt.data.text import text_file
+from malt.data.text.text_file import read_chunks
 
 pytestmark = pytest.mark.serial
 
@@ -20,7 +20,7 @@ SQUEEZE = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 @pytest.fixture(params=[1, 2, 3, 7, 1 << 18])
 def chunk_nbytes(request, monkeypatch):
-    monkeypatch.setattr(textfile, "CHUNK_NBYTES", request.param)
+    monkeypatch.setattr(text_file, "CHUNK_NBYTES", request.param)
 
 
 def whole(text):
@@ -47,7 +47,7 @@ def test_parts_make_up_any_file(tmp_path_factory, text, parts, nbytes):
     path = tmp_path_factory.mktemp("any") / "text"
     path.write_bytes(text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(textfile, "CHUNK_NBYTES", nbytes)
+        patch.setattr(text_file, "CHUNK_NBYTES", nbytes)
         assert b"".join(b"".join(read_chunks(str(path), part, parts)) for part in range(parts)) == whole(text)
 
 
@@ -118,8 +118,8 @@ def test_other_lines_and_texts_are_refused(tmp_path, suffix, text, message):
 
 
 def test_a_line_without_end_is_not_read_into_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(textfile, "MAX_LINE_NBYTES", 1000)
-    monkeypatch.setattr(textfile, "CHUNK_NBYTES", 100)
+    monkeypatch.setattr(text_file, "MAX_LINE_NBYTES", 1000)
+    monkeypatch.setattr(text_file, "CHUNK_NBYTES", 100)
     path = tmp_path / "text"
     path.write_bytes(b"1 1:1\n" + b"x" * 1000 + b"\n")
     assert len(b"".join(read_chunks(str(path)))) == 1007

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
+from malt.runner.departure import flush, is_leaving, skip_mpi_finalize
 from malt.runner.events import Kind
-from malt.runner.leaving import flush, is_leaving, skip_mpi_finalize
 from malt.runner.program import status_of
 from malt.runner.reporting import report, report_traceback
 

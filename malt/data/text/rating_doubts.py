@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from malt.data.text.ratingform import REMEDY
-from malt.data.text.ratingtext import Ids, Lines
+from malt.data.text.rating_form import REMEDY
+from malt.data.text.rating_text import Ids, Lines
 
 _MISSING: Final = {b"nan", b"NaN", b"NA", b"N/A", b"<NA>", b"null", b"NULL", b"None", b"\\N"}
 """How programs write a value that is missing."""

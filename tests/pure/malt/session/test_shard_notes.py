@@ -10,7 +10,7 @@ from ranks import error_of_all
 from scipy import sparse
 
 import malt
-from malt.session.world.shardnotes import MOST, ShardNotes, difference
+from malt.session.world.shard_notes import MOST, ShardNotes, difference
 
 pytestmark = pytest.mark.serial
 

@@ -11,7 +11,7 @@ from dstorm.transport import Transport, Window
 from dstorm.waits import interruption
 
 
-class Closing(ABC):
+class Closable(ABC):
     """The base of what one rank closes, and all ranks free."""
 
     def __init__(self) -> None:

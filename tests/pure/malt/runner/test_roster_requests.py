@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from malt.runner import leaving, reporting, roster
+from malt.runner import departure, reporting, roster
 from malt.runner.launch.reports import control
 from malt.runner.roster import Roster
-from malt.session.world import asking
-from malt.session.world.asking import Asking
+from malt.session.world import roster_requests
+from malt.session.world.roster_requests import Asking
 
 pytestmark = pytest.mark.serial
 BOTH = [(0, 0), (1, 0)]
@@ -32,8 +32,8 @@ def launcher(tmp_path, monkeypatch):
 
     monkeypatch.setattr(reporting, "is_connected", lambda: True)
     monkeypatch.setattr(reporting, "publish", publish)
-    monkeypatch.setattr(leaving, "published", published.get)
-    monkeypatch.setattr(leaving, "is_disconnected", lambda: state["has_ended"])
+    monkeypatch.setattr(departure, "published", published.get)
+    monkeypatch.setattr(departure, "is_disconnected", lambda: state["has_ended"])
     return folder, state
 
 
@@ -61,7 +61,7 @@ def test_where_the_launcher_has_ended_a_rank_goes_on_with_what_it_knows(launcher
 
 
 def test_it_waits_once_for_a_launcher_that_does_not_answer(launcher, mine, monkeypatch):
-    monkeypatch.setattr(asking, "ANSWER_S", 1.0)
+    monkeypatch.setattr(roster_requests, "ANSWER_S", 1.0)
     _, state = launcher
     state["answers"], took = False, []
     for epoch in range(3):

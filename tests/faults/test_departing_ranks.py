@@ -96,7 +96,7 @@ SIGNALLED_FIRST = """
 import threading, time
 from pathlib import Path
 def launcher():
-    while not sys.modules["malt.runner.leaving"]._is_asking:
+    while not sys.modules["malt.runner.departure"]._is_asking:
         time.sleep(0.001)
     os.kill(os.getpid(), 15)
     for name in ("signal-15", "notified"):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dstorm.waits.stopwatch import Stopwatch
-from malt.runner import leaving, reporting, roster
+from malt.runner import departure, reporting, roster
 from malt.runner.roster import Roster
 
 ANSWER_S = 10.0
@@ -73,7 +73,7 @@ class Asking:
         self._number += 1
         reporting.publish(roster.ASK, json.dumps([self._number, name, *arguments]))
         waited = Stopwatch()
-        while not self._unheard and not leaving.is_disconnected():
+        while not self._unheard and not departure.is_disconnected():
             answer = self._answer()
             if answer is not None and answer[0] == self._number:
                 return answer if answer[2] or answer[3] else None
@@ -86,5 +86,5 @@ class Asking:
     @staticmethod
     def _answer() -> list[Any] | None:
         """The last answer of the launcher, as roster.ANSWER says."""
-        found: list[Any] | None = json.loads(leaving.published(roster.ANSWER) or "null")
+        found: list[Any] | None = json.loads(departure.published(roster.ANSWER) or "null")
         return found

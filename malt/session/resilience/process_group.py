@@ -19,7 +19,7 @@ PREFIX: Final = "malt-torchrun-"
 """That of the name of a folder that ranks have made where no launcher of malt has started their job."""
 
 
-class Party(NamedTuple):
+class ProcessGroup(NamedTuple):
     """The ranks of a session, as one of them sees them before they have met."""
 
     rank: int
@@ -37,9 +37,9 @@ class Party(NamedTuple):
         return self.size if self.roster is None else self.roster.first
 
 
-def party() -> Party:
+def process_group() -> ProcessGroup:
     """All ranks of this job of plain processes (malt/runner/launch/hosts/plain/starter.py). Local."""
-    return Party(
+    return ProcessGroup(
         int(reporting.rank()), int(os.environ[reporting.SIZE]), os.environ.get(reporting.REJOIN) == "1",
         reporting.incarnation(), roster.read(os.environ[JOB_DIR]),
     )  # fmt: skip

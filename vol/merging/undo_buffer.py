@@ -21,7 +21,7 @@ FEW: Final = 65_536
 """So many elements are kept in the cache of a core, in less time than their merge takes."""
 
 
-class Before:
+class UndoBuffer:
     """The values of a flat array from before a change in place, block by block. Local."""
 
     __slots__ = ("_count", "_values")
