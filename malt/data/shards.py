@@ -123,8 +123,8 @@ def _by_speed(
     world: World, check: Callable[[], tuple[int, bool, int]]
 ) -> tuple[tuple[int, bool, int], NDArray[np.intp]]:  # fmt: skip
     """Return what check() does, and this rank's rows by the speed of all ranks since the last call. Collective."""
-    pace, clock = world.pace, world.transport.clock
-    speed = pace.speed(clock())
+    trained, clock = world.training_speed, world.transport.clock
+    speed = trained.speed(clock())
 
     def described() -> tuple[tuple[int, bool, int], Mapping[str, Any]]:
         """Return the result of `check`, and the description that must be the same on all ranks. Local."""
@@ -135,7 +135,7 @@ def _by_speed(
         checked, reports = world.notes.agree(world.transport, "malt.shard", described)
     found = [reports[rank]["_speed"] if rank in reports else None for rank in range(world.transport.size)]
     numbers = speeds.deal(checked[0], speeds.guessed(found))
-    pace.begin(clock(), numbers[world.rank])
+    trained.begin(clock(), numbers[world.rank])
     return checked, np.arange(*speeds.parts(numbers)[world.rank])
 
 

@@ -60,7 +60,7 @@ class Loops:
         return Progress(part, (now - first.began) * (1 - part) / part if part else None, first.done)
 
 
-class Pace:
+class Rate:
     """The rate at which a count rises."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from dstorm.membership import children
 from malt.runner.watch import answers
 from malt.runner.watch.metrics import METRICS, TRACE, sink
-from malt.runner.watch.progress import Loop, Loops, Pace, Progress
+from malt.runner.watch.progress import Loop, Loops, Progress, Rate
 from malt.runner.watch.record import Counters, Record
 from malt.runner.watch.trace.files import METRICS as METRICS_OF_TRACE
 from vol import arguments
@@ -29,7 +29,7 @@ class Reports:
 
     def __init__(self) -> None:
         self.numbers: dict[str, float] = {}
-        self.loops, self.epochs, self.examples = Loops(), Pace(), Pace()
+        self.loops, self.epochs, self.examples = Loops(), Rate(), Rate()
 
     def note(self, numbers: Mapping[str, float], now: float) -> None:
         """Note the numbers of one report."""

@@ -19,8 +19,8 @@ from malt.session.world.creations import Creations, Newcomer
 from malt.session.world.crew import Crew, Dealt, dealt
 from malt.session.world.endings import Ending
 from malt.session.world.failures import Failures, Moment
-from malt.session.world.pace import Pace
 from malt.session.world.shard_notes import ShardNotes
+from malt.session.world.training_speed import TrainingSpeed
 from vol.shared import Shared
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class World:
         """The malt.Exchanges that was made last. None: there was none."""
         self.notes = ShardNotes()
         """The notes of what malt.shard was given."""
-        self.pace = Pace()
+        self.training_speed = TrainingSpeed()
         """How fast this rank is, for malt.shard(..., by_speed=True)."""
         self.traffic = Traffic(transport)
         """What this rank has exchanged by the algorithms of malt.allreduce."""

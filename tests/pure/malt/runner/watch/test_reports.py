@@ -13,7 +13,7 @@ import pytest
 import malt
 from dstorm.membership import children
 from malt.runner.watch import metrics, reports
-from malt.runner.watch.progress import Loop, Loops, Pace
+from malt.runner.watch.progress import Loop, Loops, Rate
 from malt.runner.watch.record import Counters, Record, parsed
 from malt.session import session
 from malt.session.world.counters import counters
@@ -100,7 +100,7 @@ def test_the_time_left():
     assert loops.progress(11.0).left_s is None
     outer.done = 1
     assert loops.progress(12.0).left_s == 6.0
-    epochs = Pace()
+    epochs = Rate()
     epochs.note(10.0, 1)
     assert epochs.left_s(10.0, 5) is None and epochs.per_s() is None
     epochs.note(12.0, 2)
@@ -116,15 +116,15 @@ def test_epochs_are_the_progress_where_there_is_no_loop():
 
 
 def test_the_speed_is_that_of_late():
-    pace = Pace()
+    rate = Rate()
     for second in range(10):
-        pace.note(second, 100 * second)
+        rate.note(second, 100 * second)
     for second in range(10, 20):
-        pace.note(second, 900 + 10 * (second - 9))
-    assert pace.per_s() == 10
-    pace.note(20, 0)  # another training
-    pace.note(21, 30)
-    assert pace.per_s() == 30
+        rate.note(second, 900 + 10 * (second - 9))
+    assert rate.per_s() == 10
+    rate.note(20, 0)  # another training
+    rate.note(21, 30)
+    assert rate.per_s() == 30
 
 
 def test_functions_are_given_each_report():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Pace:
+class TrainingSpeed:
     """The speed of one rank, in rows per second, between the calls that deal rows. Local."""
 
     def __init__(self) -> None:
