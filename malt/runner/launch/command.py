@@ -120,7 +120,7 @@ class Line:
     """PROGRAM ARGS..., as in `Job`."""
     hosts: tuple[str, ...] = ()
     """The names of the hosts. Empty: this machine."""
-    away: tuple[tuple[str, tuple[int, ...]], ...] | None = None
+    remote_ranks: tuple[tuple[str, tuple[int, ...]], ...] | None = None
     """Other hosts and their ranks, where ranks are plain processes, and each may fail alone. None: mpiexec starts them
     all."""
     ended_by: int = signal.SIGTERM
@@ -143,7 +143,7 @@ class Line:
     @property
     def survives(self) -> bool:
         """True if live ranks go on when one fails."""
-        return self.away is not None
+        return self.remote_ranks is not None
 
     def __str__(self) -> str:
         """The line in the syntax of a shell."""

@@ -21,7 +21,7 @@ from malt.runner.launch.hosts.agent.processes import WITHIN, of_job
 from malt.runner.launch.hosts.agent.watch import Kept
 from malt.runner.launch.hosts.ending import Ending
 from malt.runner.launch.hosts.own_agent import OwnAgent
-from malt.runner.launch.hosts.plain.away import Away
+from malt.runner.launch.hosts.plain.remote_ranks import RemoteRanks
 from malt.runner.launch.hosts.remote import RemoteHosts
 from malt.runner.launch.injection.striker import Striker
 from malt.runner.launch.machine import open_files
@@ -94,31 +94,31 @@ def run(
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output, line.ended_by)
         signals.pass_on = lambda number: departure.pass_on(number) and remote.send_signal(number)
         output.start()
-        away = Away(dict(line.away or ()), line.ranks, line.program, _passed(ours), folder, remote)
+        others = RemoteRanks(dict(line.remote_ranks or ()), line.ranks, line.program, _passed(ours), folder, remote)
         striker = Striker(folder, line)
         signals.suspends += [remote.suspend, striker.suspend]
         observer = Observer(folder, line.ranks, line.program, output, line.display.view)
         observer.start()
         striker.start()
         ending = Ending(reports, line.ranks, remote) if remote else None
-        status = _waited(job, _ends(reports, follower, ending, away), ending, signals)
-        away.collect(status, lambda: signals.times > 1)
+        status = _waited(job, _ends(reports, follower, ending, others), ending, signals)
+        others.collect(status, lambda: signals.times > 1)
         banners = output.close(observer.close())
         if control_server is not None:
             control_server.close()
-        away.end()
+        others.end()
         remote.clean()
         status = _of_the_rank(status, banners)
         status, is_printed = _settled(status, line, reports.read(), follower, signals.first is not None)
         is_clean = follower is None and status == 0 and not (ending is not None and ending.is_forced)
         say(striker.close(status))
         _say_why(status, reports.read(), follower, signals.first, b"" if is_printed else banners)
-        say(away.last_words)
+        say(others.last_words)
         if not is_clean:
             _end_what_is_left(kept, str(folder))
         agent.end()
     is_done = status == 0 and output.has_lost()
-    return End(status or int(is_done), signals.first is not None, away.are_left, is_done)
+    return End(status or int(is_done), signals.first is not None, others.are_left, is_done)
 
 
 def run_again(
@@ -146,8 +146,8 @@ def run_again(
 
 def _allow_files(line: Line) -> None:
     """Let this process open the pipes to which ranks print, and their connections. LaunchError: the limit is lower."""
-    away = line.away or ()
-    count = 2 * line.ranks + sum(_FILES_AWAY * len(ranks) + _FILES_OF_HOST for _, ranks in away) + open_files.OTHERS
+    others = line.remote_ranks or ()
+    count = 2 * line.ranks + sum(_FILES_AWAY * len(ranks) + _FILES_OF_HOST for _, ranks in others) + open_files.OTHERS
     if (limit := open_files.allow(count)) is not None:
         raise LaunchError(f"{line.ranks} ranks need {count} open files here, and the limit is {limit}: raise it "
                           f"(ulimit -n {count}), or start fewer ranks")  # fmt: skip
@@ -204,7 +204,7 @@ def _server(
 def _hosts_of_ranks(line: Line) -> list[str]:
     """The name of the host of each rank."""
     found = [next(filter(is_here, line.hosts), os.uname().nodename)] * line.ranks
-    for host, ranks in line.away or ():
+    for host, ranks in line.remote_ranks or ():
         for rank in ranks:
             found[rank] = host
     return found
@@ -223,28 +223,28 @@ def _variables(line: Line, environ: Mapping[str, str], folder: str, has_hosts: b
 
 
 def _ends(
-    reports: Stream, follower: Follower | None, ending: Ending | None, away: Away
+    reports: Stream, follower: Follower | None, ending: Ending | None, others: RemoteRanks
 ) -> tuple[Callable[[], int | None], Callable[[], bool]]:
     """The arguments of Supervised.wait: what tells the status, and whether ranks still run to their end."""
-    if follower is not None and away:
-        return partial(_status_of_part, follower, away), lambda: follower.is_ending(away.unreached())
+    if follower is not None and others:
+        return partial(_status_of_part, follower, others), lambda: follower.is_ending(others.unreached())
     if follower is not None:
         return follower.status, follower.is_ending
     return (lambda: failed_with(reports.read())) if ending is None else ending.status, bool
 
 
-def _status_of_part(follower: Follower, away: Away) -> int | None:
+def _status_of_part(follower: Follower, others: RemoteRanks) -> int | None:
     """The status of a job that may go on without this host, or None while it runs.
 
     Where ranks of a host cannot start, none can meet the others: the job ends at once.
     """
-    if away.is_over or away.have_failed(follower.heard()):
+    if others.is_over or others.have_failed(follower.heard()):
         return 1
     status = follower.status()
-    away.stop_starting()
-    away.pass_on_roster()
-    if status is None and not follower.is_any_here() and away.is_cut_off(follower.state.members):
-        away.leave(follower.state.members)
+    others.stop_starting()
+    others.pass_on_roster()
+    if status is None and not follower.is_any_here() and others.is_cut_off(follower.state.members):
+        others.leave(follower.state.members)
         return 1
     return status
 

@@ -118,7 +118,7 @@ class RemoteHosts:
         """A block with the folder of a job, which each host has for itself. At its end nothing is left of the ranks.
 
         Where not `is_watched`, those on other hosts are left to who has started them
-        (malt/runner/launch/hosts/plain/away.py).
+        (malt/runner/launch/hosts/plain/remote_ranks.py).
         LaunchError: a host does not answer, or there is no place for such a folder.
         """
         why = ""

@@ -82,8 +82,8 @@ def test_ranks_that_may_fail_are_plain_processes(library, rejoin):
         assert here.arguments[1].endswith("starter.py") and here.arguments[2:] == ["0,1,2", "3", "x.py"]
         assert here.settings["MALT_SURVIVE"] in ("1", "best-effort") and here.survives and not line().survives
         assert here.settings.get("MALT_REJOIN") == ("1" if rejoin else None)
-        assert here.away == () and not here.is_spread
-    assert made("best-effort", "localhost:1,b:2").away == (("b", (1, 2)),)
+        assert here.remote_ranks == () and not here.is_spread
+    assert made("best-effort", "localhost:1,b:2").remote_ranks == (("b", (1, 2)),)
     with pytest.raises(LaunchError, match=r"^--survive: on several hosts ranks open TCP .*, or run on one host$"):
         made("1", "localhost:1,b:2")
 
@@ -94,7 +94,7 @@ def test_hosts_start_by_themselves_where_ranks_may_fail(library):
     spread = compose(job, library, "/opt/bin/mpiexec", Machine(cores=8), {})
     assert spread.is_spread and spread.settings["MALT_SURVIVE"] == "best-effort"
     assert spread.arguments[1].endswith("starter.py") and spread.arguments[2:] == ["1", "5", "x.py", "--fast"]
-    assert spread.away == (("b", (0, 3, 4)), ("c", (2,)))
+    assert spread.remote_ranks == (("b", (0, 3, 4)), ("c", (2,)))
 
 
 def test_no_colours_into_a_file():

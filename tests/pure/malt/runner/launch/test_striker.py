@@ -56,7 +56,7 @@ def strike(tmp_path):
     made = []
 
     def start(value, **options):
-        line = Line({}, [], RANKS, away=(), faults=parsed([value], RANKS, 1), **options)
+        line = Line({}, [], RANKS, remote_ranks=(), faults=parsed([value], RANKS, 1), **options)
         made.append(Striker(tmp_path, line))
         made[-1].start()
         return made[-1]

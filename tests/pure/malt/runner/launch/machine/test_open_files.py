@@ -47,6 +47,6 @@ def test_connections_of_ranks_count(limits):
     job._allow_files(line)
     assert limits[0] == 2 * 100 + open_files.OTHERS
     with pytest.raises(LaunchError, match="100 ranks need 602 open files"):
-        job._allow_files(replace(line, away=(("b", tuple(range(50))), ("c", tuple(range(50, 100))))))
+        job._allow_files(replace(line, remote_ranks=(("b", tuple(range(50))), ("c", tuple(range(50, 100))))))
     with pytest.raises(RuntimeError, match=r"need 496 open files, and the limit on \S+ is 400: raise it there"):
         hosts._allow_files(2 * 200)

@@ -21,8 +21,8 @@ from malt.runner import reporting
 from malt.runner.events import Stream
 from malt.runner.launch import job
 from malt.runner.launch.hosts import connection
-from malt.runner.launch.hosts.plain import away as module
-from malt.runner.launch.hosts.plain.away import Away
+from malt.runner.launch.hosts.plain import remote_ranks as module
+from malt.runner.launch.hosts.plain.remote_ranks import RemoteRanks
 from malt.runner.launch.hosts.remote import RemoteHosts
 from malt.runner.launch.reports.follower import Follower
 
@@ -56,7 +56,7 @@ def begin(tmp_path, monkeypatch):
             shell.chmod(0o755)
             remote = RemoteHosts([*away], {"PRTE_MCA_plm_ssh_agent": str(shell)})
             ends.callback(remote.close)
-            made = Away(away, size, ["x.py"], environ or {}, tmp_path, remote)
+            made = RemoteRanks(away, size, ["x.py"], environ or {}, tmp_path, remote)
             ends.callback(made.end)
             return made
 

@@ -43,7 +43,7 @@ _REST_S, _REST_OF_FAILED_S = 600.0, 10.0
 may still print."""
 
 
-class HostAway:
+class RanksOfHost:
     """The `ranks` of a job of `size` that the agent starts to which there is a `connection`. `add`: takes its events.
 
     Times are those in which this process ran: `poll` is called in a loop.
@@ -148,21 +148,21 @@ class HostAway:
         self.is_printing = False
 
 
-class Away:
-    """The ranks of a job on other hosts. `away`: those on each, by its name. `remote`: these hosts."""
+class RemoteRanks:
+    """The ranks of a job on other hosts. `by_host`: those on each, by its name. `remote`: these hosts."""
 
     def __init__(
-        self, away: Mapping[str, Sequence[int]], size: int, program: Sequence[str], environ: Mapping[str, str],
+        self, by_host: Mapping[str, Sequence[int]], size: int, program: Sequence[str], environ: Mapping[str, str],
         folder: Path, remote: RemoteHosts,
     ) -> None:  # fmt: skip
         self._hosts = [
-            HostAway(remote.connection(host), ranks, size, program, environ, folder, remote.add)
-            for host, ranks in away.items()
+            RanksOfHost(remote.connection(host), ranks, size, program, environ, folder, remote.add)
+            for host, ranks in by_host.items()
         ]
         self._folder, self._remote = folder, remote
         has_own = sum(len(one.ranks) for one in self._hosts) < size
         self._silent_s = SILENT_S if has_own else SILENT_ALONE_S
-        self._left: list[HostAway] = []
+        self._left: list[RanksOfHost] = []
         """Those that are given up."""
         self._has_failed = self._is_ending = False
         self._roster_at = roster.changed_at(folder)
@@ -181,7 +181,10 @@ class Away:
         return {rank for one in lost for rank in one.ranks}
 
     def have_failed(self, heard: Collection[int]) -> bool:
-        """Return whether ranks of a host cannot meet the others. Prints why, once. `heard`: see `HostAway.failure`."""
+        """Return whether ranks of a host cannot meet the others. Prints why, once.
+
+        `heard`: as for `RanksOfHost.failure`.
+        """
         for one in self._hosts:
             one.poll()
         if not self._has_failed and (why := next(filter(None, (one.failure(heard) for one in self._hosts)), "")):
@@ -263,7 +266,7 @@ class Away:
                 self._remote.give_up(one.host)
         self._hosts = []
 
-    def _is_silent(self, one: HostAway) -> bool:
+    def _is_silent(self, one: RanksOfHost) -> bool:
         return one.silent_s() > self._silent_s
 
 
