@@ -64,9 +64,9 @@ class DenseVector(Vector):
     def _compile(self) -> None:
         """Make the compiled calls for the present neighbours, if there are any. Local."""
         calls = self._queues, self._flat, self._topology.seen.outs, self._topology.seen.ins
-        self._at_once = compiled.calls(*calls, self._check_finite)
-        if self._at_once is not None and not self._consistency.lockstep:
-            self._undo = UndoBuffer(self._at_once.before)
+        self._compiled = compiled.calls(*calls, self._check_finite)
+        if self._compiled is not None and not self._consistency.lockstep:
+            self._undo = UndoBuffer(self._compiled.before)
 
     def adopt(self, array: Array) -> None:
         """Make `array` the replica, without a copy. Local.
@@ -81,14 +81,14 @@ class DenseVector(Vector):
         }
         for outgoing in self._messages.values():
             self._queues.outbox.prepare(outgoing)
-        if self._at_once is not None:
-            self._at_once = self._at_once.adopted(self._flat)
+        if self._compiled is not None:
+            self._compiled = self._compiled.adopted(self._flat)
 
     # -- private ----------------------------------------------------------------------------------------------
 
     def _mend(self, before: Neighbours) -> None:
         super()._mend(before)
-        self._at_once = None
+        self._compiled = None
         self._compile()
 
     def _rounded(self, wire: str | None, array: Array) -> Rounding | None:

@@ -61,7 +61,7 @@ class Vector(ComesBack, Shared):
         """What merges in its place: AVG for one that counts examples, where all messages are of one step."""
         self._counts = False
         """Whether the weights of messages are counts of examples for that."""
-        self._at_once: CompiledCalls | None = None
+        self._compiled: CompiledCalls | None = None
         """What does a usual scatter or gather in one call, until the neighbours change."""
         view = transport.view
         self._returning: Returning | None = None
@@ -156,8 +156,8 @@ class Vector(ComesBack, Shared):
             self._topology.follow()
             if self._queues.closed:  # by a callback
                 self._check_open()
-            if self._at_once is not None and rows is None and to is None:
-                done = self._at_once.send(step, weight, self._mass)
+            if self._compiled is not None and rows is None and to is None:
+                done = self._compiled.send(step, weight, self._mass)
                 if done is not None:
                     sent, self._mass = done
                     self._step, self._weight = step, weight
@@ -230,8 +230,8 @@ class Vector(ComesBack, Shared):
                 return Gathered()
             is_mean = function is AVG or (lockstep and function is MEAN)  # which are one where all have sent
             is_simple = is_mean or (lockstep and function is SUM)
-            if is_simple and timeout_s is None and self._at_once is not None:
-                found = self._at_once.merge(self._sources, is_mean)
+            if is_simple and timeout_s is None and self._compiled is not None:
+                found = self._compiled.merge(self._sources, is_mean)
                 if found is not None:
                     self._gathered_at = self._step
                     self._mass = 1.0

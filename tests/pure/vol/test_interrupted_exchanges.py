@@ -188,7 +188,7 @@ def test_compiled_calls(sync, monkeypatch):
             assert one.gather().steps[0] == step
         if not came:
             break
-    assert v._at_once is not None and v.statistics().sent == (SIZE - 1) * step
+    assert v._compiled is not None and v.statistics().sent == (SIZE - 1) * step
     for one in (v, *others):
         totals = one.statistics()
         assert (totals.gathered, totals.overwritten, totals.pending) == ((SIZE - 1) * step, 0, 0)
