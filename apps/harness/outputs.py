@@ -1,4 +1,4 @@
-"""What a program writes: its report, the file of its model; checks of all files before it begins.
+"""The outputs of a program: its report, the file of its model; checks of all files before it begins.
 
 The report is a table with a line per epoch, the last line, and the same as JSON.
 """
