@@ -76,7 +76,7 @@ test-all: $(TORCH_READY) $(FRAMES_READY)
 # For the other MPI, where all tests have passed with one: tests/pure loads none, but for these two. Of tests/mpi on four
 # ranks test-plain runs most; here are the modules that it leaves out.
 test-mpi: $(READY) test-plain
-	@$(PYTEST) tests/faults tests/jobs tests/mpi tests/pure/malt/launch/test_mpi_library.py tests/pure/malt/launch/machine/test_open_files.py $(ARGS)
+	@$(PYTEST) tests/faults tests/jobs tests/mpi tests/pure/malt/runner/launch/test_mpi_library.py tests/pure/malt/runner/launch/machine/test_open_files.py $(ARGS)
 	@$(PYTEST) --all tests/hosts $(ARGS)
 	@$(MALT) run -n 4 -m pytest -q $$(sed -n 's/^\(tests[^:]*\): .*/\1/p' tests/skips.txt) $(ARGS)
 
@@ -99,7 +99,7 @@ faults: $(READY)
 	@MALT_FAULTS=long MALT_TEST_KILLS=20 $(VENV)/bin/python -m pytest -q -rs --all \
 		tests/faults/test_random_failures.py tests/faults/test_interrupted_merges.py \
 		tests/hosts/test_interrupts_across_hosts.py tests/pure/vol/test_interrupted_exchanges.py \
-		tests/pure/malt/replica/test_interrupted_replicas.py tests/jobs/test_checkpoints.py::test_kills_of_all_ranks \
+		tests/pure/malt/session/replica/test_interrupted_replicas.py tests/jobs/test_checkpoints.py::test_kills_of_all_ranks \
 		tests/jobs/test_checkpoints.py::test_a_job_whose_ranks_are_all_killed_is_resumed $(ARGS)
 
 docs: $(DOCS_READY)

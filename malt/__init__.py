@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # First: it reports a file of the user's that hides one of the packages below.
-import malt.runner.packages  # noqa: F401
+import malt.runner.shadowing  # noqa: F401
 
 # isort: split
-from dstorm.later import at_first_use
+from dstorm.lazy_imports import at_first_use
 
 if TYPE_CHECKING:
     from dstorm import ClosedError, DeadlinePassed, Network, PeerLost, Statistics
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
     from malt.data.mapreduce import map_reduce
     from malt.data.shards import shard
-    from malt.launch.machine.memory import free_memory
-    from malt.replica.exchanges import Exchanges
-    from malt.replica.replica import Replica
+    from malt.runner.launch.machine.memory import free_memory
+    from malt.runner.watch.reports import on_report, progress, report
     from malt.session.checkpoints.checkpoint import Checkpoint
     from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, mean, reduce_rows, together
     from malt.session.epochs import epochs, scale
-    from malt.session.losses import LostRank, lost_ranks
+    from malt.session.lost_ranks import LostRank, lost_ranks
+    from malt.session.replica.exchanges import Exchanges
+    from malt.session.replica.replica import Replica
     from malt.session.running.running import run
     from malt.session.seeds import seed
     from malt.session.session import alive, finalize, heartbeat, hosts, init, on_death, on_join, rank, rejoined, size
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from malt.session.vectors.sharded import reduce_scatter, sharded
     from malt.session.vectors.vector import vector
     from malt.session.world.world import World
-    from malt.watch.reports import on_report, progress, report
     from vol import AVG, MEAN, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, Gathered, Graph, Update
 
 __version__ = "0.1.0"
@@ -112,11 +112,11 @@ __all__ = [
 
 _LATER = {
     "Checkpoint": "malt.session.checkpoints.checkpoint",
-    "Exchanges": "malt.replica.exchanges",
-    "Replica": "malt.replica.replica",
+    "Exchanges": "malt.session.replica.exchanges",
+    "Replica": "malt.session.replica.replica",
     "World": "malt.session.world.world",
     "blocks": "malt.session.vectors.blocks",
-    "free_memory": "malt.launch.machine.memory",
+    "free_memory": "malt.runner.launch.machine.memory",
     "graph": "malt.session.vectors.graphs",
     "map_reduce": "malt.data.mapreduce",
     "run": "malt.session.running.running",
@@ -127,7 +127,7 @@ _LATER = {
     **dict.fromkeys(
         ("Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight"), "malt.data"
     ),
-    **dict.fromkeys(("LostRank", "lost_ranks"), "malt.session.losses"),
+    **dict.fromkeys(("LostRank", "lost_ranks"), "malt.session.lost_ranks"),
     **dict.fromkeys(
         ("alive", "finalize", "heartbeat", "hosts", "init", "on_death", "on_join", "rank", "rejoined", "size"),
         "malt.session.session",
@@ -138,7 +138,7 @@ _LATER = {
     ),
     **dict.fromkeys(("clock", "compute", "simulate"), "malt.session.simulation"),
     **dict.fromkeys(("epochs", "scale"), "malt.session.epochs"),
-    **dict.fromkeys(("on_report", "progress", "report"), "malt.watch.reports"),
+    **dict.fromkeys(("on_report", "progress", "report"), "malt.runner.watch.reports"),
     **dict.fromkeys(("reduce_scatter", "sharded"), "malt.session.vectors.sharded"),
     **dict.fromkeys(
         ("AVG", "MEAN", "PUSH_SUM", "REPLACE", "SUM", "TRAINED", "WEIGHTED", "Gathered", "Graph", "Update"), "vol"

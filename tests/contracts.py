@@ -809,7 +809,7 @@ def _in_turn(transport, mode):
 
     def scatter():
         for step in steps:
-            with queues.turn.taken("scatter"):
+            with queues.call_lock.taken("scatter"):
                 _send(queues, step)
             turns.wait()
             turns.wait()
@@ -829,7 +829,7 @@ def _in_turn(transport, mode):
             thread.start()
         for _ in steps:
             turns.wait()
-            with queues.turn.taken("gather"):
+            with queues.call_lock.taken("gather"):
                 _receive_into(came, queues)
             turns.wait()
         for thread in threads:
@@ -850,7 +850,7 @@ def _ended_by_another_thread(transport, mode):
         return _others(transport)
 
     def gather():
-        with queues.turn.taken("gather"), pytest.raises(ClosedError):
+        with queues.call_lock.taken("gather"), pytest.raises(ClosedError):
             _send(queues, 1)
             queues.receive(sources, newest=False)
         ended.append(True)

@@ -33,7 +33,7 @@ else:
         shared.gather(malt.AVG)
         done = shared.step
 
-MERGES = ("merging/merge.py", "sparse/merge.py", "queues/calls/compiled.py", "replica/changesums.py")
+MERGES = ("merging/merge.py", "sparse/merge.py", "queues/calls/compiled.py", "replica/modes/change_sums.py")
 came = within = 0
 handler = signal.getsignal(signal.SIGINT)
 def noted(number, frame):

@@ -13,7 +13,7 @@ from dstorm.waits import interruption
 
 LONG = os.environ.get("MALT_FAULTS") == "long"
 ROOT = Path(__file__).parents[1]
-CODE = tuple(f"{ROOT / folder}/" for folder in ("dstorm", "vol", "malt/replica"))
+CODE = tuple(f"{ROOT / folder}/" for folder in ("dstorm", "vol", "malt/session/replica"))
 """Where lines are counted: what exchanges are made of."""
 
 

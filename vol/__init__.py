@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dstorm.later import at_first_use
+from dstorm.lazy_imports import at_first_use
 
 if TYPE_CHECKING:
     from vol.blocks import Blocks

@@ -13,7 +13,7 @@ from dstorm.queues.consistency import Consistency
 from dstorm.queues.neighbours import of_other_hosts
 from dstorm.queues.sending.unsent import Join, Shortening, supersede
 from vol.graphs.graph import Graph
-from vol.merging.before import Before
+from vol.graphs.topology import Neighbours
 from vol.merging.joining import join_of
 from vol.merging.merge import (
     BeginMerge,
@@ -24,8 +24,8 @@ from vol.merging.merge import (
     apply_user_function,
     wide_dtype,
 )
+from vol.merging.undo_buffer import UndoBuffer
 from vol.rounding import Bytes, Rounding
-from vol.topology import Neighbours
 from vol.update import Array, Update
 from vol.vector import Vector
 
@@ -54,7 +54,7 @@ class DenseVector(Vector):
     ) -> None:  # fmt: skip
         super().__init__(array, transport, graph, consistency, array.nbytes, **options)
         self._rounding = self._rounded(wire, array)
-        self._before: Before | None = None
+        self._undo: UndoBuffer | None = None
         """The values from before a merge of messages that senders may still overwrite; allocated on first use."""
         self._averages_to_copy = 0
         self.adopt(array)
@@ -64,9 +64,9 @@ class DenseVector(Vector):
     def _compile(self) -> None:
         """Make the compiled calls for the present neighbours, if there are any. Local."""
         calls = self._queues, self._flat, self._topology.seen.outs, self._topology.seen.ins
-        self._at_once = compiled.calls(*calls, self._check_finite)
-        if self._at_once is not None and not self._consistency.lockstep:
-            self._before = Before(self._at_once.before)
+        self._compiled = compiled.calls(*calls, self._check_finite)
+        if self._compiled is not None and not self._consistency.lockstep:
+            self._undo = UndoBuffer(self._compiled.before)
 
     def adopt(self, array: Array) -> None:
         """Make `array` the replica, without a copy. Local.
@@ -81,14 +81,14 @@ class DenseVector(Vector):
         }
         for outgoing in self._messages.values():
             self._queues.outbox.prepare(outgoing)
-        if self._at_once is not None:
-            self._at_once = self._at_once.adopted(self._flat)
+        if self._compiled is not None:
+            self._compiled = self._compiled.adopted(self._flat)
 
     # -- private ----------------------------------------------------------------------------------------------
 
     def _mend(self, before: Neighbours) -> None:
         super()._mend(before)
-        self._at_once = None
+        self._compiled = None
         self._compile()
 
     def _rounded(self, wire: str | None, array: Array) -> Rounding | None:
@@ -154,16 +154,16 @@ class DenseVector(Vector):
             if is_whole := self._is_whole([result]):
                 self._flat[:] = result
             return messages if is_whole else None
-        if self._before is None:
-            self._before = Before(np.empty_like(self._flat))
-        self._before.clear()
+        if self._undo is None:
+            self._undo = UndoBuffer(np.empty_like(self._flat))
+        self._undo.clear()
         try:
             if blend is not None:
-                blend.store(self._flat, self._before)
+                blend.store(self._flat, self._undo)
             is_whole = self._is_whole(contents if blend is None else [self._flat])
         finally:  # also where an operation raises
             if not is_whole:
-                self._before.restore(self._flat)
+                self._undo.restore(self._flat)
         return messages if is_whole else None
 
     def _is_whole(self, checked: Sequence[Array]) -> bool:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from dstorm import ClosedError, Statistics
 from dstorm.membership import children
-from dstorm.queues.closing import Closing
+from dstorm.queues.closable import Closable
 
 _AnyShared = TypeVar("_AnyShared", bound="Shared")
 
@@ -21,7 +21,7 @@ class Shared(ABC):
     disowned = False
     """Whether it belongs to the rank from which this process was forked."""
 
-    def __init__(self, name: str, memory: Closing) -> None:
+    def __init__(self, name: str, memory: Closable) -> None:
         self.name = name
         self._memory = memory
         self._final: Statistics | None = None
@@ -73,7 +73,7 @@ class Shared(ABC):
 
     def free(self) -> None:
         """Free the memory. Collective. All ranks have closed it before."""
-        with self._memory.turn.lock, self._memory.reading:
+        with self._memory.call_lock.lock, self._memory.reading:
             self._free()
 
     def _free(self) -> None:

@@ -16,6 +16,7 @@ from dstorm.queues.consistency import Consistency
 from dstorm.waits import interruption
 from vol import arguments
 from vol.graphs.graph import Graph
+from vol.graphs.topology import Neighbours, Topology
 from vol.merging.functions import check_function, counts_examples
 from vol.merging.merge import AVG, MEAN, PUSH_SUM, SUM, GatherFunction, UserFunction
 from vol.merging.scattered import Scattered
@@ -23,7 +24,6 @@ from vol.merging.trained import Trained
 from vol.returns.comeback import ComesBack
 from vol.returns.returning import Returning
 from vol.shared import Shared
-from vol.topology import Neighbours, Topology
 from vol.update import Array, Gathered, Update
 
 
@@ -61,7 +61,7 @@ class Vector(ComesBack, Shared):
         """What merges in its place: AVG for one that counts examples, where all messages are of one step."""
         self._counts = False
         """Whether the weights of messages are counts of examples for that."""
-        self._at_once: CompiledCalls | None = None
+        self._compiled: CompiledCalls | None = None
         """What does a usual scatter or gather in one call, until the neighbours change."""
         view = transport.view
         self._returning: Returning | None = None
@@ -77,7 +77,7 @@ class Vector(ComesBack, Shared):
         """All ranks to which this one may ever send."""
         transport.connect(sorted({*self._peers, *layout.into(self._rank)}))
         self._queues = Queues(transport, layout, consistency, deadline_s)
-        self._turn = self._queues.turn.lock
+        self._call_lock = self._queues.call_lock.lock
         super().__init__(name, self._queues)
 
     @property
@@ -142,8 +142,8 @@ class Vector(ComesBack, Shared):
     @interruption.undivided
     def _scatter(self, rows: Any, to: int | Iterable[int] | None, weight: float) -> int:
         """Scatter; an error of a signal handler stays pending. One-sided."""
-        if not self._turn.acquire(False):
-            self._queues.turn.insist(f"{self.name}.scatter")
+        if not self._call_lock.acquire(False):
+            self._queues.call_lock.insist(f"{self.name}.scatter")
         try:
             if self._queues.closed:
                 self._check_open()
@@ -156,8 +156,8 @@ class Vector(ComesBack, Shared):
             self._topology.follow()
             if self._queues.closed:  # by a callback
                 self._check_open()
-            if self._at_once is not None and rows is None and to is None:
-                done = self._at_once.send(step, weight, self._mass)
+            if self._compiled is not None and rows is None and to is None:
+                done = self._compiled.send(step, weight, self._mass)
                 if done is not None:
                     sent, self._mass = done
                     self._step, self._weight = step, weight
@@ -178,7 +178,7 @@ class Vector(ComesBack, Shared):
             return sent
         finally:
             self._begun = self._step
-            self._turn.release()
+            self._call_lock.release()
 
     def gather(self, function: GatherFunction | UserFunction = AVG, *, timeout_s: float | None = None) -> Gathered:
         """Merge the messages that have arrived into `array`; return what was merged. Local. Waits only under "ssp" and
@@ -208,8 +208,8 @@ class Vector(ComesBack, Shared):
     @interruption.undivided
     def _gather(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Gathered:
         """Gather; an error of a signal handler stays pending. Local."""
-        if not self._turn.acquire(False):
-            self._queues.turn.insist(f"{self.name}.gather")
+        if not self._call_lock.acquire(False):
+            self._queues.call_lock.insist(f"{self.name}.gather")
         try:
             if self._queues.closed:
                 self._check_open()
@@ -230,8 +230,8 @@ class Vector(ComesBack, Shared):
                 return Gathered()
             is_mean = function is AVG or (lockstep and function is MEAN)  # which are one where all have sent
             is_simple = is_mean or (lockstep and function is SUM)
-            if is_simple and timeout_s is None and self._at_once is not None:
-                found = self._at_once.merge(self._sources, is_mean)
+            if is_simple and timeout_s is None and self._compiled is not None:
+                found = self._compiled.merge(self._sources, is_mean)
                 if found is not None:
                     self._gathered_at = self._step
                     self._mass = 1.0
@@ -241,7 +241,7 @@ class Vector(ComesBack, Shared):
         finally:
             if self._returning is not None:
                 self._returning.serve()
-            self._turn.release()
+            self._call_lock.release()
 
     def clear(self) -> None:
         """Set `array` to zeros. Local.
@@ -251,7 +251,7 @@ class Vector(ComesBack, Shared):
 
         ClosedError: the vector is closed. RuntimeError: another thread is in a scatter or gather of this vector.
         """
-        with self._queues.turn.taken(f"{self.name}.clear"):
+        with self._queues.call_lock.taken(f"{self.name}.clear"):
             self._check_open()
             self._array.fill(0)
 
@@ -264,7 +264,7 @@ class Vector(ComesBack, Shared):
 
         ClosedError: the vector is closed. RuntimeError: another thread is in a scatter or gather of this vector.
         """
-        with self._queues.turn.taken(f"{self.name}.discard"):
+        with self._queues.call_lock.taken(f"{self.name}.discard"):
             self._check_open()
             self._queues.discard()
             self._gathered_at = self._step
@@ -300,7 +300,7 @@ class Vector(ComesBack, Shared):
 
     def disown(self, disowned: bool) -> None:
         super().disown(disowned)
-        self._turn = self._queues.turn.lock
+        self._call_lock = self._queues.call_lock.lock
 
     def __repr__(self) -> str:
         return (

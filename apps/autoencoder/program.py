@@ -18,7 +18,7 @@ import numpy as np
 
 import malt
 from apps import harness
-from apps.autoencoder import modelfile, patches
+from apps.autoencoder import model_file, patches
 from apps.autoencoder.network import Sums, first_weights, layers, length, objective, sums
 from apps.autoencoder.patches import Patches
 from apps.autoencoder.png import save_features
@@ -101,7 +101,7 @@ class Trainer(harness.Together):
         harness.same_start([self._w])
 
     def save(self, path: str) -> None:
-        modelfile.save(path, layers(self._w, self._problem.pixels))
+        model_file.save(path, layers(self._w, self._problem.pixels))
 
     def draw(self, path: str) -> None:
         save_features(path, layers(self._w, self._problem.pixels).U.T, self._problem.side)
@@ -131,7 +131,7 @@ class Problem(harness.Problem):
         """The weights to begin with. Local. ValueError, OSError: those of --model cannot be read, or do not fit."""
         shape = self.pixels, self.options.hidden
         if self.options.model is not None:
-            return modelfile.load(self.options.model, *shape)
+            return model_file.load(self.options.model, *shape)
         return first_weights(*shape, np.random.default_rng(self.options.seed))
 
     def introduction(self, trainer: Trainer) -> str:

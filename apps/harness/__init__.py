@@ -21,9 +21,8 @@ from apps.harness.options import (
     sharing_of,
     whole_number,
 )
-from apps.harness.outputs import load_model, save_model
+from apps.harness.outputs import TRAFFIC, Column, Report, load_model, save_model
 from apps.harness.program import Measured, Measures, Parts, Path, Problem, Program, Replicas, Start, Together, Trainer
-from apps.harness.report import TRAFFIC, Column, Report
 from apps.harness.shares import CommonShares, Shares
 from apps.harness.training import Training
 from malt.models import by_rank, of_lowest, same_start

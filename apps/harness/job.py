@@ -15,9 +15,8 @@ from apps.harness.checkpoints import Checkpoints, check_checkpoint
 from apps.harness.errors import BadInput, HelpGiven, StaysOut, user_errors
 from apps.harness.marks import Mark, over_ranks
 from apps.harness.options import Parser
-from apps.harness.outputs import check_outputs
+from apps.harness.outputs import Report, check_outputs, header
 from apps.harness.program import Measured, Measures, Parts, Problem, Program, Trainer
-from apps.harness.report import Report, header
 from apps.harness.training import Training
 from malt.models import by_rank
 

@@ -34,7 +34,7 @@ from apps.harness import newcomers
 from apps.harness.agreement import Array, copied, keeps_snapshots
 from apps.harness.memory import Need
 from apps.harness.options import Parser
-from apps.harness.report import TRAFFIC, Column, Report
+from apps.harness.outputs import TRAFFIC, Column, Report
 from apps.harness.shares import Shares
 from malt.models import of_lowest
 

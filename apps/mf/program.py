@@ -17,7 +17,7 @@ from typing import Any
 import malt
 from apps import harness
 from apps.harness import TRAFFIC, Array, Column, Measured, Measures, Need, Parser, Start
-from apps.mf import mix, modelfile, reading
+from apps.mf import mix, model_file, reading
 from apps.mf.ratings import RANK, DealtRatings, UserShares
 from apps.mf.snapshots import Snapshots
 from malt.models import factors
@@ -95,7 +95,7 @@ class Trainer(harness.Trainer):
 
     def save(self, path: str) -> None:
         assert self._model is not None, "there is none before `finish`"
-        modelfile.save(self._model, path)
+        model_file.save(self._model, path)
 
 
 class Problem(harness.Problem):

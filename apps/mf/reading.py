@@ -9,7 +9,7 @@ import numpy as np
 
 import malt
 from apps.harness import Measured
-from apps.mf import modelfile
+from apps.mf import model_file
 from apps.mf.planted import film, planted
 from malt.kernels import compile_first
 from malt.models import factors
@@ -30,7 +30,7 @@ def start(options: Namespace) -> Model | None:
         raise ValueError("--problem is a problem generated from the seed: use it without RATINGS and without --model")
     if options.model is None:
         return None
-    found = modelfile.load(options.model)
+    found = model_file.load(options.model)
     if options.rank not in (None, found.rank):
         raise ValueError(f"{options.model} has rank {found.rank}, so --rank {options.rank} does not match")
     if options.train is None and options.test is None:

@@ -14,7 +14,7 @@ from apps import harness
 from apps.harness import Array, Measures, Need, Start, memory
 from apps.linear import reading
 from apps.linear.roc import area
-from apps.mlp import modelfile, problem
+from apps.mlp import model_file, problem
 from apps.mlp.rows import Rows, load
 from malt.models import linear
 from malt.models.networks import Weights, cross_entropy, exchanges_of, sparse, touched
@@ -85,4 +85,4 @@ class Trainer(problem.Trainer):
 
     def save(self, path: str) -> None:
         train = self._rows.sets[0]
-        modelfile.save(path, self._learner.weights, labels=np.array(train.labels), zero_based=train.zero_based)
+        model_file.save(path, self._learner.weights, labels=np.array(train.labels), zero_based=train.zero_based)

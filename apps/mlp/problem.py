@@ -14,7 +14,7 @@ import numpy as np
 import malt
 from apps import harness
 from apps.harness import Array, Measures, Need, Start, memory
-from apps.mlp import modelfile
+from apps.mlp import model_file
 from malt.models.networks import (
     OPTIMIZERS,
     Data,
@@ -76,7 +76,7 @@ class Problem(harness.Problem):
 
     def _first_weights(self) -> list[Weights]:
         if self.options.model is not None:
-            return modelfile.load(self.options.model, self.sizes)
+            return model_file.load(self.options.model, self.sizes)
         return first_weights(self.sizes, np.random.default_rng(self.options.seed))
 
     def learner(self, weights: Sequence[Weights], mine: Any) -> LayersLearner:
@@ -166,4 +166,4 @@ class Trainer(harness.Replicas):
         self._learner.finish()
 
     def save(self, path: str) -> None:
-        modelfile.save(path, self._learner.weights)
+        model_file.save(path, self._learner.weights)

@@ -9,7 +9,7 @@ import numpy as np
 
 import malt
 from apps.linear import reading
-from apps.mlp import modelfile, planted
+from apps.mlp import model_file, planted
 from malt.models import linear
 from malt.models.linear import Order
 from malt.models.networks.sparse import SparseNetwork
@@ -45,7 +45,7 @@ def load(options: Namespace) -> tuple[list[malt.Dataset], int]:
     """
     if options.problem:
         return [*PROBLEMS[options.problem](options.seed)], planted.FEATURES
-    known = malt.together(lambda: None if options.model is None else modelfile.described(options.model))
+    known = malt.together(lambda: None if options.model is None else model_file.described(options.model))
     train, test = reading.load(options, **({} if known is None else known[1]))
     if len(train.labels) < 2:
         raise ValueError(f"{options.train}: all rows have the same label: there must be two")

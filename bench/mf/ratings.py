@@ -11,7 +11,7 @@ import malt
 from apps.mf import planted
 from bench import jobs
 from bench.svm.task import DATA
-from malt.data.text.textfile import read_chunks
+from malt.data.text.text_file import read_chunks
 
 RANK = 16
 

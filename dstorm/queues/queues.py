@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from dstorm.errors import ClosedError
 from dstorm.header import DONE, WHOLE
-from dstorm.queues.closing import Closing
+from dstorm.queues.closable import Closable
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
 from dstorm.queues.neighbours import of_other_hosts
-from dstorm.queues.receiving.inedge import InEdge
+from dstorm.queues.receiving.in_edge import InEdge
 from dstorm.queues.receiving.message import Message
 from dstorm.queues.receiving.receiver import Inbox
 from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
@@ -29,7 +29,7 @@ from dstorm.transport import Transport
 _IDLE = EdgeStatistics()
 
 
-class Queues(Closing):
+class Queues(Closable):
     """The queues of one vector on one rank: those of its in-neighbours, and access to those of its out-neighbours.
 
     The constructor is Collective. All ranks pass the same layout, consistency and deadline.
@@ -173,15 +173,15 @@ class Queues(Closing):
         """Skip old messages (`Inbox.make_way`) after the graph was mended; not while another thread sends or receives
         here."""
         if self.transport.view.version:
-            with self.turn.lent() as is_free:
+            with self.call_lock.lent() as is_free:
                 if is_free and not self.closed:  # another thread may have closed it since it was asked to
                     self.inbox.make_way()
 
     def renew(self, peer: int, base: int) -> None:
         """Begin the edges to and from `peer` anew, which has come back, after message number `base`. Local.
 
-        What its former incarnation has sent and this rank has not gathered counts as overwritten. The caller holds the
-        turn.
+        What its former incarnation has sent and this rank has not gathered counts as overwritten. The caller holds
+        `call_lock`.
         """
         if (sending := self.outbox.edges.get(peer)) is not None and sending.ring.base == base:
             return

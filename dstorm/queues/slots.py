@@ -19,7 +19,7 @@ import numpy as np
 
 from dstorm import header
 from dstorm.header import DONE, WHOLE, Header
-from dstorm.queues.closing import Closing
+from dstorm.queues.closable import Closable
 from dstorm.queues.statistics import EdgeStatistics, Statistics, located, total
 from dstorm.queues.waits.waiting import Awaited, Waiting
 from dstorm.transport import Bytes, Transport
@@ -43,7 +43,7 @@ class Edge(Awaited):
     bytes_sent: int = 0
 
 
-class Slots(Closing):
+class Slots(Closable):
     """The slots of one rank, and access to those of its peers. The constructor is Collective.
 
     `nbytes`: the size of each block. All ranks pass the same sizes and deadline.

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from dstorm.header import WHOLE
-from dstorm.queues.receiving.inedge import InEdge
+from dstorm.queues.receiving.in_edge import InEdge
 from dstorm.transport import Carrier, Transport, Window
 from dstorm.waits import interruption
 

@@ -98,7 +98,7 @@ def library_helps(library: str, environ: Mapping[str, str]) -> bool:
     return library.startswith("Open MPI") and environ.get(OPENMPI_THREAD, "0") not in ("", "0")
 
 
-class Pace:
+class Naps:
     """The naps between polls, by the cost of the polls. Pure.
 
     MPI does not report whether a poll has moved bytes; its processor time does. Traffic comes in bursts (mark, payload
@@ -140,7 +140,7 @@ class Helper:
 
     def _run(self) -> None:
         run_at_once()
-        pace = Pace()
+        naps = Naps()
         while not self._stopping:
             if self.is_relieved:
                 self.is_relieved = False
@@ -149,7 +149,7 @@ class Helper:
             before_s = time.thread_time()
             with self.calling:
                 self._poll()
-            time.sleep(pace.nap_s(time.thread_time() - before_s))
+            time.sleep(naps.nap_s(time.thread_time() - before_s))
 
     def stop(self) -> None:
         """Return once the thread makes no more calls. Local. A second call does nothing."""

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from dstorm import reduction
 from dstorm.queues.waits.waiting import LONGEST_POLL_S, yield_core
-from dstorm.training import Training
-from dstorm.transport import Bytes, Carrier, Places, Put
+from dstorm.transport import Bytes, Carrier, Places, Put, Training
 from dstorm.transports import shm_space
 from dstorm.transports.mapped import read
 from dstorm.view import View

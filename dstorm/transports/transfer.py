@@ -4,9 +4,9 @@ It goes in rounds. In a round each outgoing buffer puts a message for each peer.
 each window: the round trips of all vectors and peers overlap. MPI lets threads call it at the same time only at
 level MULTIPLE; below that there is no such thread, and scatters wait. Links between hosts let any thread call them.
 
-A scatter holds the turn of its vector, then for a moment the lock of its buffer. A round holds `calling`, and takes the
-lock of each buffer twice. No MPI call, copy or join is made under the lock of a buffer, and neither a turn nor
-`calling` is taken under it.
+A scatter holds the call lock of its vector, then for a moment the lock of its buffer. A round holds `calling`, and
+takes the lock of each buffer twice. No MPI call, copy or join is made under the lock of a buffer, and neither a call
+lock nor `calling` is taken under it.
 
 With MPICH a flush holds the lock that all other MPI calls wait for, except MPI_Win_sync. So under asp a rank makes no
 MPI call of its own: heartbeats are errands, and `pause` leaves polling to the thread while a round is under way.

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from malt.launch.mpi_library import LaunchError, Library, looking_for_library
+from malt.runner.launch.mpi_library import LaunchError, Library, looking_for_library
 
 if TYPE_CHECKING:
     import argparse
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(words: list[str], library: Callable[[], Library]) -> int:
     from malt.commands import hints, options
-    from malt.launch.program import named
+    from malt.runner.launch.program import named
 
     parser = options.parser(next(iter(words), ""))
     hints.check_command(words, parser)
@@ -70,7 +70,7 @@ def _other(chosen: argparse.Namespace, program: Sequence[str], parser: options.P
         return graph.main(chosen.name, chosen.n, chosen.degree, chosen.seed, chosen.hosts, chosen.json, chosen.plot)
     if chosen.command == "plan":
         from malt.commands.plan import command as plan
-        from malt.launch.program import named
+        from malt.runner.launch.program import named
 
         return plan.main(
             named(program, chosen.module), chosen.ranks, chosen.slots, chosen.loss, chosen.json, chosen.latency,

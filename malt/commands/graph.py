@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from malt.launch.command import with_slots
-from malt.launch.hosts.allocation import Host
-from malt.launch.mpi_library import LaunchError
+from malt.runner.launch.command import with_slots
+from malt.runner.launch.hosts.allocation import Host
+from malt.runner.launch.mpi_library import LaunchError
 from vol.graphs.builtin import BY_HOST, graph
 from vol.graphs.graph import Graph
 

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from malt.commands.options import Parser
-from malt.launch.mpi_library import LaunchError
+from malt.runner.launch.mpi_library import LaunchError
 
 _OF_THE_JOB = re.compile(
     r"-n\d+|(-n|-np|--np|--nproc[-_]per[-_]node)[= ]\d+|--(hosts|hostfile|compare)[= ].+|--rejoin|--survive(=.+)?|"

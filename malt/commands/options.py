@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from malt import __version__
-from malt.launch.hosts.allocation import hosts
-from malt.launch.mpi_library import NAMES
-from malt.runner.leaving import GRACE_S
+from malt.runner.departure import GRACE_S
+from malt.runner.launch.hosts.allocation import hosts
+from malt.runner.launch.mpi_library import NAMES
 from malt.runner.reporting import BEST_EFFORT
 
 ROUNDS = 3

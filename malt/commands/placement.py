@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from malt.launch.command import is_here
-from malt.launch.hosts import allocation
-from malt.launch.hosts.allocation import Allocation, Host
-from malt.launch.machine.cores import usable_cores
-from malt.launch.mpi_library import LaunchError
-from malt.launch.streams.display import count, say
+from malt.runner.launch.command import is_here
+from malt.runner.launch.hosts import allocation
+from malt.runner.launch.hosts.allocation import Allocation, Host
+from malt.runner.launch.machine.cores import usable_cores
+from malt.runner.launch.mpi_library import LaunchError
+from malt.runner.launch.streams.display import count, say
 
 
 def placement(chosen: argparse.Namespace, environ: Mapping[str, str]) -> tuple[int, tuple[Host, ...]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from malt.launch.mpi_library import LaunchError
-from malt.watch.trace import files
-from malt.watch.trace.reading import TraceError, read
+from malt.runner.launch.mpi_library import LaunchError
+from malt.runner.watch.trace import files
+from malt.runner.watch.trace.reading import TraceError, read
 
 MOST_RUNS = 2
 
@@ -24,11 +24,11 @@ def main(folders: list[Path], output: Path | None) -> int:
         traces = [read(folder) for folder in folders]
     except TraceError as error:
         raise LaunchError(str(error)) from None
-    from malt.watch.trace import perfetto
-    from malt.watch.trace.advice import advice
-    from malt.watch.trace.page import page
-    from malt.watch.trace.reported import outcome
-    from malt.watch.trace.summary import summarize
+    from malt.runner.watch.trace import perfetto
+    from malt.runner.watch.trace.advice import advice
+    from malt.runner.watch.trace.page import page
+    from malt.runner.watch.trace.reported import outcome
+    from malt.runner.watch.trace.summary import summarize
 
     try:
         path.write_text(page(traces), encoding="utf-8", errors="replace")  # a path may be no UTF-8

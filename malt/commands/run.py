@@ -14,18 +14,18 @@ from importlib.util import find_spec
 
 from malt.commands import hints
 from malt.commands.placement import is_of_this_machine, placement
-from malt.launch import restarts
-from malt.launch.command import Job, Line, compose, is_here, this_machine
-from malt.launch.environment import outside
-from malt.launch.hosts import allocation
-from malt.launch.hosts.allocation import Host
-from malt.launch.hosts.examination import examined
-from malt.launch.injection import faults
-from malt.launch.mpi_library import NAMES, LaunchError, Library, find_mpiexec
-from malt.launch.program import check_program
-from malt.launch.streams.display import Display, is_screen, make_files, ranks_of, say
+from malt.runner.launch.command import Job, Line, compose, is_here, this_machine
+from malt.runner.launch.environment import outside
+from malt.runner.launch.hosts import allocation
+from malt.runner.launch.hosts.allocation import Host
+from malt.runner.launch.hosts.examination import examined
+from malt.runner.launch.injection import faults
+from malt.runner.launch.job import run_again
+from malt.runner.launch.mpi_library import NAMES, LaunchError, Library, find_mpiexec
+from malt.runner.launch.program import check_program
+from malt.runner.launch.streams.display import Display, is_screen, make_files, ranks_of, say
 from malt.runner.reporting import REJOIN, SURVIVE, survive_of
-from malt.watch.metrics import METRICS, SUFFIX, TRACE, WRITERS
+from malt.runner.watch.metrics import METRICS, SUFFIX, TRACE, WRITERS
 
 
 def main(
@@ -49,7 +49,7 @@ def main(
     environ = outside(os.environ)
     ranks, where = placement(chosen, environ)
     if chosen.bootstrap and not all(is_here(host.name) for host in where):
-        from malt.launch.bootstrap import start
+        from malt.runner.launch.bootstrap import start
 
         left = [word for word in own if word not in ("--bootstrap", "-m")]
         number = [] if chosen.n or chosen.nproc_per_node else ["-n", str(ranks)]
@@ -108,10 +108,10 @@ def _run(
             raise LaunchError(f"--output {chosen.output}: {error.strerror}") from None
     comes_late = not (chosen.hosts or chosen.hostfile) and allocation.is_of_mpijob(environ)
     with contextlib.closing(examined(wanted, bound, environ, chosen.need, comes_late)) as remote:
-        start = partial(restarts.run, line, environ, chosen.restarts, chosen.grace, remote)
+        start = partial(run_again, line, environ, chosen.restarts, chosen.grace, remote)
         if wanted.trace is None:
             return start()
-        from malt.launch import traced
+        from malt.runner.launch import traced
 
         return traced.run(start, chosen.trace, traced.facts(wanted, bound, machine, environ))
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from malt.launch.mpi_library import LaunchError
-from malt.launch.streams.display import count
 from malt.runner import roster
-from malt.watch.jobs import chosen
+from malt.runner.launch.mpi_library import LaunchError
+from malt.runner.launch.streams.display import count
+from malt.runner.watch.jobs import chosen
 
 
 def check(bounds: tuple[int, int], ranks: int) -> None:

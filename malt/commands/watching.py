@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from malt.launch.mpi_library import LaunchError
-from malt.watch.jobs import RunningJob, age_s, chosen, title
-from malt.watch.ranks import look_anew
-from malt.watch.stacks import printed, stacks
-from malt.watch.table import lines, rows
+from malt.runner.launch.mpi_library import LaunchError
+from malt.runner.watch.jobs import RunningJob, age_s, chosen, title
+from malt.runner.watch.ranks import look_anew
+from malt.runner.watch.stacks import printed, stacks
+from malt.runner.watch.table import lines, rows
 
 _PATIENCE_S = 1.0
 """How long ranks may take to answer."""

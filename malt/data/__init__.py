@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dstorm.later import at_first_use
+from dstorm.lazy_imports import at_first_use
 from malt.data.shards import rows_of
 
 if TYPE_CHECKING:
     from malt.data.dataset import Dataset, load_svmlight, open_svmlight
     from malt.data.dealing import deal
     from malt.data.ratings import Ratings, load_ratings, open_ratings, owners
-    from malt.data.text.textfile import read_chunks
+    from malt.data.text.text_file import read_chunks
 
 __all__ = [
     "Dataset",
@@ -29,7 +29,7 @@ __all__ = [
 _LATER = {
     **dict.fromkeys(("Dataset", "load_svmlight", "open_svmlight"), "malt.data.dataset"),
     "deal": "malt.data.dealing",
-    "read_chunks": "malt.data.text.textfile",
+    "read_chunks": "malt.data.text.text_file",
     **dict.fromkeys(("Ratings", "load_ratings", "open_ratings", "owners"), "malt.data.ratings"),
 }
 """Names that are imported at their first use, and their modules: scipy.sparse takes longer to import than malt."""

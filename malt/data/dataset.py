@@ -14,11 +14,11 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from dstorm import Transport
+from malt.data.reader_group import readers
 from malt.data.rows import StoredRows, shared_rows
 from malt.data.shards import bounds
-from malt.data.team import readers
 from malt.data.text.svmlight import MAX_INDEX
-from malt.launch.machine import memory
+from malt.runner.launch.machine import memory
 from malt.session import session
 from malt.session.world.agreement import agree, succeed
 

@@ -15,8 +15,8 @@ from typing import Any, Final, Generic, TypeVar
 from dstorm import Transport
 from malt.data import cache, store
 from malt.data.cache import Source
+from malt.data.reader_group import Incomplete, ReaderGroup, with_reader_group
 from malt.data.store import Contents, Piece, Store
-from malt.data.team import Incomplete, Team, with_a_team
 from malt.session.world.agreement import succeed
 
 CLOCK_TICK_NS: Final = 20_000_000
@@ -50,23 +50,23 @@ def shared(path: str, form: Format[Any], transport: Transport) -> Store:
     ranks raise the same error. OSError: the file cannot be read. ValueError: it is not of that format, is empty,
     changes meanwhile or differs between hosts.
     """
-    return with_a_team(transport, lambda team: _of_team(path, form, team))
+    return with_reader_group(transport, lambda group: _of_group(path, form, group))
 
 
-def _of_team(path: str, form: Format[Any], team: Team) -> Store:
-    source = succeed(team.transport, lambda: Source.of(path))
-    found = succeed(team.transport, lambda: _find(source, form, team))
-    hashes = team.exchange(found and found.identity())
-    if any(hashes[rank] is None or hashes[rank] != hashes[ranks[0]] for ranks in team.hosts for rank in ranks):
-        is_cached = len({hashes[rank] for rank in team.ranks}) == 1
-        found = _build(source, form, team, found if is_cached else None)
+def _of_group(path: str, form: Format[Any], group: ReaderGroup) -> Store:
+    source = succeed(group.transport, lambda: Source.of(path))
+    found = succeed(group.transport, lambda: _find(source, form, group))
+    hashes = group.exchange(found and found.identity())
+    if any(hashes[rank] is None or hashes[rank] != hashes[ranks[0]] for ranks in group.hosts for rank in ranks):
+        is_cached = len({hashes[rank] for rank in group.ranks}) == 1
+        found = _build(source, form, group, found if is_cached else None)
     assert found is not None
-    team.check_same(path, found.identity())
+    group.check_same(path, found.identity())
     return found
 
 
-def _find(source: Source, form: Format[Any], team: Team) -> Store | None:
-    found = cache.find(source, form.kind, team.index, team.size)
+def _find(source: Source, form: Format[Any], group: ReaderGroup) -> Store | None:
+    found = cache.find(source, form.kind, group.index, group.size)
     try:
         if found is not None:
             form.check(found)
@@ -75,26 +75,26 @@ def _find(source: Source, form: Format[Any], team: Team) -> Store | None:
     return found
 
 
-def _build(source: Source, form: Format[Any], team: Team, stored: Store | None) -> Store:
+def _build(source: Source, form: Format[Any], group: ReaderGroup, stored: Store | None) -> Store:
     """Parse the file, write the store if a folder can hold it, and return it. Collective.
 
     With `stored`, only take part in the collective calls.
     """
-    part = succeed(team.transport, lambda: None if stored else _parse(source, form, team.index, team.size))
-    reports = team.exchange(None if stored else [form.report(part)])
+    part = succeed(group.transport, lambda: None if stored else _parse(source, form, group.index, group.size))
+    reports = group.exchange(None if stored else [form.report(part)])
     contents = None
-    for ranks in team.hosts:  # those of other hosts too, so that all ranks raise the same error
+    for ranks in group.hosts:  # those of other hosts too, so that all ranks raise the same error
         if all(reports[rank] for rank in ranks):
             combined = form.combine(source.path, [reports[rank][0] for rank in ranks])
-            contents = combined if ranks == team.ranks else contents
+            contents = combined if ranks == group.ranks else contents
     for number in range(PLACES):
         writing = None
         if stored is None and contents is not None:
-            before = [reports[rank][0] for rank in team.ranks[: team.index]]
+            before = [reports[rank][0] for rank in group.ranks[: group.index]]
             pieces = form.pieces(part, contents, before)
-            writing = _Writing(source, form.kind, team, contents, pieces, cache.places(source.path)[number])
-        stored = _written(writing, team) or stored
-    return succeed(team.transport, lambda: stored or _in_memory(source, form, part if team.size == 1 else None))
+            writing = _Writing(source, form.kind, group, contents, pieces, cache.places(source.path)[number])
+        stored = _written(writing, group) or stored
+    return succeed(group.transport, lambda: stored or _in_memory(source, form, part if group.size == 1 else None))
 
 
 def _parse(source: Source, form: Format[Part], part: int, parts: int) -> Part:
@@ -128,7 +128,7 @@ class _Writing:
 
     source: Source
     kind: str
-    team: Team
+    group: ReaderGroup
     contents: Contents
     pieces: Iterator[Piece]
     place: str
@@ -137,7 +137,7 @@ class _Writing:
 
     def begin(self, _: list[Any]) -> str:
         """Make the file, on the first rank; return its path, or "". Local."""
-        if self.team.index == 0:
+        if self.group.index == 0:
             self.path = cache.begin(self.source, self.kind, self.place, self.contents)
         return self.path
 
@@ -149,7 +149,7 @@ class _Writing:
     def take_checksums(self, _: list[Any]) -> list[int]:
         """Map what all have written; return the checksums of this rank's share of the blocks. Local."""
         self.columns = store.map_columns(self.path, self.contents)
-        return store.take_checksums(self.columns, self.team.index, self.team.size)
+        return store.take_checksums(self.columns, self.group.index, self.group.size)
 
     def seal(self, taken: list[Any]) -> None:
         """Write down the checksums of all ranks, on the first. Local."""
@@ -157,18 +157,18 @@ class _Writing:
         for part, some in enumerate(taken):
             checksums[part :: len(taken)] = some
         self.stored = store.mapped(self.columns, self.contents, checksums)
-        if self.team.index == 0:
+        if self.group.index == 0:
             store.seal(self.path, self.kind, self.source.state, self.contents, checksums)
 
     def end(self, is_done: bool) -> None:
         """Publish the file, or remove it, on the first rank. Local."""
-        if self.team.index == 0 and is_done:
+        if self.group.index == 0 and is_done:
             cache.publish(self.source, self.kind, self.path)
-        elif self.team.index == 0 and self.path:
+        elif self.group.index == 0 and self.path:
             cache.discard(self.path)
 
 
-def _written(writing: _Writing | None, team: Team) -> Store | None:
+def _written(writing: _Writing | None, group: ReaderGroup) -> Store | None:
     """Take all steps of `writing`, and return the store; None if a step failed. Collective.
 
     Without `writing`, only take part in the collective calls.
@@ -176,7 +176,7 @@ def _written(writing: _Writing | None, team: Team) -> Store | None:
     given: list[Any] | None = []
     try:
         for step in (_Writing.begin, _Writing.write, _Writing.take_checksums, _Writing.seal):
-            given = team.step(None if writing is None or given is None else partial(step, writing, given))
+            given = group.step(None if writing is None or given is None else partial(step, writing, given))
     except Incomplete:
         if writing is not None and writing.path:
             cache.discard(writing.path)

@@ -14,10 +14,10 @@ from dstorm import Transport
 from malt.data import loading
 from malt.data.dealing import deal, inherit
 from malt.data.loading import Format
+from malt.data.reader_group import readers
 from malt.data.store import Contents, Piece, Store
-from malt.data.team import readers
-from malt.data.text import ratingdoubts, ratingtext
-from malt.data.text.ratingtext import Ids, Lines
+from malt.data.text import rating_doubts, rating_text
+from malt.data.text.rating_text import Ids, Lines
 from malt.files import heartbeats
 from malt.session import session
 from malt.session.world.agreement import agree
@@ -153,12 +153,12 @@ def _read(path: str, part: int, parts: int) -> Ratings | None:
     """
     if part > 0:
         return None
-    lines, form = ratingtext.read(path)
+    lines, form = rating_text.read(path)
     found = _numbered(lines)
     for name, ids in (("user", found.user_ids), ("item", found.item_ids)):
-        if mark := ratingdoubts.missing_among(ids):
+        if mark := rating_doubts.missing_among(ids):
             raise ValueError(f"{path}: {name} {mark!r} among numbers seems to be a missing value: leave out such lines")
-    if not form.titles and (doubt := ratingdoubts.doubt(found.user_ids, found.item_ids, lines)):
+    if not form.titles and (doubt := rating_doubts.doubt(found.user_ids, found.item_ids, lines)):
         raise ValueError(f"{path}: {doubt}")
     return found
 

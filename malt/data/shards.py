@@ -25,12 +25,12 @@ def bounds(count: int, rank: int, size: int) -> tuple[int, int]:
     return count * rank // size, count * (rank + 1) // size
 
 
-def living_rows(count: int, rank: int, size: int, failed_ranks: Collection[int]) -> NDArray[np.intp]:
-    """Return the rows of `rank`, ascending, once the ranks of `failed_ranks` have failed. Local.
+def living_rows(count: int, rank: int, ranks: Sequence[int], failed: Collection[int]) -> NDArray[np.intp]:
+    """Return the rows that `rank`, one of `ranks`, has once those of `failed` have failed, ascending. Local.
 
     These are its own rows, and an equal part of the rows of each failed rank. The order of failures does not matter.
     """
-    return _joined(_shared(count, rank, dealt(range(size), failed_ranks)))
+    return _joined(_shared(count, rank, dealt(ranks, failed)))
 
 
 def _parts(count: int, ranks: Sequence[int]) -> dict[int, tuple[int, int]]:
@@ -63,7 +63,7 @@ def rows_of(count: int, rank: int, failed: Collection[int] = ()) -> NDArray[np.i
 
     They are ascending: not shuffled. The session is initialized. ValueError: `rank` is in `failed`.
     """
-    return _joined(_shared(count, rank, dealt(session.world().dealt.ranks, failed)))
+    return living_rows(count, rank, session.world().dealt.ranks, failed)
 
 
 def shard(rows: Any, *, shuffle: bool = False, seed: int = 0, by_speed: bool = False) -> Any:
@@ -123,8 +123,8 @@ def _by_speed(
     world: World, check: Callable[[], tuple[int, bool, int]]
 ) -> tuple[tuple[int, bool, int], NDArray[np.intp]]:  # fmt: skip
     """Return what check() does, and this rank's rows by the speed of all ranks since the last call. Collective."""
-    pace, clock = world.pace, world.transport.clock
-    speed = pace.speed(clock())
+    trained, clock = world.training_speed, world.transport.clock
+    speed = trained.speed(clock())
 
     def described() -> tuple[tuple[int, bool, int], Mapping[str, Any]]:
         """Return the result of `check`, and the description that must be the same on all ranks. Local."""
@@ -135,7 +135,7 @@ def _by_speed(
         checked, reports = world.notes.agree(world.transport, "malt.shard", described)
     found = [reports[rank]["_speed"] if rank in reports else None for rank in range(world.transport.size)]
     numbers = speeds.deal(checked[0], speeds.guessed(found))
-    pace.begin(clock(), numbers[world.rank])
+    trained.begin(clock(), numbers[world.rank])
     return checked, np.arange(*speeds.parts(numbers)[world.rank])
 
 

@@ -11,7 +11,7 @@ _REMEDIES: Final[dict[str, str]] = {
     "torch.nn.modules.module.Module":
         "make the module in the function, and send {name: t.numpy() for name, t in module.state_dict().items()}",
     "torch.Tensor": "send tensor.numpy()",
-    "malt.replica.replica.Replica": "send the arrays that it exchanges",
+    "malt.session.replica.replica.Replica": "send the arrays that it exchanges",
     "polars.lazyframe.frame.LazyFrame": "collect() makes a frame of it",
     "pyarrow.lib.Table": "to_pandas() makes a frame of it",
     "scipy.sparse._base._spbase": "tocsr() makes a matrix of it that can be sent",

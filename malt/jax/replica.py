@@ -7,8 +7,8 @@ from typing import Any
 import jax
 
 from malt.jax.leaves import Leaves
-from malt.replica import replica as of_arrays
-from malt.replica.totals import ReplicaStatistics
+from malt.session.replica import replica as of_arrays
+from malt.session.replica.totals import ReplicaStatistics
 from vol import Vector
 
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from operator import sub
 from typing import Any
 
-from malt.optim import linesearch
+from malt.optim import line_search
 from malt.optim.history import Pair, Products, direction, measured
-from malt.optim.linesearch import Trial
+from malt.optim.line_search import Trial
 from malt.optim.objective import (
     LONGEST,
     NO_STEP,
@@ -81,7 +81,7 @@ class _Line:
 
         Where there is none, w is at the lowest one, and the text says why.
         """
-        found, is_enough = linesearch.search(self._trial, self._start, step)
+        found, is_enough = line_search.search(self._trial, self._start, step)
         if is_enough:
             return found, ""
         reason = NO_STEP if self._is_finite else NOT_FINITE

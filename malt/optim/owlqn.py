@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from malt.optim.history import Pair, Products, direction, measured
-from malt.optim.linesearch import DECREASE, ROUNDING
+from malt.optim.line_search import DECREASE, ROUNDING
 from malt.optim.objective import (
     LONGEST,
     NO_STEP,

@@ -3,7 +3,7 @@
     python malt/runner/program.py [-m] PROGRAM ARGS...         or -c CODE ARGS...
     python malt/runner/program.py + [+-m] +PROGRAM +ARGS...    on the line of an mpiexec (`marked`)
 
-`malt run` starts every rank through this file. malt.runner.exits also ends the job on a failure, but only after
+`malt run` starts every rank through this file. malt.runner.exit_hooks also ends the job on a failure, but only after
 malt.init. This file does so before malt.init, and for programs that never call it:
 
 - Before MPI_Init, Open MPI ends the job when a rank exits with a non-zero status. MPICH does not: the others wait in
@@ -38,7 +38,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from malt.runner import events, leaving, mainfile, reporting, stdin
+    from malt.runner import departure, events, main_file, reporting, standard_input
 else:
 
     def _beside(name):
@@ -49,7 +49,8 @@ else:
         spec.loader.exec_module(module)
         return module
 
-    events, reporting, leaving, mainfile, stdin = map(_beside, ("events", "reporting", "leaving", "mainfile", "stdin"))
+    _NAMES = "events", "reporting", "departure", "main_file", "standard_input"
+    events, reporting, departure, main_file, standard_input = map(_beside, _NAMES)
 
 FAILURE_DIR = "MALT_FAILURE_DIR"
 """The variable that names the folder of the job, in which ranks report to the launcher (malt/runner/events.py).
@@ -85,7 +86,7 @@ STACKS, STACKS_SIGNAL = "stacks-{}", signal.SIGRTMAX - 4
 
 _POLL_S = 0.05
 _OWN_FILES = (
-    __file__, mainfile.__file__, os.path.join(os.path.dirname(os.path.abspath(__file__)), "function.py"),
+    __file__, main_file.__file__, os.path.join(os.path.dirname(os.path.abspath(__file__)), "function.py"),
     runpy.__file__, "<frozen runpy>",
 )  # fmt: skip
 """What stands above the user's program in a traceback."""
@@ -97,7 +98,7 @@ def main() -> None:
     """Run the program that sys.argv[1:] names. Returns if it ended well. Otherwise this ends the job."""
     endpoint = os.environ.pop(reporting.CONTROL_SERVER, "").split()
     folder = reporting.start(os.environ.pop(FAILURE_DIR, None), endpoint)
-    # so that malt.runner.exits gets this module, not a second copy
+    # so that malt.runner.exit_hooks gets this module, not a second copy
     sys.modules["malt.runner.program"] = sys.modules[__name__]
     os.environ.pop(SESSION_BASE, None)
     sys.argv[:] = _unmarked(sys.argv[1:])
@@ -107,10 +108,10 @@ def main() -> None:
         sys.argv[0] = kind
     if not getattr(sys.flags, "safe_path", False):
         places = {"-c": "", "-m": os.getcwd()}
-        sys.path.insert(0, places[kind] if kind else mainfile.folder(program))
+        sys.path.insert(0, places[kind] if kind else main_file.folder(program))
     _print_to_the_launcher(folder)
     _write_whole_lines()
-    stdin.take(folder, reporting.rank(), bool(reporting.incarnation()))
+    standard_input.take(folder, reporting.rank(), bool(reporting.incarnation()))
     write_stacks_when_asked(folder)
     _join_the_job(folder)
     try:
@@ -119,7 +120,7 @@ def main() -> None:
         elif kind == "-c":
             _run(compile(program, "<string>", "exec", dont_inherit=True), ModuleType("__main__"))
         else:
-            _run(*mainfile.load(program))
+            _run(*main_file.load(program))
     except SystemExit as error:
         _exited(error)
     except BaseException as error:
@@ -138,24 +139,24 @@ def _unmarked(words: list[str]) -> list[str]:
 
 def _join_the_job(folder: str | None) -> None:
     """Report the start of this rank. From here on it takes the signals of the launcher, and reports how it ends."""
-    leaving.take_signals()
+    departure.take_signals()
     if reporting.CALL in os.environ:
-        threading.Thread(target=leaving.listen, args=[int(os.environ[reporting.CALL])], daemon=True).start()
+        threading.Thread(target=departure.listen, args=[int(os.environ[reporting.CALL])], daemon=True).start()
     elif folder is not None:
         _report_start(folder)
     if reporting.is_plain():
-        leaving.refuse_mpi()
+        departure.refuse_mpi()
     atexit.register(_end)
     if JOB_DIR not in os.environ and folder is not None:
-        leaving.report_end_inside_mpi()
-        leaving.show_closing(folder)
+        departure.report_end_inside_mpi()
+        departure.show_closing(folder)
     threading.excepthook = _ending_job(threading.excepthook)
 
 
 def _report_start(folder: str) -> None:
     """Report the start of this rank. Where it cannot be written, as on a full disk, end the job: others would wait."""
     try:
-        events.append(folder, events.event(events.Kind.STARTED, int(reporting.rank()), leaving.process()))
+        events.append(folder, events.event(events.Kind.STARTED, int(reporting.rank()), departure.process()))
     except FileNotFoundError:  # the folder is on another host
         return
     except OSError as error:
@@ -172,10 +173,10 @@ def _exited(error: SystemExit) -> None:
     """End after a SystemExit of the program. If this returns or raises it again, the interpreter ends as usual."""
     status = status_of(error)
     if not reporting.is_rank():
-        if (exits := sys.modules.get("malt.runner.exits")) is not None:  # it cannot see a bare `raise SystemExit`
+        if (exits := sys.modules.get("malt.runner.exit_hooks")) is not None:  # it cannot see a bare `raise SystemExit`
             exits.note_child_status(status)
         raise
-    if leaving.is_leaving():
+    if departure.is_leaving():
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)
         return
@@ -196,11 +197,11 @@ def _failed(error: BaseException) -> None:
     if not reporting.is_rank():
         raise
     error.__traceback__ = _without_this_file(error.__traceback__)
-    if leaving.is_leaving():
+    if departure.is_leaving():
         if not isinstance(error, KeyboardInterrupt):
             reporting.report_traceback(error)  # the launcher prints the first
         return
-    if type(error).__name__ == "PeerLost" and leaving.follow_others():
+    if type(error).__name__ == "PeerLost" and departure.follow_others():
         return
     reporting.report_traceback(error)
     try:
@@ -237,11 +238,11 @@ def _end() -> None:
     """
     if not reporting.is_rank():
         return
-    leaving.ignore_signals()
-    exits = sys.modules.get("malt.runner.exits")
-    if leaving.is_leaving() and JOB_DIR not in os.environ:
-        leaving.wait_to_be_killed()
-    elif not leaving.is_leaving() and (exits is None or not exits.has_left()):
+    departure.ignore_signals()
+    exits = sys.modules.get("malt.runner.exit_hooks")
+    if departure.is_leaving() and JOB_DIR not in os.environ:
+        departure.wait_to_be_killed()
+    elif not departure.is_leaving() and (exits is None or not exits.has_left()):
         reporting.report(events.Kind.FINISHED)
 
 
@@ -254,7 +255,7 @@ def _end_job(status: int) -> NoReturn:
 
 def _leave(status: int) -> NoReturn:
     """End this rank, and where none may fail all others, with `status`. Does not return."""
-    leaving.flush()
+    departure.flush()
     time.sleep(_DRAIN_S)
     if JOB_DIR in os.environ:
         _exit(status)
@@ -289,7 +290,7 @@ def status_of(error: SystemExit) -> int:
 
 def _session_is_over() -> bool:
     """Return whether malt.finalize has ended the session on all ranks, and MPI, if any, is not finalized yet."""
-    exits, mpi = sys.modules.get("malt.runner.exits"), sys.modules.get("mpi4py.MPI")
+    exits, mpi = sys.modules.get("malt.runner.exit_hooks"), sys.modules.get("mpi4py.MPI")
     is_open = reporting.is_plain() or (mpi is not None and not mpi.Is_finalized())
     return exits is not None and is_open and bool(exits.session_is_over())
 
@@ -310,7 +311,7 @@ def _ending_job(hook: Callable[[threading.ExceptHookArgs], object]) -> Callable[
             if not issubclass(args.exc_type, SystemExit) and reporting.is_rank():
                 if args.exc_value is not None:
                     reporting.report_traceback(args.exc_value)
-                if not leaving.is_leaving():
+                if not departure.is_leaving():
                     _end_job(1)
 
     return report

@@ -14,9 +14,8 @@ from typing import Any, Final, TypeVar, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from dstorm import PeerLost, Transport, algorithms, reduction
-from dstorm.algorithms import ALGORITHMS
-from dstorm.reduction import OPERATIONS
+from dstorm import PeerLost, Transport, reduction
+from dstorm.reduction import ALGORITHMS, OPERATIONS
 from malt.session import session
 from malt.session.world.agreement import succeed
 from vol import arguments
@@ -131,7 +130,7 @@ def _allreduce(array: Array, op: str, weight: float, algorithm: str) -> None:
         weights = {rank: theirs["_weight"] for rank, theirs in reports.items()} if op == "mean" else None
         try:
             if algorithm in ALGORITHMS:
-                algorithms.allreduce(world.traffic, list(reports), own, op, weights, algorithm)
+                reduction.allreduce(world.traffic, list(reports), own, op, weights, algorithm)
             elif algorithm == "mpi":
                 transport.allreduce_by_mpi(own, op, weights)
             elif is_small(own):
@@ -218,8 +217,8 @@ def reduce_rows(array: Array, op: str = "mean") -> Array:
         _check_mean(call, own, op)
         ranks = list(reports)
         try:
-            return algorithms.reduce_rows(world.traffic, ranks, own, op)
-        except algorithms.RanksChanged as change:
+            return reduction.reduce_rows(world.traffic, ranks, own, op)
+        except reduction.RanksChanged as change:
             lost = min(set(ranks) - set(change.ranks))
             raise PeerLost(lost, f"{call}: it failed while its array was reduced") from None
 

@@ -10,9 +10,9 @@ from typing import Any
 from dstorm import ClosedError
 from dstorm.membership import children
 from dstorm.waits import interruption
-from malt.launch.machine import network
-from malt.runner import exits, reporting
+from malt.runner import exit_hooks, reporting
 from malt.runner.events import Kind
+from malt.runner.launch.machine import network
 from malt.session.resilience import torchrun
 from malt.session.world.world import World
 
@@ -65,7 +65,7 @@ def _of_mpi(comm: Any, deadline_s: float, survive: bool, close: Callable[[], Non
     if MPI.COMM_WORLD.size > 1:
         children.claim(os.environ, MPI.COMM_WORLD.rank)
         interruption.take_interrupts()  # under plain mpiexec; under `malt run` it has taken them
-        exits.end_job_on_failure(MPI.COMM_WORLD.Abort)
+        exit_hooks.end_job_on_failure(MPI.COMM_WORLD.Abort)
         before_finalize(close)
     if comm.size == 1:
         return _lone(deadline_s, library(), comm)
@@ -150,7 +150,7 @@ def _of_plain_processes(comm: Any, deadline_s: float, suspect_after_s: float | N
             "job: use malt.rank() and malt.size()"
         )
     children.claim(os.environ, int(reporting.rank()))
-    exits.end_job_on_failure(exits.leave)
+    exit_hooks.end_job_on_failure(exit_hooks.leave)
     if os.environ[reporting.SIZE] == "1":
         return _lone(deadline_s)
     from malt.session.resilience import start
@@ -162,9 +162,9 @@ def leave_job() -> None:
     """Remove the folder of a job that no launcher of malt removes, on the rank that has made it. Local."""
     if not reporting.is_plain():
         return
-    from malt.session.resilience import party
+    from malt.session.resilience import process_group
 
-    if party.is_of_torchrun():
+    if process_group.is_of_torchrun():
         from malt.session.resilience import joining
 
         joining.leave_job()

@@ -16,14 +16,14 @@ from dstorm import ClosedError, DeadlinePassed, MismatchedCalls
 from dstorm.errors import OverlappingCalls
 from dstorm.membership import children
 from malt.files import heartbeats
-from malt.runner import exits
-from malt.runner.leaving import is_leaving
+from malt.runner import exit_hooks
+from malt.runner.departure import is_leaving
 from malt.runner.program import status_of
+from malt.runner.watch import answers
+from malt.runner.watch.metrics import TRACE
 from malt.session.opening import check_same, claim, leave_job, opened
 from malt.session.world import counters
 from malt.session.world.world import DEADLINE_S, World
-from malt.watch import answers
-from malt.watch.metrics import TRACE
 
 _PATIENCE_S = 5.0
 """How long malt.finalize waits for the other ranks while an exception is being handled."""
@@ -195,7 +195,7 @@ def finalize() -> None:
     except (DeadlinePassed, MismatchedCalls):
         if error is None:
             raise
-        exits.end_job_for(error)  # else `finally: malt.finalize()` would wait for the others, which go on
+        exit_hooks.end_job_for(error)  # else `finally: malt.finalize()` would wait for the others, which go on
         raise
 
 
@@ -221,7 +221,7 @@ def depart() -> None:
         return
     current.depart()
     if current is _world:
-        exits.stand_down()
+        exit_hooks.stand_down()
 
 
 def _close(patience_s: float | None = None) -> None:
@@ -232,7 +232,7 @@ def _close(patience_s: float | None = None) -> None:
         return
     current.close(patience_s)
     if current is _world:
-        exits.stand_down()
+        exit_hooks.stand_down()
         if not current.departed:  # no session can follow one that was left: ClosedError
             _world = None
 
@@ -273,7 +273,7 @@ def _checked_seconds(name: str, seconds: Any) -> float:
 def _leave_to_parent() -> None:
     """Drop the session in a forked process: it belongs to the parent, as does MPI."""
     global _world, _opening
-    exits.become_child()
+    exit_hooks.become_child()
     _opening = threading.RLock()  # another thread of the parent may have held it
     if _world is None:
         return
@@ -288,8 +288,8 @@ def _leave_to_parent() -> None:
 def _finalize_at_exit() -> None:
     """End the session when the interpreter exits."""
     if children.has_inherited_mpi():
-        return exits.end_without_mpi()
-    exits.end_job_if_failing()
+        return exit_hooks.end_without_mpi()
+    exit_hooks.end_job_if_failing()
     if getattr(sys, "last_type", None) is None and not is_leaving():  # else an exception is the reason
         _warn_of_unfinished()
     _close_or_end_job()
@@ -306,12 +306,12 @@ def _close_or_end_job() -> None:
         if _world is not None:
             _world.ending.close(_world, _close)
     except OverlappingCalls as error:
-        exits.end_job(f"malt: {error}")
+        exit_hooks.end_job(f"malt: {error}")
     except MismatchedCalls as error:
         if _world is not None:
             _world.ending.without_the_others(_world, error)
     except DeadlinePassed as error:  # MPI_Finalize would wait for ever
-        exits.end_job(f"malt: {error}")
+        exit_hooks.end_job(f"malt: {error}")
     except (KeyboardInterrupt, SystemExit):
         if not is_leaving():
             raise

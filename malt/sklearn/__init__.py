@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from dstorm.later import at_first_use
+from dstorm.lazy_imports import at_first_use
 
 if find_spec("sklearn") is None:
     raise ImportError("malt.sklearn needs scikit-learn: pip install '.[sklearn]' in the checkout")
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from malt.models.networks.estimator import MLPClassifier, MLPRegressor
     from malt.models.trees.estimator import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from malt.sklearn.averaged import average
-    from malt.sklearn.gridsearch import GridSearchCV
+    from malt.sklearn.grid_search import GridSearchCV
 
 __all__ = [
     "GridSearchCV",
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _LATER = {
-    "GridSearchCV": "malt.sklearn.gridsearch",
+    "GridSearchCV": "malt.sklearn.grid_search",
     "HistGradientBoostingClassifier": "malt.models.trees.estimator",
     "HistGradientBoostingRegressor": "malt.models.trees.estimator",
     "LinearSVC": "malt.models.linear.estimator",

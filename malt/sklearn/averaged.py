@@ -6,7 +6,7 @@ from functools import wraps
 from types import new_class
 from typing import Any, Final, NoReturn
 
-from malt.replica.totals import ReplicaStatistics
+from malt.session.replica.totals import ReplicaStatistics
 from malt.sklearn.averaging import Averaging
 
 _NEWOBJ: Final = 2

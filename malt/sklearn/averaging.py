@@ -13,11 +13,11 @@ import numpy as np
 from dstorm import ClosedError, parse
 from dstorm.errors import Refused
 from malt.files.values import joined, pack, parted
-from malt.replica.consensus import call_of, partners
-from malt.replica.options import bounds
-from malt.replica.replica import Replica
-from malt.replica.totals import ReplicaStatistics
 from malt.session import session
+from malt.session.replica.consensus import call_of, partners
+from malt.session.replica.options import bounds
+from malt.session.replica.replica import Replica
+from malt.session.replica.totals import ReplicaStatistics
 from malt.session.vectors.creation import agree_on_replica
 from malt.session.vectors.graphs import session_graph
 from malt.session.world.agreement import agree, exchange, succeed

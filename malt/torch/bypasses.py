@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from malt.replica.unchanged import CHECKS
+from malt.session.replica.parameters import CHECKS
 from malt.torch.tensors import sum_of
 
 _CHANGED = (

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dstorm import Transport
-from malt.replica.unchanged import checksum
+from malt.session.replica.parameters import checksum
 from malt.torch.staging import Staging, is_far
 from vol.update import Array
 

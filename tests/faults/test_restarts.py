@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from processes import is_alive, wait_for
 
-from malt.launch import job, restarts
-from malt.launch.command import RESTART
-from malt.launch.job import End
+from malt.runner.launch import job
+from malt.runner.launch.environment import RESTART
+from malt.runner.launch.job import End
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.serial
@@ -30,7 +30,7 @@ def attempts(monkeypatch):
             return End(*ends[len(seen) - 1])
 
         monkeypatch.setattr(job, "run", run)
-        return restarts.run(lambda environ: environ.get(RESTART), environ or {}, count), seen
+        return job.run_again(lambda environ: environ.get(RESTART), environ or {}, count), seen
 
     return attempts
 
@@ -76,10 +76,10 @@ sleep {1}
 """
 SUPERVISOR = """if True:
     import sys
-    from malt.launch import restarts
-    from malt.launch.command import Line
+    from malt.runner.launch import job
+    from malt.runner.launch.command import Line
     compose = lambda environ: Line({}, [sys.argv[1]])
-    sys.exit(restarts.run(compose, {"PATH": "/usr/bin:/bin"}, 2))"""
+    sys.exit(job.run_again(compose, {"PATH": "/usr/bin:/bin"}, 2))"""
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_a_signal_between_two_jobs(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(job, "run", run)
-    assert restarts.run(lambda environ: None, {}, 5) == 130
+    assert job.run_again(lambda environ: None, {}, 5) == 130
 
 
 def test_the_ranks_know_the_number_of_the_restart(malt_run):

@@ -15,7 +15,7 @@ pytest.importorskip("numba")
 import malt
 from apps.harness import BadInput
 from apps.linear.roc import area
-from apps.mlp import modelfile, planted, program, rows
+from apps.mlp import model_file, planted, program, rows
 
 pytestmark = pytest.mark.serial
 
@@ -172,7 +172,7 @@ def test_bad_input_is_one_line(tmp_path, name):
     (tmp_path / "rows.svm").write_text(text)
     (tmp_path / "other.svm").write_text("0 1:1\n7 1:2\n")
     (tmp_path / "wide.svm").write_text("0 2000000000:1\n")
-    modelfile.save(str(tmp_path / "model.npz"), [np.zeros((2, 16), np.float32), np.zeros((17, 1), np.float32)])
+    model_file.save(str(tmp_path / "model.npz"), [np.zeros((2, 16), np.float32), np.zeros((17, 1), np.float32)])
     names = {"other": tmp_path / "other.svm", "wide": tmp_path / "wide.svm", "model": tmp_path / "model.npz"}
     with pytest.raises(BadInput) as raised:
         program.run([str(tmp_path / "rows.svm"), *(option.format(**names) for option in options)])

@@ -15,10 +15,10 @@ import pytest
 from reported import line, made, reported
 
 from dstorm.transports.links import server as server_of_dstorm
-from malt.launch.reports import control
-from malt.launch.reports.control import ControlServer
-from malt.runner import leaving, reporting
+from malt.runner import departure, reporting
 from malt.runner.events import Kind, Stream
+from malt.runner.launch.reports import control
+from malt.runner.launch.reports.control import ControlServer
 from malt.runner.reporting import CALL, CONTROL_NAME, CONTROL_SERVER
 
 pytestmark = pytest.mark.serial
@@ -138,14 +138,14 @@ def test_a_rank_is_asked_to_leave(open_control_server, caller, tmp_path, monkeyp
     while caller.recv(30, socket.MSG_PEEK) != b"signal 10\n15\n15\nended 1 0\n":
         time.sleep(0.001)
     sent = []
-    monkeypatch.setattr(leaving.os, "kill", lambda *words: sent.append(words))
-    monkeypatch.setattr(leaving, "_ended", {})
-    monkeypatch.setattr(leaving, "_is_connected", None)
+    monkeypatch.setattr(departure.os, "kill", lambda *words: sent.append(words))
+    monkeypatch.setattr(departure, "_ended", {})
+    monkeypatch.setattr(departure, "_is_connected", None)
     open_control_server.close()
-    leaving.listen(caller.fileno())
-    assert sent == [(os.getpid(), 10), (os.getpid(), 15)] and leaving.ended_elsewhere() == {1: 0}
-    assert leaving._is_notified(15) and not leaving._is_notified(2)
-    monkeypatch.setattr(leaving, "_notified", 0)
+    departure.listen(caller.fileno())
+    assert sent == [(os.getpid(), 10), (os.getpid(), 15)] and departure.ended_elsewhere() == {1: 0}
+    assert departure._is_notified(15) and not departure._is_notified(2)
+    monkeypatch.setattr(departure, "_notified", 0)
 
 
 def test_a_report_that_a_full_disk_does_not_take_counts(open_control_server, caller, tmp_path):
@@ -200,11 +200,11 @@ def test_a_rank_is_told_which_incarnations_have_ended(open_control_server, calle
         open_control_server.report_ended(seen)
     while caller.recv(64, socket.MSG_PEEK) != b"ended 0 0\nended 1 0\nended 0 2\n":
         time.sleep(0.001)
-    monkeypatch.setattr(leaving, "_ended", {})
-    monkeypatch.setattr(leaving, "_is_connected", None)
+    monkeypatch.setattr(departure, "_ended", {})
+    monkeypatch.setattr(departure, "_is_connected", None)
     open_control_server.close()
-    leaving.listen(caller.fileno())
-    assert leaving.ended_elsewhere() == {0: 2, 1: 0}
+    departure.listen(caller.fileno())
+    assert departure.ended_elsewhere() == {0: 2, 1: 0}
 
 
 def test_who_hears_that_a_rank_has_ended_has_heard_what_was_published_before(

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from malt.launch.command import RUNNER, Job, compose, this_machine
-from malt.launch.mpi_library import bound_library, find_mpiexec
-from malt.runner import exits
+from malt.runner import exit_hooks
+from malt.runner.launch.command import RUNNER, Job, compose, this_machine
+from malt.runner.launch.mpi_library import bound_library, find_mpiexec
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.serial
@@ -135,10 +135,12 @@ def fail(*what):
 
 
 ENDS = {
-    "an error": lambda: exits.end_job_for(ValueError()),
-    "a message": lambda: exits.end_job("why"),
-    "the hook": lambda: exits._after(fail)(ValueError, ValueError(), None),
-    "a thread's": lambda: exits._after_thread(fail)(threading.ExceptHookArgs([ValueError, ValueError(), None, None])),
+    "an error": lambda: exit_hooks.end_job_for(ValueError()),
+    "a message": lambda: exit_hooks.end_job("why"),
+    "the hook": lambda: exit_hooks._after(fail)(ValueError, ValueError(), None),
+    "a thread's": lambda: exit_hooks._after_thread(fail)(
+        threading.ExceptHookArgs([ValueError, ValueError(), None, None])
+    ),
 }
 
 
@@ -146,8 +148,8 @@ ENDS = {
 def test_a_failure_ends_the_job_whatever_can_be_printed(how, monkeypatch):
     ended, full = [], SimpleNamespace(write=fail, flush=fail)
     with monkeypatch.context() as patched, contextlib.suppress(OSError):
-        patched.setattr(exits, "_abort", ended.append)
-        patched.setattr(exits, "_DRAIN_S", 0)
+        patched.setattr(exit_hooks, "_abort", ended.append)
+        patched.setattr(exit_hooks, "_DRAIN_S", 0)
         patched.setattr(sys, "stdout", full)
         patched.setattr(sys, "stderr", full)
         ENDS[how]()

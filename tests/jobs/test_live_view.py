@@ -21,16 +21,16 @@ from processes import wait_for
 from screen import Screen
 
 from malt.commands import run as run_command
-from malt.launch.streams.writer import Writer
+from malt.runner.launch.streams.writer import Writer
 
 pytestmark = pytest.mark.serial
 
 ROOT = Path(__file__).parents[2]
 LAUNCHER = """if True:
     import os, sys
-    from malt.launch import job
-    from malt.launch.command import Line
-    from malt.launch.streams.display import Display
+    from malt.runner.launch import job
+    from malt.runner.launch.command import Line
+    from malt.runner.launch.streams.display import Display
     line = Line({{}}, ["sh", "-c", {script!r}], ranks=2, display=Display(True, view=True), program=["x.py"])
     sys.exit(job.run(line, os.environ, 0.5).status)"""
 
@@ -111,7 +111,7 @@ cd $MALT_FAILURE_DIR
 start() {{ echo "[1, \\"started\\", $1, \\"$2 $(cut -d ')' -f 2 /proc/$2/stat | cut -d ' ' -f 21)\\"]" > events-$1; }}
 start 0 $$; start 1 $$; echo '{RECORD}' > shown-0
 printf 'name? ' > out-0
-name=$({sys.executable} -c 'from malt.runner import stdin; stdin.take(".", "0"); print(input())')
+name=$({sys.executable} -c 'from malt.runner import standard_input; standard_input.take(".", "0"); print(input())')
 """
 
 

@@ -11,7 +11,7 @@ from programs import as_job, in_process, last_line
 
 import malt
 from apps.harness import BadInput, Start, job
-from apps.mf import mix, modelfile
+from apps.mf import mix, model_file
 from apps.mf.planted import NOISE, planted
 from apps.mf.program import Problem, Program, Trainer, run
 from malt.models.factors import Model, numbered, rotation
@@ -265,7 +265,7 @@ def test_no_epochs_predict_the_mean(alone, tiny):
 def test_biases(alone, tiny, tmp_path, option):
     file = tmp_path / "model.npz"
     final(alone(tiny, option, "--save", file))
-    model = modelfile.load(str(file))
+    model = model_file.load(str(file))
     assert model.biases == bool(model.items[:, -1].any()) == bool(model.users[:, -1].any()) == (option == "--biases")
 
 
@@ -273,7 +273,7 @@ def test_who_is_not_in_training_gets_the_bias(alone, tiny, tmp_path):
     file, test = tmp_path / "model.npz", tmp_path / "test.txt"
     test.write_text("100 b 3\n100 new 3\n999 b 3\nnew new 3\n")
     trained = final(alone(tiny, "--test", test, "--save", file, "--step", 0.1, "--l2", 0))
-    model = modelfile.load(str(file))
+    model = model_file.load(str(file))
     u, i = model.users[0].astype(float), model.items[1].astype(float)
     scaled = [u[:-1] @ i[:-1] + u[-1] + i[-1], u[-1], i[-1], 0.0]
     expected = np.clip(model.mean + model.spread * np.array(scaled), model.low, model.high)

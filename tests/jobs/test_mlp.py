@@ -19,7 +19,7 @@ from programs import as_job, in_process, last_line
 pytest.importorskip("sklearn")
 
 from apps.harness import BadInput
-from apps.mlp import modelfile
+from apps.mlp import model_file
 from apps.mlp.program import run
 from malt.files import save_npz
 
@@ -106,7 +106,7 @@ def test_l2_shrinks_the_weights(alone, tmp_path):
     sizes = []
     for l2 in (0, 0.01):
         final(alone("--l2", l2, "--epochs", 3, "--save", tmp_path / "model.npz"))
-        sizes.append(sum(np.square(layer).sum() for layer in modelfile.load(tmp_path / "model.npz", [64, 128, 10])))
+        sizes.append(sum(np.square(layer).sum() for layer in model_file.load(tmp_path / "model.npz", [64, 128, 10])))
     assert sizes[1] < 0.9 * sizes[0]
 
 
@@ -150,10 +150,10 @@ class TestModelFile:
     def test_comes_back_as_it_went(self, layers, file):
         mask = os.umask(0o022)
         try:
-            modelfile.save(file, layers)
+            model_file.save(file, layers)
         finally:
             os.umask(mask)
-        back = modelfile.load(file, self.SIZES)
+        back = model_file.load(file, self.SIZES)
         assert all(np.array_equal(one, other) for one, other in zip(back, layers, strict=True))
         assert all(layer.flags.c_contiguous and layer.flags.writeable for layer in back)
         assert stat.S_IMODE(os.stat(file).st_mode) == 0o644
@@ -177,25 +177,25 @@ class TestModelFile:
         whole = {"format": 1, "program": "apps.mlp", "layer_1": layers[0], "layer_2": layers[1]}
         np.savez(file, **{**whole, **changed})
         with pytest.raises(ValueError, match=re.escape(message)) as raised:
-            modelfile.load(file, self.SIZES)
+            model_file.load(file, self.SIZES)
         assert str(raised.value).startswith(f"{file}: ")
 
     @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
     def test_a_damaged_one_is_refused(self, layers, file, share):
-        modelfile.save(file, layers)
+        model_file.save(file, layers)
         whole = Path(file).read_bytes()
         Path(file).write_bytes(whole[: int(share * len(whole))])
         with pytest.raises(ValueError, match=r"model\.npz: "):
-            modelfile.load(file, self.SIZES)
+            model_file.load(file, self.SIZES)
 
     def test_a_changed_byte_is_found(self, layers, file):
-        modelfile.save(file, layers)
+        model_file.save(file, layers)
         whole = bytearray(Path(file).read_bytes())
         place = whole.find(layers[0].tobytes())
         whole[place + 9] ^= 1
         Path(file).write_bytes(whole)
         with pytest.raises(ValueError, match=r"model\.npz: "):
-            modelfile.load(file, self.SIZES)
+            model_file.load(file, self.SIZES)
 
     def test_a_header_that_lies_takes_no_memory(self, file):
         with zipfile.ZipFile(file, "w") as archive, archive.open("program.npy", "w") as member:
@@ -203,7 +203,7 @@ class TestModelFile:
         tracemalloc.start()
         try:
             with pytest.raises(ValueError, match=r"model\.npz: "):
-                modelfile.load(file, self.SIZES)
+                model_file.load(file, self.SIZES)
             assert tracemalloc.get_traced_memory()[1] < 1 << 20
         finally:
             tracemalloc.stop()
@@ -212,7 +212,7 @@ class TestModelFile:
         with zipfile.ZipFile(file, "w") as archive:
             archive.writestr("program.npy", "nothing")
         with pytest.raises(ValueError, match=r"model\.npz: "):
-            modelfile.load(file, self.SIZES)
+            model_file.load(file, self.SIZES)
 
 
 def test_a_model_for_a_folder_that_is_not_there(tmp_path):

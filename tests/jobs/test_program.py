@@ -12,9 +12,9 @@ import zipfile
 import pytest
 from reported import reported
 
-from malt.launch.command import RUNNER
-from malt.launch.reports.job_state import failed_with
 from malt.runner.events import Stream
+from malt.runner.launch.command import RUNNER
+from malt.runner.launch.reports.job_state import failed_with
 from malt.runner.program import marked
 
 pytestmark = pytest.mark.serial
@@ -35,7 +35,7 @@ PROGRAMS = {
     "interrupted": "raise KeyboardInterrupt",
     "modules of Python": "import session, random\n",
     "prints without a newline": "print('a', end='')",
-    "nothing of ours": "import sys\nprint({'malt', 'malt.runner.exits', 'numpy', 'mpi4py'} & set(sys.modules))",
+    "nothing of ours": "import sys\nprint({'malt', 'malt.runner.exit_hooks', 'numpy', 'mpi4py'} & set(sys.modules))",
 }
 
 
@@ -134,8 +134,8 @@ def test_the_status_of_os_exit_is_reported(tmp_path, run):
 def test_a_fork_that_fails_reports_nothing(tmp_path, run):
     text = """if True:
         import os
-        from malt.runner import exits
-        exits.end_job_on_failure(lambda status: None)
+        from malt.runner import exit_hooks
+        exit_hooks.end_job_on_failure(lambda status: None)
         if os.fork() == 0:
             raise ValueError
         assert os.waitstatus_to_exitcode(os.wait()[1]) == 1"""

@@ -18,8 +18,8 @@ import pytest
 from two_hosts import APART, NAMESPACES, TOGETHER, need_namespaces
 
 from dstorm.transports import progress
-from dstorm.transports.progress import LONGEST_NAP_S, OPENMPI_THREAD, OPENMPI_YIELD, SHORTEST_NAP_S, Helper, Pace
-from malt.launch.mpi_library import bound_library, find_mpiexec
+from dstorm.transports.progress import LONGEST_NAP_S, OPENMPI_THREAD, OPENMPI_YIELD, SHORTEST_NAP_S, Helper, Naps
+from malt.runner.launch.mpi_library import bound_library, find_mpiexec
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.serial
@@ -27,63 +27,63 @@ pytestmark = pytest.mark.serial
 SILENT_S, BUSY_S = 5e-6, 60e-6
 
 
-# -- the pace ---------------------------------------------------------------------------------------------------------
+# -- the naps ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def pace():
-    """A pace that knows the cost of a poll that finds nothing."""
-    pace = Pace()
+def naps():
+    """Those of a thread that knows the cost of a poll that finds nothing."""
+    naps = Naps()
     for _ in range(100):
-        assert pace.nap_s(SILENT_S) == LONGEST_NAP_S
-    return pace
+        assert naps.nap_s(SILENT_S) == LONGEST_NAP_S
+    return naps
 
 
-def test_polls_are_frequent_after_a_busy_one(pace):
-    assert pace.nap_s(BUSY_S) == SHORTEST_NAP_S
-    naps_s = [pace.nap_s(SILENT_S) for _ in range(8)]
+def test_polls_are_frequent_after_a_busy_one(naps):
+    assert naps.nap_s(BUSY_S) == SHORTEST_NAP_S
+    naps_s = [naps.nap_s(SILENT_S) for _ in range(8)]
     assert naps_s == sorted(naps_s) and naps_s[-1] == LONGEST_NAP_S
     assert 4e-3 < sum(naps_s[:6]) < 10e-3
 
 
-def test_polls_are_frequent_as_long_as_bytes_stream(pace):
-    assert {pace.nap_s(BUSY_S) for _ in range(3000)} == {SHORTEST_NAP_S}
+def test_polls_are_frequent_as_long_as_bytes_stream(naps):
+    assert {naps.nap_s(BUSY_S) for _ in range(3000)} == {SHORTEST_NAP_S}
 
 
-def test_what_stays_is_not_traffic(pace):
+def test_what_stays_is_not_traffic(naps):
     for _ in range(20_000):
-        pace.nap_s(BUSY_S)
-    assert pace.nap_s(BUSY_S) > SHORTEST_NAP_S
+        naps.nap_s(BUSY_S)
+    assert naps.nap_s(BUSY_S) > SHORTEST_NAP_S
 
 
-def test_cheap_polls_in_quick_succession_do_not_make_the_next_cold_one_look_busy(pace):
+def test_cheap_polls_in_quick_succession_do_not_make_the_next_cold_one_look_busy(naps):
     for _ in range(1000):
-        pace.nap_s(BUSY_S)
+        naps.nap_s(BUSY_S)
         for _ in range(4):
-            pace.nap_s(SILENT_S / 4)
-    while pace.nap_s(SILENT_S / 4) < LONGEST_NAP_S:
+            naps.nap_s(SILENT_S / 4)
+    while naps.nap_s(SILENT_S / 4) < LONGEST_NAP_S:
         pass
-    assert pace.nap_s(SILENT_S) == LONGEST_NAP_S
+    assert naps.nap_s(SILENT_S) == LONGEST_NAP_S
 
 
 def test_expensive_polls_are_rarer():
-    pace = Pace()
+    naps = Naps()
     for _ in range(100):
-        nap_s = pace.nap_s(1e-4)
+        nap_s = naps.nap_s(1e-4)
     assert nap_s == pytest.approx(100 * 1e-4)
 
 
-def test_traffic_is_known_again_soon_after_polls_had_to_wait(pace):
+def test_traffic_is_known_again_soon_after_polls_had_to_wait(naps):
     """They wait for another thread inside the library, and cost more and more: 1, 2, 4, 8 and 16 times as much."""
     for doubled in range(5):
         for _ in range(2000):
-            pace.nap_s(SILENT_S * 2**doubled)
-    assert pace.nap_s(BUSY_S) > SHORTEST_NAP_S
+            naps.nap_s(SILENT_S * 2**doubled)
+    assert naps.nap_s(BUSY_S) > SHORTEST_NAP_S
     for _ in range(30):
-        pace.nap_s(SILENT_S)
-        pace.nap_s(BUSY_S)
-    pace.nap_s(SILENT_S)
-    assert pace.nap_s(BUSY_S) == SHORTEST_NAP_S
+        naps.nap_s(SILENT_S)
+        naps.nap_s(BUSY_S)
+    naps.nap_s(SILENT_S)
+    assert naps.nap_s(BUSY_S) == SHORTEST_NAP_S
 
 
 # -- who needs help, who gives it -------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
-from malt.launch.command import RUNNER
-from malt.launch.streams.standard_input import StandardInput
-from malt.runner import stdin
+from malt.runner import standard_input
+from malt.runner.launch.command import RUNNER
+from malt.runner.launch.streams.standard_input import StandardInput
 
 pytestmark = pytest.mark.serial
 
@@ -22,14 +22,14 @@ READER = f"""if True:
     sys.path.insert(0, {os.path.dirname(RUNNER)!r})  # as program.py loads it: without malt
     import stdin
     if len(sys.argv) > 1:
-        stdin.take(sys.argv[1], "0")
+        standard_input.take(sys.argv[1], "0")
     print("reads", flush=True)
     for line in sys.stdin:
         print("got", line, end="", flush=True)
 """
 PROGRAM = """if True:
     import os, pathlib, signal, subprocess, sys
-    from malt.launch.streams.standard_input import StandardInput
+    from malt.runner.launch.streams.standard_input import StandardInput
     if sys.stdin is None:
         from malt.commands.command_line import _open_what_is_closed
         _open_what_is_closed()
@@ -118,5 +118,5 @@ def test_where_the_launcher_is_elsewhere_no_file_of_the_program_is_taken_for_inp
     (tmp_path / "input").write_text("of the user")
     monkeypatch.chdir(tmp_path)
     before = os.fstat(0)
-    stdin.take(None, "0")
+    standard_input.take(None, "0")
     assert os.path.samestat(before, os.fstat(0))

@@ -19,10 +19,10 @@ from reported import add
 
 from dstorm.membership.processes import handles, this_process
 from malt.commands import command_line
-from malt.launch.reports import observer
+from malt.runner.launch.reports import observer
 from malt.runner.program import STACKS_SIGNAL
-from malt.watch import jobs, ranks, stacks
-from malt.watch.record import Record
+from malt.runner.watch import jobs, ranks, stacks
+from malt.runner.watch.record import Record
 
 pytestmark = pytest.mark.serial
 

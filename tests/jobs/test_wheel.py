@@ -11,7 +11,7 @@ import venv
 import pytest
 from programs import ROOT
 
-from malt.launch.mpi_library import bound_library
+from malt.runner.launch.mpi_library import bound_library
 
 pytestmark = [pytest.mark.serial, pytest.mark.thorough]
 

@@ -43,7 +43,7 @@ def expected(op, arrays):
 class TestReduceRows:
     @pytest.mark.parametrize(("dtype", "shape"), [("i8", (7, 3, 2)), ("f4", (501,)), ("f2", (3, 4)), ("f8", (0, 2))])
     def test_the_rows_of_all_ranks_are_those_of_allreduce(self, dtype, shape, monkeypatch):
-        monkeypatch.setattr("dstorm.algorithms.PIECE_NBYTES", 100)
+        monkeypatch.setattr("dstorm.reduction.PIECE_NBYTES", 100)
         everyone = [filled(shape, dtype, rank) for rank in range(malt.size())]
         own = everyone[malt.rank()].copy()
         for op in ("sum", "max", *["mean"] * (dtype != "i8")):
@@ -85,7 +85,7 @@ class TestAllreduce:
 
     @pytest.mark.parametrize("algorithm", ["reduce-scatter", "tree", "star", "mpi"])
     def test_algorithms(self, algorithm, monkeypatch):
-        monkeypatch.setattr("dstorm.algorithms.PIECE_NBYTES", 2000)
+        monkeypatch.setattr("dstorm.reduction.PIECE_NBYTES", 2000)
         monkeypatch.setattr("dstorm.transports.mpi.collectives._BROADCAST_NBYTES", 2000)
         is_ordered = algorithm in ("reduce-scatter", "star")
         for dtype, shape in [("f4", (3, 500)), ("f2", (2,)), ("i8", (0,)), (">f4", (3,)), ("f8", ())]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import malt
-from malt.replica import consensus
+from malt.session.replica import consensus
 
 
 def ended(model, **options):

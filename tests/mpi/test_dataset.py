@@ -14,8 +14,8 @@ from ranks import run_alone, run_ranks, same_error
 
 from malt.data import cache, dataset
 from malt.data.dataset import load_svmlight, open_svmlight
-from malt.data.text import svmlight, textfile
-from malt.launch.machine import memory
+from malt.data.text import svmlight, text_file
+from malt.runner.launch.machine import memory
 
 pytestmark = pytest.mark.usefixtures("user_cache")
 serial = pytest.mark.serial
@@ -259,7 +259,7 @@ def brute_force(lines):
 @pytest.mark.parametrize("hosts", ["a", "aab", "aaaaa"])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_line_of_the_largest_feature(write, kept, monkeypatch, hosts, seed):
-    monkeypatch.setattr(textfile, "CHUNK_NBYTES", 64)
+    monkeypatch.setattr(text_file, "CHUNK_NBYTES", 64)
     rng = np.random.default_rng(seed)
     blank = ["", "  ", "# 1 99:1", "1 # 2:3", "-1"]
     lines = [f"1 {rng.integers(9)}:1 {9 + rng.integers(seed + 2)}:1 # {k}" for k in range(40)]

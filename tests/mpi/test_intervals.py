@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import malt
-from malt.replica.interval import TIMES
-from malt.replica.pacing import TRIED
+from malt.session.replica.interval import TIMES
+from malt.session.replica.pacing import TRIED
 
 
 def busy(seconds: float) -> None:

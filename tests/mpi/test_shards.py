@@ -15,8 +15,8 @@ import malt
 from malt.data import shards
 from malt.data.shards import bounds
 from malt.session.world.crew import dealt
-from malt.session.world.pace import Pace
-from malt.session.world.shardnotes import ShardNotes
+from malt.session.world.shard_notes import ShardNotes
+from malt.session.world.training_speed import TrainingSpeed
 
 
 @given(st.integers(0, 10_000), st.integers(1, 64))
@@ -75,7 +75,7 @@ def test_rows_of_any_kind_are_dealt_again_after_a_failure(monkeypatch):
     transport.size = 3
     world = SimpleNamespace(rank=2, transport=transport, notes=ShardNotes(), dealt=dealt(range(3), {1}))
     monkeypatch.setattr(shards.session, "world", lambda: world)
-    mine = shards.living_rows(9, 2, 3, {1}).tolist()
+    mine = shards.living_rows(9, 2, range(3), {1}).tolist()
     assert mine == [4, 5, 6, 7, 8]
     values = 10 * np.arange(9)
     assert malt.shard(9).tolist() == mine and len(polls) == 1
@@ -121,7 +121,7 @@ def test_rows_of_failed_ranks_are_dealt_to_the_live_ones(seed):
     choose = random.Random(seed)
     size, count = choose.randrange(2, 9), choose.randrange(0, 200)
     failed = set(choose.sample(range(size), choose.randrange(1, size)))
-    parts = {rank: shards.living_rows(count, rank, size, failed) for rank in range(size) if rank not in failed}
+    parts = {rank: shards.living_rows(count, rank, range(size), failed) for rank in range(size) if rank not in failed}
     everything = np.concatenate(list(parts.values()))
     assert sorted(everything) == list(range(count))  # each row belongs to exactly one rank
     for rank, rows in parts.items():
@@ -136,7 +136,7 @@ def test_shards_by_speed_partition_the_rows_in_proportion(monkeypatch):
     world = malt.init()
     equal = malt.shard(1000)
     assert malt.shard(1000, by_speed=True).tolist() == list(range(*equal.indices(1000)))
-    monkeypatch.setattr(world.pace, "speed", lambda now: 30.0 if world.rank == 0 else 10.0)
+    monkeypatch.setattr(world.training_speed, "speed", lambda now: 30.0 if world.rank == 0 else 10.0)
     mine = malt.shard(1000, by_speed=True)
     everyone = [np.frombuffer(one, np.intp) for one in world.transport.allgather(mine.astype(np.intp).tobytes())]
     assert np.concatenate(everyone).tolist() == list(range(1000))
@@ -154,9 +154,9 @@ def test_shards_by_speed_are_refused_on_all_ranks_alike():
 
 
 def test_the_pace_of_a_rank_is_its_last():
-    pace = Pace()
-    assert pace.speed(5.0) == 0
-    pace.begin(5.0, 100)
-    assert pace.speed(7.0) == 50
-    pace.begin(7.0, 0)
-    assert pace.speed(8.0) == 50
+    speed = TrainingSpeed()
+    assert speed.speed(5.0) == 0
+    speed.begin(5.0, 100)
+    assert speed.speed(7.0) == 50
+    speed.begin(7.0, 0)
+    assert speed.speed(8.0) == 50

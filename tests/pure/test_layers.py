@@ -56,6 +56,8 @@ def rooms() -> dict[str, tuple[int, int]]:
         for column, text in enumerate(columns):
             for place, names in enumerate(text.split("|")):
                 found |= {f"{layer}.{name.strip()}": (column, place) for name in names.split(",")}
+    paths = {name: ROOT.joinpath(*name.split(".")) for name in found}
+    assert [name for name, path in paths.items() if not (path.is_dir() or path.with_suffix(".py").is_file())] == []
     return found
 
 
@@ -64,7 +66,10 @@ ROOMS = rooms()
 
 def test_imports_within_a_layer_point_left():
     def room(name: str) -> str:
-        return ".".join(name.split(".")[:2])
+        above = name.split(".")
+        while len(above) > 2 and ".".join(above) not in ROOMS:
+            del above[-1]
+        return ".".join(above)
 
     def not_to_the_left(file: Path) -> list[str]:
         own = room(".".join(file.relative_to(ROOT).with_suffix("").parts))
@@ -160,11 +165,14 @@ def test_sessions_begin_and_graphs_are_mended_without_scipy():
 
 @pytest.mark.parametrize(("program", "others"), [
     ("import malt.commands.command_line, malt.commands.run", {"numpy", "mpi4py", "vol"}),
-    ("import malt; malt.init()", {"malt.session.resilience.start", "malt.replica", "vol.vector"}),
-    ("from malt.launch.hosts.agent import agent", {"numpy", "malt.launch.job"}),
+    ("import malt; malt.init()", {"malt.session.resilience.start", "malt.session.replica", "vol.vector"}),
+    ("from malt.runner.launch.hosts.agent import agent", {"numpy", "malt.runner.launch.job"}),
     (
         "from malt.session.resilience import start",
-        {"malt.session.resilience.joining", "malt.session.world.asking", "malt.watch.trace", "dstorm.transports.links"},
+        {
+            "malt.session.resilience.joining", "malt.session.world.roster_requests", "malt.runner.watch.trace",
+            "dstorm.transports.links",
+        },
     ),
 ], ids=["launcher", "rank", "agent", "rank that may fail"])  # fmt: skip
 def test_a_job_starts_with_what_it_needs(program, others):
@@ -217,6 +225,6 @@ def test_nothing_is_unpickled():
 
 
 def test_one_module_prints_the_launchers_lines():
-    launcher = [file for file in MODULES if file.is_relative_to(ROOT / "malt/launch")]
+    launcher = [file for file in MODULES if file.is_relative_to(ROOT / "malt/runner/launch")]
     callers = [file for file in launcher if "sys.stderr" in file.read_text()]
-    assert callers == [ROOT / "malt/launch/streams/display.py"]
+    assert callers == [ROOT / "malt/runner/launch/streams/display.py"]

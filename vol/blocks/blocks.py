@@ -108,7 +108,7 @@ class Blocks(Shared):
 
         A rank that waits here takes part when the others settle how to go on after a failure. Errors: as `common`.
         """
-        with self._slots.turn.taken(f"{self.name}.barrier"):
+        with self._slots.call_lock.taken(f"{self.name}.barrier"):
             self._check_between_rounds()
             while not self._meet(waits=True):
                 continue
@@ -133,7 +133,7 @@ class Blocks(Shared):
 
         ClosedError, RuntimeError: as `round`. DeadlinePassed, MismatchedCalls: as malt.barrier.
         """
-        with self._slots.turn.taken(f"{self.name}.common"), self._transport.calling(self.name):
+        with self._slots.call_lock.taken(f"{self.name}.common"), self._transport.calling(self.name):
             self._check_between_rounds()
             while True:
                 while not self._meet(waits=True):
@@ -160,7 +160,7 @@ class Blocks(Shared):
 
     @interruption.whole
     def _begin_round(self) -> None:
-        with self._slots.turn.taken(f"{self.name}.round"):
+        with self._slots.call_lock.taken(f"{self.name}.round"):
             self._check_between_rounds()
             self._in_round = True
             self._find_due()
@@ -168,7 +168,7 @@ class Blocks(Shared):
     @interruption.whole
     def _next(self) -> Visit | None:
         """The next visit of this round, once the last one's block is passed on; None: the round has ended."""
-        with self._slots.turn.taken(f"{self.name}.round"):
+        with self._slots.call_lock.taken(f"{self.name}.round"):
             self._check_open()
             self._transport.poll_failures()
             self._check_open()  # a callback may have closed it

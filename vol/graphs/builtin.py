@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from vol import arguments
 from vol.graphs.builders import (
     Circulant,
     Hypercube,
@@ -22,7 +23,6 @@ from vol.graphs.builders import (
     random_regular,
     star,
 )  # fmt: skip
-from vol.graphs.custom import integer
 from vol.graphs.graph import Graph
 from vol.graphs.hierarchy import Hosts, by_host, checked_hosts, hierarchical
 
@@ -54,8 +54,8 @@ def graph(name: str, size: int, degree: int | None = None, seed: int = 0, hosts:
     host of each rank, for hierarchical, which needs them, and auto. TypeError, ValueError: an unknown name, or a bad
     size, degree, seed or host.
     """
-    size, seed = integer("size", size, least=1), integer("seed", seed, least=0)
-    degree = None if degree is None else integer("degree", degree, least=min(1, size - 1))
+    size, seed = arguments.whole("size", size, 1), arguments.whole("seed", seed, 0)
+    degree = None if degree is None else arguments.whole("degree", degree, min(1, size - 1))
     if not isinstance(name, str):
         raise TypeError(f"name: expected one of {', '.join(NAMES)}, got {name!r}")
     if name not in _BUILDERS:
@@ -77,7 +77,7 @@ def as_graph(spec: Any, size: int, seed: int = 0, hosts: Any = None) -> Graph:
     if isinstance(spec, Mapping):
         return Graph.from_dict(spec, size)
     if isinstance(spec, Graph):
-        if spec.size != integer("size", size, least=1):
+        if spec.size != arguments.whole("size", size, 1):
             raise ValueError(f"{spec!r} is for {spec.size} ranks, not {size}")
         return spec
     if hasattr(spec, "edges") and hasattr(spec, "is_directed"):

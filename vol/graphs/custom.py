@@ -41,18 +41,7 @@ def _checked_peers(rank: Any, listed: Iterable[Any], size: int) -> tuple[int, ..
 
 def checked_rank(value: Any, size: int) -> int:
     """Return `value` as a rank of `size`. Local. TypeError, ValueError: it is none."""
-    rank = integer("rank", value)
-    if not 0 <= rank < size:
+    rank = arguments.whole("rank", value, 0)
+    if rank >= size:
         raise ValueError(f"rank {rank} is out of range: with {size} ranks they are 0 to {size - 1}")
     return rank
-
-
-def integer(what: str, value: Any, least: int | None = None) -> int:
-    """Return `value` as an int. Local. TypeError: it is no integer. ValueError: it is below `least`."""
-    try:
-        number = arguments.integer(value)
-    except TypeError:
-        raise TypeError(f"{what}: expected an int, got {value!r}") from None
-    if least is not None and number < least:
-        raise ValueError(f"{what} must be at least {least}, got {number}")
-    return number

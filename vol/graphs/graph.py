@@ -14,9 +14,10 @@ from functools import cached_property, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
+from vol import arguments
 from vol.graphs.builders import Circulant, Peers, Phases, Rule, Table, joined, reverse, star, union
 from vol.graphs.connectivity import components
-from vol.graphs.custom import checked_rank, checked_table, integer
+from vol.graphs.custom import checked_rank, checked_table
 from vol.graphs.mending import extended, mended, renumbered, reshared
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Graph:
         TypeError: something is not an integer. ValueError: there is no such rank, a self-loop, a peer twice, a rank
         without peers, or the graph is not strongly connected.
         """
-        size = integer("size", size, least=1)
+        size = arguments.whole("size", size, 1)
         return cls("custom", size, (checked_table(peers, size),))
 
     @classmethod
@@ -224,7 +225,5 @@ class Graph:
         return union(self.phases)
 
     def _phase(self, rank: int, step: int) -> int:
-        rank, step = integer("rank", rank), integer("step", step)
-        if not (0 <= rank < self.size and step >= 1):
-            raise ValueError(f"rank {rank} at step {step}: ranks are 0 to {self.size - 1}, steps count from 1")
-        return (step - 1) % len(self.phases)
+        checked_rank(rank, self.size)
+        return (arguments.whole("step", step, 1) - 1) % len(self.phases)

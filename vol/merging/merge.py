@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dstorm.waits import interruption
-from vol.merging.before import Before, is_kept
+from vol.merging.undo_buffer import UndoBuffer, is_kept
 from vol.update import Array, Update
 
 _BLOCK = 65_536
@@ -67,21 +67,21 @@ class Blend(NamedTuple):
     divisor: float | None = None
     """The divisor; None for a sum."""
 
-    def store(self, target: Array, before: Before | None = None) -> None:
+    def store(self, target: Array, undo: UndoBuffer | None = None) -> None:
         """Write the result into `target`, flat, which may be one of the terms. It works block by block.
 
-        `before`: keeps the values of each block of a long array before it changes. Where an operation raises, `target`
+        `undo`: keeps the values of each block of a long array before it changes. Where an operation raises, `target`
         is unchanged.
         """
         if self.is_short(target):
             target[:] = self.short(target.dtype)  # once it is whole: each operation may raise
             return
-        kept = target.copy() if before is None and is_kept(target.size) else None
+        kept = target.copy() if undo is None and is_kept(target.size) else None
         try:
-            self._store(target, before)
+            self._store(target, undo)
         except BaseException:
-            if before is not None:
-                before.restore(target)
+            if undo is not None:
+                undo.restore(target)
             elif kept is not None:
                 target[:] = kept
             raise
@@ -97,7 +97,7 @@ class Blend(NamedTuple):
         self._divide(total, total)
         return total
 
-    def _store(self, target: Array, before: Before | None) -> None:
+    def _store(self, target: Array, undo: UndoBuffer | None) -> None:
         # Into the first of two lone elements NumPy adds the other way round, which shows where both are NaN.
         is_plain = not self.weighted and target.dtype.char != _HALF and target.size > 1
         is_in_place = is_plain and (len(self.terms) == 2 or self._may_begin_in(target))
@@ -105,8 +105,8 @@ class Blend(NamedTuple):
         for start in range(0, target.size, _BLOCK):
             block = slice(start, start + _BLOCK) if target.size > _BLOCK else _ALL
             part = target if block is _ALL else target[block]
-            if before is not None:
-                before.keep(part)
+            if undo is not None:
+                undo.keep(part)
             result = part if total is None else total[: part.size]
             self._add(block, result)
             self._divide(result, part)

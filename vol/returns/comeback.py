@@ -7,9 +7,9 @@ from typing import Any
 
 from dstorm import Queues, Transport
 from dstorm.queues.consistency import Consistency
+from vol.graphs.topology import Topology
 from vol.returns.packing import Values
 from vol.returns.returning import BESIDE, Returning
-from vol.topology import Topology
 from vol.update import Array
 
 ARRAY = "array"
@@ -48,7 +48,7 @@ class ComesBack:
             self._step = self._begun = self._gathered_at = step
             self.take_over(self.given)
             self._returning.begin(step)
-            with self._queues.turn.lock:
+            with self._queues.call_lock.lock:
                 self._topology.renew()
 
     def accompany(self, state: Callable[[], Mapping[str, Any]]) -> dict[str, Array] | None:
@@ -100,7 +100,7 @@ class ComesBack:
         """Take up ranks that come back, between two calls, and in waits. One-sided."""
         returning = self._returning
         if not self._topology.is_present or (returning is not None and returning.is_held):
-            with self._queues.turn.lent() as is_free:
+            with self._queues.call_lock.lent() as is_free:
                 if is_free:
                     self._topology.follow()
                     if returning is not None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dstorm.waits import interruption
-from vol.merging.before import is_kept
+from vol.merging.undo_buffer import is_kept
 from vol.sharded.operand import Operand
 from vol.update import Array
 

@@ -47,7 +47,7 @@ class Clock:
         """Tell the others which step has been added, where that is a newer one. One of the duties."""
         if self._telling.acquire(False):
             try:
-                with self._pushes.reading, self._queues.turn.lock:  # another thread may close and free them
+                with self._pushes.reading, self._queues.call_lock.lock:  # another thread may close and free them
                     while not self._queues.closed and self._under_way and not self._behind(self._step):
                         step, _ = self._under_way.popleft()
                         self._queues.send_each([], step, what="push")

@@ -177,7 +177,7 @@ class OwnedVector(Operand, Shared):
 
     @contextlib.contextmanager
     def _begin(self, call: str, holds: bool = False) -> Iterator[None]:
-        with self._queues.turn.taken(f"{self.name}.{call}"):
+        with self._queues.call_lock.taken(f"{self.name}.{call}"):
             self._check_open()
             self._transport.poll_failures(quietly=True)
             with self._hold() if holds else contextlib.nullcontext():
@@ -201,7 +201,7 @@ class OwnedVector(Operand, Shared):
     @interruption.whole
     def _absorb_in_turn(self) -> bool:
         """Do as `_absorb`. Return whether no other thread is at work here."""
-        with self._queues.turn.lent() as is_free:
+        with self._queues.call_lock.lent() as is_free:
             if is_free and not self._is_held and not self.closed:
                 self._pushes.absorb()
         return is_free

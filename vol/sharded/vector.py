@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from dstorm import Transport
-from dstorm.algorithms import PIECE_NBYTES, Traffic, reduce_blocks
 from dstorm.queues.consistency import ASP, Consistency
+from dstorm.reduction import PIECE_NBYTES, Traffic, reduce_blocks
 from dstorm.transport import Bytes
 from vol.sharded.arithmetic import Arithmetic
 from vol.sharded.layout import Numbers, ShardLayout

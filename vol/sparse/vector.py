@@ -11,8 +11,9 @@ from dstorm import Message, OutgoingMessage, Transport
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.sending.unsent import Join, supersede
 from vol.graphs.graph import Graph
-from vol.merging.before import all_or_nothing
+from vol.graphs.topology import Neighbours
 from vol.merging.merge import MEAN, REPLACE, GatherFunction, Own, UserFunction, apply_user_function
+from vol.merging.undo_buffer import all_or_nothing
 from vol.returns.packing import Values
 from vol.sparse.dirty import DirtyRows, as_words
 from vol.sparse.error_feedback import Residual, nonzero_rows
@@ -20,7 +21,6 @@ from vol.sparse.joining import LargestRows, row_join
 from vol.sparse.merge import ROW_MERGES, RowUpdate
 from vol.sparse.rows import Rows, checked_rows, union
 from vol.sparse.wire import Encoded, RowFormat, RowValues, Staging, as_read, decode, encode
-from vol.topology import Neighbours
 from vol.update import Array, Update
 from vol.vector import Vector
 
@@ -83,7 +83,7 @@ class SparseVector(Vector):
         return sent
 
     def clear(self) -> None:
-        with self._queues.turn.taken(f"{self.name}.clear"):
+        with self._queues.call_lock.taken(f"{self.name}.clear"):
             super().clear()
             if self._dirty is not None:
                 self._dirty.clear()

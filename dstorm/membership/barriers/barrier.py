@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from dstorm.call_lock import CallLock
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
 from dstorm.membership.barriers.calls import Calls
 from dstorm.membership.decision import DEPARTED, DESERTED, FINAL, MARKS, OPEN, Membership, Word, mask, ranks
 from dstorm.membership.status import NAME_NBYTES, Cells
 from dstorm.transport import Transport, Window
-from dstorm.turn import Turn
 from dstorm.waits import interruption
 from dstorm.waits.wait import Wait
 
@@ -69,7 +69,7 @@ class Barrier:
         """Held by any thread that notes the word of another rank: an older one must not take the place of a newer."""
         self._publishing = threading.RLock()
         """Held by any thread that changes or publishes this rank's word."""
-        self._turn = Turn()
+        self._call_lock = CallLock()
         self._name = b""
         self.calls = Calls()
         """The collective calls that its barriers are part of."""
@@ -152,7 +152,7 @@ class Barrier:
         is in another barrier. ClosedError: this rank has departed. OverlappingCalls: another thread of this rank is in
         a collective call.
         """
-        with self._turn.taken(what):
+        with self._call_lock.taken(what):
             return self._enter(self.calls.name(what), patience_s, final, mark)
 
     @contextlib.contextmanager
@@ -161,7 +161,7 @@ class Barrier:
 
         OverlappingCalls: another thread of this rank is in a collective call.
         """
-        with self._turn.taken(what), self.calls.calling(what, self._transport.trace):
+        with self._call_lock.taken(what), self.calls.calling(what, self._transport.trace):
             yield
 
     def _enter(self, what: str, patience_s: float | None, final: bool, mark: bool) -> frozenset[int]:

@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from dstorm.membership.barriers.barrier import Barrier
-from dstorm.training import Training
-from dstorm.transport import Carrier
+from dstorm.transport import Carrier, Training
 from dstorm.waits import interruption
 from dstorm.waits.wait import Wait
 

@@ -65,7 +65,7 @@ class GatheringBarrier(Barrier):
 
         The errors of `enter`. All ranks of the barrier call this.
         """
-        with self._turn.taken(what):
+        with self._call_lock.taken(what):
             if self._given[0] != self.next_number:
                 self._given = self.next_number, data
             self._mine, self._letters = self._given, {}

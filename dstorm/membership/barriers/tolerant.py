@@ -236,7 +236,7 @@ class TolerantBarrier(Barrier):
             return self.returns.refuse(rank, incarnation, "the others are at the end of the session")
         if not self._membership.leads() or not self.propose(rank, incarnation):
             return
-        with self._turn.lent() as is_free, self._publishing:
+        with self._call_lock.lent() as is_free, self._publishing:
             if not is_free or self._is_inside or self.calls.is_any or not self._membership.leads():
                 return
             session = self.offer()

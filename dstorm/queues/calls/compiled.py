@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm.queues.queues import Queues
-from dstorm.queues.waits import headstart
+from dstorm.queues.waits import head_start
 
 _ANY_STEPS = 2**63
 """How many steps a peer may be behind once the wait for it is over."""
@@ -89,7 +89,7 @@ class CompiledCalls:
         self.before = _aligned(0 if self._lockstep else array.size, array.dtype)
         """The values of the array from before a merge, but in lockstep, until the merge is known to be whole."""
         staleness = queues.consistency.staleness
-        self._ahead = headstart.STEPS if staleness is None else staleness
+        self._ahead = head_start.STEPS if staleness is None else staleness
         layout, mode, rank = queues.layout, queues.consistency, self._transport.rank
         outs, ins, places = queues.outbox.edges, queues.inbox.edges, self._places
         in_flight = mode.unacknowledged(layout.depth) if mode.acknowledges else 0

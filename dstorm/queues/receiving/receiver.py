@@ -11,12 +11,12 @@ from dstorm.header import WHOLE, Header, Watched
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
 from dstorm.queues.neighbours import of_other_hosts
-from dstorm.queues.receiving.inedge import InEdge
+from dstorm.queues.receiving.in_edge import InEdge
 from dstorm.queues.receiving.message import Message, made
 from dstorm.queues.ring import ReceiveRing, SlotState
 from dstorm.queues.statistics import LagCounter
 from dstorm.queues.unflushed import Unflushed
-from dstorm.queues.waits.headstart import HeadStart
+from dstorm.queues.waits.head_start import HeadStart
 from dstorm.queues.waits.waiting import Waiting
 from dstorm.transport import Bytes, Transport, Window
 

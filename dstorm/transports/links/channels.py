@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from dstorm.transport import Bytes, Places
+from dstorm.transports.links.server import shut
 
 HEAD = struct.Struct("<qqq")
 """Kind, offset and length. Kinds: PUT, followed by the bytes; FLUSH; GET, followed by numbers of 64 bits: the length of
@@ -266,12 +267,6 @@ class _Arrivals:
             self._hear()
             ready += count
         return True
-
-
-def shut(connection: socket.socket) -> None:
-    """Shut both directions, which wakes a thread that receives. Local."""
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _send_all(connection: socket.socket, parts: Sequence[bytes | Bytes]) -> None:

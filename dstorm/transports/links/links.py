@@ -32,7 +32,8 @@ from dstorm.membership.heartbeat import HeartbeatTimeout
 from dstorm.membership.quorum import GRANT_S, LONGEST_S
 from dstorm.transport import Bytes, Places, Put
 from dstorm.transports.links.arbiter import Arbiter
-from dstorm.transports.links.channels import ALIVE, CUT, END, STATE, VOTE, Incoming, Outgoing, framed, shut
+from dstorm.transports.links.channels import ALIVE, CUT, END, STATE, VOTE, Incoming, Outgoing, framed
+from dstorm.transports.links.server import shut
 from dstorm.waits.stopwatch import Stopwatch, uptime_s
 
 HEARTBEAT_S = 0.25

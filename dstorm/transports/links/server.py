@@ -79,7 +79,7 @@ class AuthenticatedServer:
             one.close()
         with self._changing:
             for stranger in self._strangers:
-                _shut(stranger)
+                shut(stranger)
 
     def drain(self, patience_s: float) -> None:
         """Serve the callers to the end of what they have sent by now, for at most `patience_s`. Local.
@@ -110,7 +110,7 @@ class AuthenticatedServer:
         """Have a caller answered in a thread of its own."""
         with self._changing:
             if len(self._strangers) >= _MOST_STRANGERS:
-                _shut(self._strangers[0])
+                shut(self._strangers[0])
                 self._strangers.rotate(-1)
             self._strangers.append(caller)
         threading.Thread(target=self._answer, args=(serve, caller), name=self._name, daemon=True).start()
@@ -167,6 +167,7 @@ def _listen(addresses: list[str], ports: Sequence[int]) -> list[socket.socket]:
     raise AssertionError("unreachable")
 
 
-def _shut(connection: socket.socket) -> None:
+def shut(connection: socket.socket) -> None:
+    """Shut both directions, which wakes a thread that receives. Local."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)

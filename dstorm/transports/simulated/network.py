@@ -83,7 +83,7 @@ class Network:
         return f"Network(latency_s={self.latency_s:g}, bandwidth={self.bandwidth:g}, jitter_s={self.jitter_s:g})"
 
 
-class Links:
+class HostLinks:
     """The links of the hosts of `size` ranks: until when each is busy, and what it has carried."""
 
     def __init__(self, network: Network, size: int, random: Random) -> None:

@@ -19,7 +19,7 @@ from dstorm.transport import Bytes, Transport
 from dstorm.transports.simulated.carrier import TimedRounds
 from dstorm.transports.simulated.collective import Collective
 from dstorm.transports.simulated.group import TICK_S, Group
-from dstorm.transports.simulated.network import MEMORY_BANDWIDTH, Links, Network, NetworkTotals
+from dstorm.transports.simulated.network import MEMORY_BANDWIDTH, HostLinks, Network, NetworkTotals
 from dstorm.transports.simulated.timeline import Lane, Timeline
 from dstorm.transports.transfer import Rounds
 
@@ -81,7 +81,7 @@ class TimedGroup(Group):
 
     def __init__(self, size: int, seed: int, network: Network) -> None:
         super().__init__(size, seed)
-        self._links = Links(network, size, self.random)
+        self._links = HostLinks(network, size, self.random)
         self._network, self.hosts = network, self._links.hosts
         self._timeline = self._schedule = Timeline(size, self.random)
         self._leaving: dict[str, Lane] = {host: deque() for host in self.hosts}

@@ -15,8 +15,7 @@ from dstorm import reduction
 from dstorm.errors import WithoutMpi
 from dstorm.membership.barriers.barrier_transport import call_all
 from dstorm.membership.barriers.calls import Calls
-from dstorm.training import Training
-from dstorm.transport import Bytes, Carrier, Places, Put
+from dstorm.transport import Bytes, Carrier, Places, Put, Training
 from dstorm.transports import shm_space
 from dstorm.transports.mapped import read
 from dstorm.transports.simulated.collective import Collective

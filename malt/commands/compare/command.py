@@ -1,6 +1,7 @@
 """`malt run --compare`: the same program on several numbers of ranks, in turns, and a table of what that takes.
 
-What each rank has reported and counted is read from files that it writes as under --metrics (malt/watch/metrics.py).
+What each rank has reported and counted is read from files that it writes as under --metrics
+(malt/runner/watch/metrics.py).
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from pathlib import Path
 
 from malt.commands.compare.comparison import Line, Run, measured, table
 from malt.commands.options import ROUNDS
-from malt.launch import job
-from malt.launch.command import Job
-from malt.launch.command import Line as CommandLine
-from malt.launch.machine.cores import usable_cores
-from malt.launch.mpi_library import LaunchError
-from malt.launch.streams.display import Display, make_files, say
-from malt.watch import jobs
-from malt.watch.metrics import COUNTS
+from malt.runner.launch import job
+from malt.runner.launch.command import Job
+from malt.runner.launch.command import Line as CommandLine
+from malt.runner.launch.machine.cores import usable_cores
+from malt.runner.launch.mpi_library import LaunchError
+from malt.runner.launch.streams.display import Display, make_files, say
+from malt.runner.watch import jobs
+from malt.runner.watch.metrics import COUNTS
 
 _HERE = "it measures on this machine only"
 _WHOLE = "a run in which ranks fail is not a measurement"
@@ -104,7 +105,7 @@ def _run(
 
 
 def _lines(path: Path) -> list[Line]:
-    """The lines of a file of malt/watch/metrics.py. What is no line was cut off as its rank was killed."""
+    """The lines of a file of malt/runner/watch/metrics.py. What is no line was cut off as its rank was killed."""
     found: list[Line] = []
     with contextlib.suppress(OSError):  # nothing was reported
         for text in path.read_text(encoding="utf-8").splitlines():

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 Line = Mapping[str, Any]
-"""A line of malt/watch/metrics.py: rank, time, and the numbers of a report. None: a number that is not finite."""
+"""A line of malt/runner/watch/metrics.py: rank, time, numbers of a report. None: a number that is not finite."""
 _GAP = "   "
 _FEW = 100
 """From here on a number is shown without decimals."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from malt.commands.doctor.probe import Examination
-from malt.launch.mpi_library import Library
+from malt.commands.doctor.self_test import Examination
+from malt.runner.launch.mpi_library import Library
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, replace
 
 from malt.commands.doctor.extras import shortfall
 from malt.commands.doctor.facts import Facts, Outcome
-from malt.commands.doctor.probe import COMPUTE_S, Examination, deadline_s
-from malt.launch.mpi_library import INSTALL
-from malt.launch.streams.display import count
+from malt.commands.doctor.self_test import COMPUTE_S, Examination, deadline_s
+from malt.runner.launch.mpi_library import INSTALL
+from malt.runner.launch.streams.display import count
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
@@ -190,7 +190,7 @@ def _messages(facts: Facts) -> Finding | None:
 
 def _by_hand(facts: Facts) -> str:
     where = f" --hosts {facts.where}" if facts.where else ""
-    return f"malt run -n {facts.ranks}{where} -m malt.commands.doctor.probe shows what it prints"
+    return f"malt run -n {facts.ranks}{where} -m malt.commands.doctor.self_test shows what it prints"
 
 
 def _first_line(messages: str) -> str:

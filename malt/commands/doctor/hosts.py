@@ -11,12 +11,12 @@ from functools import partial
 
 from malt.commands.doctor.facts import Facts, Outcome
 from malt.commands.doctor.findings import FAIL, OK, Finding, between, can_run, judge, record
-from malt.commands.doctor.probe import PROGRAM, Examination
-from malt.launch.command import Job
-from malt.launch.hosts.allocation import Host
-from malt.launch.hosts.examination import examined
-from malt.launch.hosts.threads import Note, on_each
-from malt.launch.mpi_library import LaunchError, Library
+from malt.commands.doctor.self_test import PROGRAM, Examination
+from malt.runner.launch.command import Job
+from malt.runner.launch.hosts.allocation import Host
+from malt.runner.launch.hosts.examination import examined
+from malt.runner.launch.hosts.threads import Note, on_each
+from malt.runner.launch.mpi_library import LaunchError, Library
 
 RunJob = Callable[[str], tuple[Outcome, Examination | None]]
 """Runs the job of two ranks on the hosts that are named as for --hosts."""

@@ -21,7 +21,7 @@ from malt.commands.plan.prediction import (
     Choice,
     Prediction,
 )
-from malt.launch.mpi_library import LaunchError
+from malt.runner.launch.mpi_library import LaunchError
 
 _COLUMN, _GRAPH = 10, 14
 

@@ -15,7 +15,7 @@ from typing import Final
 from dstorm import Network
 from malt.commands.plan.measuring import Measured
 from malt.commands.plan.prediction import MOST_SIMULATED, NETWORKS, Choice, hosts_of
-from malt.launch.mpi_library import LaunchError
+from malt.runner.launch.mpi_library import LaunchError
 from malt.session.session import world
 from malt.session.simulation import compute, simulate
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from malt.launch.environment import outside
-from malt.launch.mpi_library import LaunchError
+from malt.runner.launch.environment import outside
+from malt.runner.launch.mpi_library import LaunchError
 
 LOSSES = ("objective", "train_loss", "train_rmse", "test_rmse")
 """What the report of a program on the harness may call its loss; smaller is better."""
@@ -84,7 +84,7 @@ def is_on_harness(program: str) -> bool:
 
 def _run(words: Sequence[str], program: str) -> None:
     """Run the probe. LaunchError: the program has failed."""
-    command = [sys.executable, "-m", "malt.commands.plan.probe", *words]
+    command = [sys.executable, "-m", "malt.commands.plan.profile_run", *words]
     environ = outside(os.environ)
     done = subprocess.run(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from dstorm import PeerLost
-from dstorm.algorithms import RanksChanged
+from dstorm.reduction import RanksChanged
 from malt.data.mapreduce import results, travel
 from malt.data.mapreduce.assignment import assign, travels
 from malt.data.mapreduce.cache import Cache
-from malt.data.mapreduce.chunkerrors import ChunkError, chunk_error, raise_first
+from malt.data.mapreduce.chunk_errors import ChunkError, chunk_error, raise_first
 from malt.data.mapreduce.chunks import Own
 from malt.data.mapreduce.location import Location
 from malt.data.mapreduce.results import Reduce, Report, Values

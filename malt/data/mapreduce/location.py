@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from dstorm import PeerLost, Transport
 from malt.data.mapreduce.cache import Cache
-from malt.data.mapreduce.chunkerrors import chunk_error, raise_first
+from malt.data.mapreduce.chunk_errors import chunk_error, raise_first
 from malt.data.mapreduce.chunks import Own, hash_of
 from malt.session.world.agreement import exchange
 

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from dstorm.algorithms import Traffic
-from malt.data.mapreduce.chunkerrors import ChunkError
+from dstorm.reduction import Traffic
+from malt.data.mapreduce.chunk_errors import ChunkError
 from malt.data.mapreduce.tree import Node, insert
 from malt.data.shards import bounds
 from malt.files.values import NUMBERS, Array, Bytes, Packed, joined, layout, pack, parted, unpack

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dstorm.algorithms import Traffic
+from dstorm.reduction import Traffic
 from malt.data.mapreduce.assignment import Travel
-from malt.data.mapreduce.chunkerrors import chunk_error
+from malt.data.mapreduce.chunk_errors import chunk_error
 from malt.files.values import Bytes, joined, pack, parted
 
 _LIKE = np.empty(0, np.uint8)

@@ -35,7 +35,7 @@ from malt.data.text.marks import (
     number_rules,
     table,
 )
-from malt.data.text.textfile import read_chunks
+from malt.data.text.text_file import read_chunks
 
 MAX_INDEX: Final = 2**31 - 2
 """The largest index: columns, and their number, are int32."""

@@ -16,8 +16,8 @@ from malt.models.common import Sharing, by_rank
 from malt.models.factors.dealt import DealtRatings
 from malt.models.factors.learner import Learner, Settings
 from malt.models.factors.problem import Numbers, Rows
-from malt.replica.exchanges import Exchanges
 from malt.session.collectives import allreduce, barrier
+from malt.session.replica.exchanges import Exchanges
 from malt.session.session import alive, rank, size
 from malt.session.vectors.vector import vector
 from vol import AVG

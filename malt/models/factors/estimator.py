@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from malt.data import Ratings
-from malt.data.text.ratingform import role_of
+from malt.data.text.rating_form import role_of
 from malt.kernels import compile_first
 from malt.models.factors import MAX_RANK, DealtRatings, Model, Rotation, Settings, kernels, numbered
 from malt.models.factors.pairs import ids, of_all_ranks, read

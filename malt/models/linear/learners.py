@@ -17,7 +17,7 @@ from malt.models.linear.compiled import Examples, Order, Params
 from malt.models.linear.descent import Classes, OneVsRest
 from malt.models.linear.problem import Problem
 from malt.models.linear.rows import Touched
-from malt.replica.replica import Replica
+from malt.session.replica.replica import Replica
 from malt.session.session import size
 from malt.session.vectors.vector import vector
 from vol import MEAN, SUM, Update

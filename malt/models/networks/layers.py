@@ -14,8 +14,8 @@ from malt.models.networks.learner import Learner, logits
 from malt.models.networks.network import Network, Weights, first_weights
 from malt.models.networks.optimizer import OPTIMIZERS, step_at
 from malt.models.rows import Rows
-from malt.replica.replica import Replica
 from malt.session.collectives import allreduce
+from malt.session.replica.replica import Replica
 from malt.session.session import size
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from malt.models.common import Sharing, common_mean
-from malt.models.networks.network import Labels, Weights, cross_entropy
+from malt.models.networks.network import Weights, cross_entropy
 from malt.models.networks.optimizer import Kind, Optimizer
-from malt.replica.exchanges import Exchanges
+from malt.session.replica.exchanges import Exchanges
 from malt.session.vectors.vector import vector
 from vol import AVG
 
@@ -23,18 +23,6 @@ EVALUATED_ROWS: Final = 1000
 """The number of rows that are evaluated at once."""
 USUAL: Final = 10
 """The batches between two exchanges where ranks exchange together, and at the start."""
-
-
-class Forward(Protocol):
-    """A network that a batch was shown to."""
-
-    weights: Sequence[Weights]
-    gradients: list[Any]
-
-    def forward(self, rows: int) -> Weights: ...
-
-    def backward(self, labels: Labels) -> Iterator[int]: ...
-
 
 Some = TypeVar("Some", bound="Data")
 

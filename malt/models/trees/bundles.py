@@ -48,13 +48,6 @@ LAYOUT: Final[Any] = types.NamedUniTuple(array_of(types.i8), len(Layout._fields)
 """The type of a Layout."""
 
 
-def separate(binning: Binning) -> Layout:
-    """A column for each feature. Local."""
-    widths, features = binning.widths, np.arange(len(binning.widths))
-    starts = np.append(0, np.cumsum(widths + binning.has_missing))
-    return Layout(widths, features, np.full_like(features, -1), np.zeros_like(features), starts)
-
-
 def bundled(bins: NDArray[np.uint8], binning: Binning) -> Layout:
     """Columns of features that exclude each other in the rows of all ranks; the same on all ranks. Collective.
 

@@ -13,7 +13,6 @@ from dstorm import PeerLost
 from malt.models.trees import binning as bins_
 from malt.models.trees import bundles, histograms, losses, splits
 from malt.models.trees.binning import Binning
-from malt.models.trees.bundles import Layout
 from malt.models.trees.ensemble import Nodes, leaves
 from malt.models.trees.losses import Scale
 from malt.models.trees.shares import Share, share_of
@@ -94,14 +93,12 @@ class _Histograms(NamedTuple):
 class Grower:
     """Grows trees on this rank's rows, of which `bins` are given. `rows`: those of all ranks.
 
-    The constructor is Collective. `layout`: the columns of features, by default bundles.
+    The constructor is Collective.
     """
 
-    def __init__(
-        self, bins: NDArray[np.uint8], binning: Binning, growth: Growth, rows: int, layout: Layout | None = None
-    ) -> None:  # fmt: skip
+    def __init__(self, bins: NDArray[np.uint8], binning: Binning, growth: Growth, rows: int) -> None:
         self._binning, self._growth, self._count = binning, growth, rows
-        self.layout = layout or bundles.bundled(bins, binning)
+        self.layout = bundles.bundled(bins, binning)
         columns = bundles.encoded(bins, self.layout, binning.missing)
         self._fours, self._columns = columns.view(np.uint32), np.ascontiguousarray(columns.T)
         self._loss = losses.LOSSES[growth.loss]

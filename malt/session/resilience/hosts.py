@@ -33,11 +33,11 @@ from dstorm.transports.shm import SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts, host_name
 from dstorm.view import Member
 from dstorm.waits.stopwatch import Stopwatch
-from malt.launch.machine import open_files
-from malt.runner import leaving, reporting
+from malt.runner import departure, reporting
+from malt.runner.launch.machine import open_files
 from malt.runner.program import JOB_DIR
 from malt.session.resilience import joining, sessions
-from malt.session.resilience.party import NO_MPI, Party
+from malt.session.resilience.process_group import NO_MPI, ProcessGroup
 
 PUBLISHED = "{}-published-{}"
 """The report of a rank: session and rank. That of one that was started again ends in a point and its incarnation."""
@@ -59,7 +59,7 @@ class Known:
     """
 
     def __init__(
-        self, session: str, ranks: Party, near: Mapping[int, Process], newest: Mapping[int, int]
+        self, session: str, ranks: ProcessGroup, near: Mapping[int, Process], newest: Mapping[int, int]
     ) -> None:  # fmt: skip
         self._session, self.ranks, self.newest = session, ranks, newest
         self._near = {rank: (newest.get(rank, 0), process) for rank, process in near.items()}
@@ -71,7 +71,7 @@ class Known:
 
     def ended(self) -> dict[int, int]:
         """The incarnations that have ended: of ranks of this host, and of those that the launcher has seen end."""
-        known = leaving.ended_elsewhere()
+        known = departure.ended_elsewhere()
         near = {rank: one for rank, (one, process) in tuple(self._near.items()) if has_ended(process)}
         return {rank: max(known.get(rank, -1), near.get(rank, -1)) for rank in known.keys() | near.keys()}
 
@@ -81,7 +81,7 @@ class Known:
 
 
 def transport(
-    session: str, ranks: Party, deadline_s: float, suspect_after_s: float | None, goes_on: bool = True
+    session: str, ranks: ProcessGroup, deadline_s: float, suspect_after_s: float | None, goes_on: bool = True
 ) -> tuple[LinkedTransport, ProcessMonitor]:
     """The transport of `ranks`, and the process monitor of those of this host. Collective.
 
@@ -189,7 +189,7 @@ def _call_again(exchange: Exchange, endpoints: Mapping[int, Endpoint], known: Kn
 def _newest(session: str) -> dict[int, int]:
     """By rank: the newest incarnation that has published an endpoint of the session, of those started again."""
     found: dict[int, int] = {}
-    for name in leaving.publications():
+    for name in departure.publications():
         one = _NAME.fullmatch(name)
         if one and one[1] == session and one[4]:
             found[int(one[3])] = max(int(one[4]), found.get(int(one[3]), 0))
@@ -206,7 +206,7 @@ def _allow_files(count: int) -> None:
         )
 
 
-def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) -> dict[int, Any]:
+def _gather(session: str, ranks: ProcessGroup, mine: Sequence[Any], deadline_s: float) -> dict[int, Any]:
     """The reports of the first ranks, by rank, each as `mine`. Collective. DeadlinePassed: ranks are missing.
 
     Those with which they have begun: this rank may have been started again.
@@ -220,14 +220,14 @@ def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) 
         for other in missing:
             if text := _look_up(session, other):
                 found[other] = json.loads(text)
-        if leaving.is_disconnected():
+        if departure.is_disconnected():
             raise PeerLost(missing[0], "the launcher ended, or its host was cut off, before all ranks had connected")
         if waited.seconds() > deadline_s:
             raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))
         time.sleep(_POLL_S)
     joining.pass_on()
     while ranks.incarnation and _newest(session).get(ranks.rank, 0) < ranks.incarnation:
-        if leaving.is_disconnected() or waited.seconds() > deadline_s:
+        if departure.is_disconnected() or waited.seconds() > deadline_s:
             raise Refused(ranks.rank, "the launcher, which tells the others that this rank is back, does not answer")
         time.sleep(_POLL_S)  # all that can hear of it have heard before it is a member: see quorum.py
     return {other: found[other] for other in range(ranks.first)}
@@ -249,10 +249,10 @@ def _hosts_of(reported: Mapping[int, str], size: int) -> list[str]:
 
 
 def _look_up(session: str, rank: int, incarnation: int = 0) -> str | None:
-    return leaving.published(PUBLISHED.format(session, f"{rank}.{incarnation}" if incarnation else rank))
+    return departure.published(PUBLISHED.format(session, f"{rank}.{incarnation}" if incarnation else rank))
 
 
-def _memory(session: str, place: SeveralHosts, ranks: Party, free_nbytes: Mapping[int, int]) -> SharedMemory:
+def _memory(session: str, place: SeveralHosts, ranks: ProcessGroup, free_nbytes: Mapping[int, int]) -> SharedMemory:
     """The shared memory of this host's ranks. Collective.
 
     It has the same size for each rank of the job: as much as every host can give, of those that ranks began on.

@@ -27,14 +27,14 @@ from dstorm.transports.links.endpoints import interfaces
 from dstorm.transports.links.server import call
 from dstorm.waits import interruption
 from dstorm.waits.stopwatch import Stopwatch
-from malt.runner import leaving, program, reporting
+from malt.runner import departure, program, reporting
 from malt.runner.events import Kind, append, event
 from malt.runner.program import JOB_DIR
 from malt.session.resilience import job_folder, torchrun
 from malt.session.resilience.torchrun import KEY, Started
 
 if TYPE_CHECKING:
-    from malt.launch.reports.control import ControlServer
+    from malt.runner.launch.reports.control import ControlServer
 
 _ANSWER_S, _NAP_S = 2.0, 0.02
 _REFUSED_S = 10.0
@@ -67,8 +67,8 @@ def join(one: Started, deadline_s: float) -> None:
     os.environ.update({JOB_DIR: folder, **{name: str(number) for name, number in numbers.items()}})
     reporting.start(folder, (), key, connection)
     if connection is not None:
-        threading.Thread(target=leaving.listen, args=[connection.fileno()], name="malt launcher", daemon=True).start()
-    append(folder, event(Kind.STARTED, one.rank, leaving.process()))
+        threading.Thread(target=departure.listen, args=[connection.fileno()], name="malt launcher", daemon=True).start()
+    append(folder, event(Kind.STARTED, one.rank, departure.process()))
     program.write_stacks_when_asked(folder)
     interruption.take_interrupts()  # under `malt run` the runner has taken them
 
@@ -98,7 +98,7 @@ def _meet(one: Started, folder: Path, key: str, deadline_s: float) -> socket.soc
     """The connection to rank 0, where that is on another host; there rank 0 begins to listen. One-sided."""
     global _server
     if one.rank == 0:
-        from malt.launch.reports.control import ControlServer  # most jobs are on one host
+        from malt.runner.launch.reports.control import ControlServer  # most jobs are on one host
 
         try:
             _server = ControlServer(folder, key, [one.address], one.ports, _Drops())

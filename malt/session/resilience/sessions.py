@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from malt.runner import leaving
+from malt.runner import departure
 
 OVER = "{}-over"
 """What a rank reports of a session that has ended for it, as for all others: that no rank can come back to it."""
@@ -13,7 +13,7 @@ _BEGUN, _OVER = re.compile(r"session-(\d+)-(?:members|published-.*)"), re.compil
 
 def newest_session() -> int:
     """The number of the newest session that ranks have begun; 0: none; the next one where that is over. Local."""
-    found = leaving.publications()
+    found = departure.publications()
     begun, over = (max((int(one[1]) for name in found if (one := form.fullmatch(name))), default=0)
                    for form in (_BEGUN, _OVER))  # fmt: skip
     return begun + 1 if 0 < begun <= over else begun
@@ -21,4 +21,4 @@ def newest_session() -> int:
 
 def is_over(session: str) -> bool:
     """Return whether the session of that name is over. Local."""
-    return leaving.published(OVER.format(session)) is not None
+    return departure.published(OVER.format(session)) is not None

@@ -22,19 +22,19 @@ from dstorm.transports.shm import OneHost, SharedMemory
 from dstorm.view import Change, View
 from dstorm.waits.stopwatch import Stopwatch
 from malt.files import atomic
-from malt.runner import exits, leaving, reporting, roster
+from malt.runner import departure, exit_hooks, reporting, roster
+from malt.runner.departure import is_leaving
 from malt.runner.events import History, Kind, Stream
-from malt.runner.leaving import is_leaving
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import is_connected
+from malt.runner.watch.processes import processes
 from malt.session.resilience import sessions
-from malt.session.resilience.party import NO_MPI, SESSION, Party, is_of_torchrun, missing, party
+from malt.session.resilience.process_group import NO_MPI, SESSION, ProcessGroup, is_of_torchrun, missing, process_group
 from malt.session.resilience.rendezvous import Rendezvous
 from malt.session.world.creations import Newcomer, offer
 from malt.session.world.crew import Crew
 from malt.session.world.endings import PlainEnding, TolerantEnding
 from malt.session.world.world import World
-from malt.watch.processes import processes
 
 _sessions = 0
 """The number of sessions begun so far."""
@@ -53,7 +53,7 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
     DeadlinePassed: ranks are missing. MemoryError: shared memory is short.
     """
     made, monitor = transport(deadline_s, suspect_after_s)
-    exits.leave_on_failure(end_job if is_of_torchrun() else made.close)
+    exit_hooks.leave_on_failure(end_job if is_of_torchrun() else made.close)
     atomic.confirm_by(made.confirm)
     if is_of_torchrun():
         opened = World(made, deadline_s, ending=PlainEnding())
@@ -74,13 +74,13 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
 
 def _add_crew(world: World, transport: SurvivingTransport) -> None:
     """Give `world` a crew, where ranks come and go. Local."""
-    ranks = party()
+    ranks = process_group()
     if ranks.roster is not None:
         world.crew = Crew(os.environ[JOB_DIR], transport, ranks.incarnation, ranks.roster, world.is_outside, _sessions)
         world.failures.gone.update(range(ranks.first, ranks.size))
         if world.crew.is_elastic:
             transport.duties.append(world.crew.look)
-            leaving.depart_by(partial(_depart, world, world.crew))
+            departure.depart_by(partial(_depart, world, world.crew))
 
 
 def _depart(world: World, crew: Crew) -> bool:
@@ -112,7 +112,7 @@ def transport(deadline_s: float, suspect_after_s: float | None) -> tuple[Survivi
 def _transport(deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, ProcessMonitor]:
     # Where the launcher is on another host, the reports of ranks are in no folder that they see.
     folder, here = Path(os.environ[JOB_DIR]), _is_on_one_host() and not is_connected()
-    ranks = party()
+    ranks = process_group()
     if ranks.incarnation and reporting.folder() is None and not is_connected():
         raise Refused(ranks.rank, "it cannot reach the launcher")  # nor learn of the others
     session = _session(ranks.incarnation)
@@ -145,7 +145,7 @@ def _session(incarnation: int) -> str:
 
 
 def _of_one_host(
-    folder: Path, session: str, ranks: Party, deadline_s: float, suspect_after_s: float | None
+    folder: Path, session: str, ranks: ProcessGroup, deadline_s: float, suspect_after_s: float | None
 ) -> tuple[SurvivingTransport, ProcessMonitor]:
     """The transport and process monitor of ranks of one host. Collective."""
     place = OneHost(ranks.rank, ranks.size, NO_MPI)
@@ -180,7 +180,7 @@ def _of_one_host(
     return made, monitor
 
 
-def _watch(monitor: ProcessMonitor, members: Mapping[int, int], ranks: Party, reports: History) -> None:
+def _watch(monitor: ProcessMonitor, members: Mapping[int, int], ranks: ProcessGroup, reports: History) -> None:
     """Watch the processes of the `members` of a session, by rank and incarnation; all others count as ended. Local."""
     started, again = processes(reports), reports.texts(Kind.AGAIN)
     for rank in set(range(ranks.first)) - {ranks.rank}:
@@ -193,7 +193,7 @@ def _watch(monitor: ProcessMonitor, members: Mapping[int, int], ranks: Party, re
             found.enlist(ranks.rank, ranks.incarnation)
 
 
-def _ended(ranks: Party, monitor: ProcessMonitor, reports: Stream) -> set[int]:
+def _ended(ranks: ProcessGroup, monitor: ProcessMonitor, reports: Stream) -> set[int]:
     """The ranks of this host that have ended, or were not started so far; to a rank that comes later. Local."""
     started = processes(reports.read())
     for rank in started.keys() - {ranks.rank}:
@@ -240,9 +240,9 @@ def end_with(world: World, change: Change) -> None:
         for rank in sorted(member.rank for member in change.failed):
             print(f"malt: rank {rank} is lost: {_reason(world, rank)}; the job ends", file=sys.stderr, flush=True)
         end_job()
-    leaving.flush()
+    departure.flush()
     time.sleep(_LAUNCHER_S)
-    exits.leave(1)
+    exit_hooks.leave(1)
 
 
 def report(world: World, transport: SurvivingTransport, change: Change, monitor: ProcessMonitor) -> None:

@@ -23,7 +23,7 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from malt.files.values import pack
-from malt.runner import mainfile
+from malt.runner import main_file
 
 _NO_TEXT = "has no source text of its own: write it to a file, and import it from there"
 
@@ -122,7 +122,7 @@ def _again(name: str, program: str) -> str:
     """
     is_open_here = program.startswith(("/dev/", "/proc/"))  # as /dev/stdin: other processes have another file there
     path = os.path.realpath(program) if is_open_here else program
-    if mainfile.refusal(path):
+    if main_file.refusal(path):
         raise _refusal(f"{name} {_NO_TEXT}")
     return path
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, overload
 import numpy as np
 
 from dstorm import PeerLost, parse
-from dstorm.algorithms import RanksChanged
 from dstorm.queues.consistency import ASP, Consistency
-from dstorm.reduction import OPERATIONS
+from dstorm.reduction import OPERATIONS, RanksChanged
 from dstorm.transports import shm_space
 from malt.session.vectors.creation import create
 from malt.session.world.world import World

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from malt.runner import leaving, reporting, roster
+from malt.runner import departure, reporting, roster
 from malt.runner.roster import Position, Roster
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Crew:
         self, folder: str, transport: SurvivingTransport, incarnation: int, found: Roster, comes_later: bool,
         session: int = 1,
     ) -> None:  # fmt: skip
-        from malt.session.world.asking import Asking  # jobs of a fixed size need none
+        from malt.session.world.roster_requests import Asking  # jobs of a fixed size need none
 
         self._folder, self._transport = folder, transport
         self._rank, self._incarnation = transport.rank, incarnation
@@ -118,8 +118,8 @@ class Crew:
 
     def left_behind(self) -> list[Any]:
         """Return what the ranks that have left in order have left behind, as far as this rank knows. Local."""
-        names = sorted(name for name in leaving.publications() if _LEFT.fullmatch(name))
-        return [json.loads(leaving.published(name) or "null") for name in names]
+        names = sorted(name for name in departure.publications() if _LEFT.fullmatch(name))
+        return [json.loads(departure.published(name) or "null") for name in names]
 
     def scale(self, size: int) -> None:
         """Let the job have `size` ranks. Local. ValueError: it cannot have so many."""
@@ -180,7 +180,7 @@ class Crew:
         if self._is_signalled and not self._is_departing:
             self._is_departing = self._asking.change("depart", self._rank, self._incarnation, self._running())[1]
             if not self._is_departing:
-                leaving.end_by_sigterm()
+                departure.end_by_sigterm()
 
     def _leave(self) -> NoReturn:
         """Leave in order. SystemExit."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dstorm import DeadlinePassed, MismatchedCalls
-from malt.runner import exits
+from malt.runner import exit_hooks
 from malt.session.world.agreement import exchange, succeed
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ class Ending:
 
     def without_the_others(self, world: World, error: MismatchedCalls) -> None:
         """End the job: the other ranks are in another call, and this rank has ended. Local."""
-        exits.end_job(f"malt: {error}")
+        exit_hooks.end_job(f"malt: {error}")
 
     def after_departure(self) -> None:
         """End this process without MPI_Finalize, which would wait for the ranks that go on. Local."""
-        exits.end_without_mpi()
+        exit_hooks.end_without_mpi()
 
 
 class PlainEnding(Ending):
@@ -119,4 +119,4 @@ class TolerantEnding(PlainEnding):
     @staticmethod
     def _leave_early(world: World) -> None:
         world.transport.close()  # so that the others know that it ends, and has not lost them
-        exits.leave_early()
+        exit_hooks.leave_early()

@@ -9,18 +9,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transport
-from dstorm.algorithms import Traffic
 from dstorm.queues.statistics import added, located, total
+from dstorm.reduction import Traffic
 from dstorm.trace import EdgeTotals
+from malt.runner.watch.jobs import launched_s
+from malt.runner.watch.split import Split, split
 from malt.session.world.agreement import exchange
 from malt.session.world.creations import Creations, Newcomer
 from malt.session.world.crew import Crew, Dealt, dealt
 from malt.session.world.endings import Ending
 from malt.session.world.failures import Failures, Moment
-from malt.session.world.pace import Pace
-from malt.session.world.shardnotes import ShardNotes
-from malt.watch.jobs import launched_s
-from malt.watch.split import Split, split
+from malt.session.world.shard_notes import ShardNotes
+from malt.session.world.training_speed import TrainingSpeed
 from vol.shared import Shared
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class World:
         """The malt.Exchanges that was made last. None: there was none."""
         self.notes = ShardNotes()
         """The notes of what malt.shard was given."""
-        self.pace = Pace()
+        self.training_speed = TrainingSpeed()
         """How fast this rank is, for malt.shard(..., by_speed=True)."""
         self.traffic = Traffic(transport)
         """What this rank has exchanged by the algorithms of malt.allreduce."""
@@ -206,7 +206,7 @@ class World:
         """The class of a vector or of blocks that are made here: `plain`, or what notes its events. Local."""
         if self.transport.trace is None:
             return plain
-        from vol.traced import TRACED
+        from malt.runner.watch.trace.vectors import TRACED
 
         return TRACED[plain]
 

@@ -176,11 +176,11 @@ def test_a_message_that_is_not_finite_is_left_to_the_calls_in_python(place, dtyp
     _, (v, other) = group(2, 20_003, dtype, "asp", check_finite=True)
     before = v.array.copy()
     other.scatter()
-    assert v._at_once.merge(v._sources, True)[0] == (1,) and (v.array == (before + other.array) / 2).all()
+    assert v._compiled.merge(v._sources, True)[0] == (1,) and (v.array == (before + other.array) / 2).all()
     for bad in (np.nan, np.inf, -np.inf):
         before, other.array[place] = v.array.copy(), bad
         other.scatter()
-        assert v._at_once.merge(v._sources, True) is None
+        assert v._compiled.merge(v._sources, True) is None
         np.testing.assert_array_equal(v.array, before)
         assert v.gather().senders == ()
         np.testing.assert_array_equal(v.array, before)
@@ -201,14 +201,14 @@ def test_a_signal_within_a_call_is_raised_after_it(sync, monkeypatch):
     _, (v, other) = group(2, 5, "f4", sync)
     other.scatter()
     for name, one, act in (("_scatter", v, v.scatter), ("_gather", other, other.gather)):
-        call = getattr(one._at_once, name)
+        call = getattr(one._compiled, name)
 
         def interrupted(*args, call=call):
             done = call(*args)
             assert interruption.defers(sys._getframe(), KeyboardInterrupt())
             return done
 
-        monkeypatch.setattr(one._at_once, name, interrupted)
+        monkeypatch.setattr(one._compiled, name, interrupted)
         with pytest.raises(KeyboardInterrupt):
             act()
     assert (v.statistics().sent, other.statistics().gathered) == (1, 1)
@@ -226,12 +226,14 @@ def test_a_merge_of_a_message_that_is_overwritten_meanwhile_is_undone(kernels, l
     end = edge.slots[1] + header.NBYTES
     v.adopt(v._queues.window.memory[end - v.array.nbytes : end].view(np.float32))
     expected = (v.array + other.array) / 2
-    for one in (v._average_in_place(malt.AVG, malt.AVG.blend, None), v._at_once and v._at_once.merge(v._sources, True)):
-        assert one is None
+    for found in (
+        v._average_in_place(malt.AVG, malt.AVG.blend, None), v._compiled and v._compiled.merge(v._sources, True),
+    ):  # fmt: skip
+        assert found is None
         np.testing.assert_array_equal((v.array + other.array) / 2, expected)
     assert v.gather().steps == (2,)
     np.testing.assert_array_equal(v.array, expected)
-    assert edge.ring.torn_retries == (4 if v._at_once else 2)
+    assert edge.ring.torn_retries == (4 if v._compiled else 2)
 
 
 def test_a_short_average_of_a_message_that_is_overwritten_meanwhile_changes_nothing(monkeypatch):
@@ -280,5 +282,5 @@ def test_they_end_with_the_first_failure(monkeypatch):
     for rank in (0, 1):
         (v, other)[rank]._transport.view.change(failed=[2])
     assert v.scatter() == other.scatter() == v.array.nbytes
-    assert v._at_once is None
+    assert v._compiled is None
     assert v.gather().senders == (1,) and other.gather().senders == (0,)

@@ -55,7 +55,7 @@ class Vectors:
             assert array[0] == pytest.approx(sum(everyone) / (1 if self.function is malt.SUM else len(everyone)))
         elif self.function is malt.AVG:  # some gather twice, or merge the values of another step
             assert 0 <= array[0] <= 5
-        assert not self.vector._turn._is_owned()
+        assert not self.vector._call_lock._is_owned()
 
     def end(self, step):
         """The counts of what came are those of what was sent."""
@@ -114,7 +114,7 @@ class Increments:
 
     def check(self, step):
         self._got += self.vector.array
-        assert not self.vector._turn._is_owned()
+        assert not self.vector._call_lock._is_owned()
 
     def end(self, step):
         for rest in range(step + 1, step + 5):  # what waits of the increments
@@ -183,12 +183,12 @@ def test_compiled_calls(sync, monkeypatch):
         for one in others:
             one.scatter()
         came = rest_of(go_on, at)
-        assert (v.array == v.array[0]).all() and not v._turn._is_owned()
+        assert (v.array == v.array[0]).all() and not v._call_lock._is_owned()
         for one in others:
             assert one.gather().steps[0] == step
         if not came:
             break
-    assert v._at_once is not None and v.statistics().sent == (SIZE - 1) * step
+    assert v._compiled is not None and v.statistics().sent == (SIZE - 1) * step
     for one in (v, *others):
         totals = one.statistics()
         assert (totals.gathered, totals.overwritten, totals.pending) == ((SIZE - 1) * step, 0, 0)
@@ -222,7 +222,7 @@ def test_sharded_vectors(call, kind):
                 except KeyboardInterrupt:
                     is_raised = True
                 came = signal.where is not None
-                assert not s._is_held and not s._queues.turn.lock._is_owned()
+                assert not s._is_held and not s._queues.call_lock.lock._is_owned()
             malt.barrier()
             change = s.pull(keys) - before
             if call == "push":
@@ -273,7 +273,7 @@ def test_blocks():
             rounds += 1
             signal = Signal(at) if transport.rank == 0 else contextlib.nullcontext()
             Round(blocks, signal).make()
-            assert not blocks._slots.turn.lock._is_owned()
+            assert not blocks._slots.call_lock.lock._is_owned()
             if transport.allgather(bytes([transport.rank == 0 and signal.where is None]))[0] == b"\1":
                 break
         assert (blocks.common() == 2 * rounds).all()

@@ -241,12 +241,12 @@ def resting(vectors: Sequence[SparseShardedVector], transport: Transport) -> Ite
     Calls of other threads are waited for, or wait. What is pushed meanwhile is added later.
     """
     for polls in itertools.count():
-        with contextlib.ExitStack() as turns:
-            if all(turns.enter_context(vector._queues.turn.lent()) for vector in vectors):
+        with contextlib.ExitStack() as held:
+            if all(held.enter_context(vector._queues.call_lock.lent()) for vector in vectors):
                 if vectors:
                     transport.barrier("entries rest")
                 for vector in vectors:
-                    turns.enter_context(vector._hold())
+                    held.enter_context(vector._hold())
                 yield
                 return
-        transport.pause(polls)  # with no turn taken: the other thread may need it
+        transport.pause(polls)  # with no lock held: the other thread may need it

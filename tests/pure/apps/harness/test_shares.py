@@ -48,7 +48,7 @@ def world(monkeypatch):
     monkeypatch.setattr(shares.malt, "init", lambda: session)
     monkeypatch.setattr(shares.malt, "lost_ranks", lost_ranks)
     monkeypatch.setattr(shares, "by_rank", lambda mine: {1: mine, 2: [state.missing_elsewhere, mine[1]]})
-    monkeypatch.setattr(shares, "rows_of", lambda count, rank, failed: living_rows(count, rank, 4, failed))
+    monkeypatch.setattr(shares, "rows_of", lambda count, rank, failed: living_rows(count, rank, range(4), failed))
     state.session = session
     return state
 

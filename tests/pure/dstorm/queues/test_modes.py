@@ -10,7 +10,7 @@ from mutation import plant
 import malt
 from dstorm import Queues
 from dstorm.queues.consistency import Consistency
-from dstorm.queues.receiving.inedge import InEdge
+from dstorm.queues.receiving.in_edge import InEdge
 from dstorm.queues.receiving.receiver import Inbox
 from dstorm.queues.sending.near import NearEdges
 from dstorm.queues.sending.sender import Outbox

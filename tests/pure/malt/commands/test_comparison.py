@@ -12,9 +12,9 @@ import pytest
 import malt
 from malt.commands.compare import command
 from malt.commands.compare.comparison import Run, measured, table
-from malt.launch.command import Line
-from malt.launch.job import End
-from malt.watch import metrics
+from malt.runner.launch.command import Line
+from malt.runner.launch.job import End
+from malt.runner.watch import metrics
 
 pytestmark = pytest.mark.serial
 RECORDED = [

@@ -16,7 +16,7 @@ from ranks import run_alone, run_ranks, same_error
 
 from malt.data import cache, loading, rows, store
 from malt.data.rows import shared_rows
-from malt.data.text import svmlight, textfile
+from malt.data.text import svmlight, text_file
 from malt.data.text.svmlight import parse
 
 pytestmark = pytest.mark.serial
@@ -27,7 +27,7 @@ HOSTS = ["a", "aa", "aaaaa", "ab", "aabbb", "abab"]
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch, tmp_path):
-    monkeypatch.setattr(textfile, "CHUNK_NBYTES", 64)
+    monkeypatch.setattr(text_file, "CHUNK_NBYTES", 64)
     monkeypatch.setattr(store, "BLOCK_NBYTES", 100)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
 

@@ -17,7 +17,7 @@ from ranks import run_alone, run_ranks, same_error
 import malt
 from malt.data import dealing, ratings
 from malt.data.ratings import load_ratings, open_ratings
-from malt.data.text import ratingtext, textfile
+from malt.data.text import rating_text, text_file
 
 pytestmark = [pytest.mark.serial, pytest.mark.usefixtures("user_cache")]
 
@@ -136,7 +136,7 @@ MIXED = {
 
 @pytest.mark.parametrize("name", MIXED)
 def test_a_line_in_another_form_is_named(write, name, monkeypatch):
-    monkeypatch.setattr(textfile, "CHUNK_NBYTES", 16)  # later lines are in a chunk of their own
+    monkeypatch.setattr(text_file, "CHUNK_NBYTES", 16)  # later lines are in a chunk of their own
     before, line, reports = MIXED[name]
     path = write(before + line)
     with pytest.raises(ValueError, match=f"^{path}:{before.count(chr(10)) + 1}: .*{reports}"):
@@ -238,7 +238,7 @@ def test_titles_are_the_first_line_only(write):
 
 
 def test_later_chunks_have_no_titles(write, monkeypatch):
-    monkeypatch.setattr(textfile, "CHUNK_NBYTES", 6)
+    monkeypatch.setattr(text_file, "CHUNK_NBYTES", 6)
     with pytest.raises(ValueError, match=":4: rating 'rating' is not a number"):
         opened(write("user item rating\n1 2 3\n3 4 5\nuser item rating\n"))
 
@@ -269,14 +269,14 @@ def test_both_readers_agree_on_columns_in_any_order(titles, separator, rows):
     names = (b"user", b"item", b"rating", b"time", b"other")
     lines = [separator.join(row[names.index(title)] for title in titles) for row in rows]
     form, text = (
-        ratingtext.Form.of(separator.strip(" ").encode() or b" ", separator.encode().join(titles)),
+        rating_text.Form.of(separator.strip(" ").encode() or b" ", separator.encode().join(titles)),
         "\n".join(lines),
     )
     assert form.columns == (titles.index(b"user"), titles.index(b"item"), titles.index(b"rating"))
-    fast = ratingtext._read_chunk(text.encode() + b"\n", form)
+    fast = rating_text._read_chunk(text.encode() + b"\n", form)
     try:
-        careful = ratingtext._read_lines(text.encode(), 0, form)
-    except ratingtext.BadLine:
+        careful = rating_text._read_lines(text.encode(), 0, form)
+    except rating_text.BadLine:
         assert fast is None
     else:
         assert fast is None or [one.tolist() for one in vars(fast).values()] == [
@@ -290,15 +290,15 @@ def test_both_readers_agree_on_columns_in_any_order(titles, separator, rows):
 def test_both_readers_agree(lines, separator):
     words = [[user, item, rating, *(["978"] if timed else [])] for user, item, rating, timed in lines]
     text = "".join(separator.join(line) + "\n" for line in words).encode()
-    fast, careful = ratingtext.parse(text), ratingtext._read_lines(text, 0)
+    fast, careful = rating_text.parse(text), rating_text._read_lines(text, 0)
     assert [array.tolist() for array in vars(fast).values()] == [array.tolist() for array in vars(careful).values()]
-    assert ratingtext.as_text(careful.users).tolist() == [line[0].encode() for line in words]
+    assert rating_text.as_text(careful.users).tolist() == [line[0].encode() for line in words]
 
 
 def test_many_lines_are_read_at_once():
-    assert all(ratingtext._read_chunk(FORMS[form].encode()) for form in ("spaces", "tabs", "commas", "colons"))
+    assert all(rating_text._read_chunk(FORMS[form].encode()) for form in ("spaces", "tabs", "commas", "colons"))
     titles, _, lines = FORMS["the rating last"].encode().partition(b"\n")
-    assert ratingtext._read_chunk(lines, ratingtext.Form.of(b",", titles))
+    assert rating_text._read_chunk(lines, rating_text.Form.of(b",", titles))
 
 
 # -- ranks -------------------------------------------------------------------------------------------------------
@@ -353,8 +353,8 @@ def test_ranks_that_disagree(write):
 
 def count_parses(monkeypatch):
     parses = []
-    read = ratingtext.read
-    monkeypatch.setattr(ratingtext, "read", lambda path: parses.append(path) or read(path))
+    read = rating_text.read
+    monkeypatch.setattr(rating_text, "read", lambda path: parses.append(path) or read(path))
     return parses
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from malt.data.text import svmlight, textfile
+from malt.data.text import svmlight, text_file
 from malt.data.text.svmlight import BadLine, parse, read_part
 
 pytestmark = pytest.mark.serial
@@ -200,7 +200,7 @@ def test_any_rows_are_read_fast_and_right(rows, space, end):
 
 @pytest.mark.parametrize("parts", [1, 2, 5])
 def test_a_bad_line_is_counted_from_its_part(tmp_path, monkeypatch, parts):
-    monkeypatch.setattr(textfile, "CHUNK_NBYTES", 16)
+    monkeypatch.setattr(text_file, "CHUNK_NBYTES", 16)
     lines = [b"1 1:1 # one" if number % 3 else b"" for number in range(40)]
     lines[23] = b"1 1:x"
     path = tmp_path / "bad.svm"

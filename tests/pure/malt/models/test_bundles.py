@@ -29,14 +29,20 @@ def drawn(seed, is_sparse):
     return sparse.csr_matrix(X) if is_sparse else X, y.astype(np.float32)
 
 
-def grown(X, y, has_missing, loss="logistic", separate=False):
+def separate(bins, binning):
+    """A column for each feature."""
+    widths, features = binning.widths, np.arange(len(binning.widths))
+    starts = np.append(0, np.cumsum(widths + binning.has_missing))
+    return bundles.Layout(widths, features, np.full_like(features, -1), np.zeros_like(features), starts)
+
+
+def grown(X, y, has_missing, loss="logistic"):
     """live(rank): the layout, and the bytes of trees that ranks grow of their shards."""
 
     def live(rank):
         binning = trees.bins_of(X, 16, has_missing, 0)
         mine = np.arange(len(y))[rank :: malt.size()]
-        layout = bundles.separate(binning) if separate else None
-        grower = trees.Grower(binning.bins(X[mine]), binning, trees.Growth(loss, 4, min_rows=5), len(y), layout)
+        grower = trees.Grower(binning.bins(X[mine]), binning, trees.Growth(loss, 4, min_rows=5), len(y))
         scores = np.zeros(len(mine))
         made = [grower.grow(scores, y[mine]) for _ in range(4)]
         return grower.layout, b"".join(array.tobytes() for tree in made for array in tree)
@@ -50,11 +56,13 @@ def test_trees_are_those_of_separate_columns(monkeypatch, is_sparse, has_missing
     monkeypatch.setattr("malt.models.trees.growing.SMALL_NBYTES", small_nbytes)
     X, y = drawn(0, is_sparse)
     for loss in ("logistic", "squared"):
-        [(separate, expected)] = malt.simulate(grown(X, y, has_missing, loss, separate=True), 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(bundles, "bundled", separate)
+            [(plain, expected)] = malt.simulate(grown(X, y, has_missing, loss), 1)
         found = [one for ranks in (1, 2, 4) for one in malt.simulate(grown(X, y, has_missing, loss), ranks)]
         assert {made for _, made in found} == {expected}
         assert len({layout.column.tobytes() for layout, _ in found}) == 1
-        columns, features = (len(layout.starts) - 1 for layout in (found[0][0], separate))
+        columns, features = (len(layout.starts) - 1 for layout in (found[0][0], plain))
         assert columns <= features / 2
 
 

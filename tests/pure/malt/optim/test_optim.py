@@ -11,8 +11,8 @@ import pytest
 from scipy.optimize import minimize as scipy_minimize
 
 import malt
-from malt.optim import linesearch
-from malt.optim.linesearch import Trial
+from malt.optim import line_search
+from malt.optim.line_search import Trial
 from malt.optim.owlqn import _downward
 from vol.sharded.scalars import Scalars
 
@@ -234,7 +234,7 @@ def test_owlqn_finds_the_minimum_and_its_zeros():
 @pytest.mark.parametrize("step", [1e-3, 0.7, 10.0, 1e3])
 def test_steps_meet_the_strong_wolfe_conditions(function, step):
     start = Trial(0.0, *function(0.0))
-    found, is_enough = linesearch.search(lambda a: Trial(a, *function(a)), start, step)
+    found, is_enough = line_search.search(lambda a: Trial(a, *function(a)), start, step)
     assert is_enough
     assert found.value <= start.value + 1e-4 * found.step * start.slope and abs(found.slope) <= 0.9 * -start.slope
 

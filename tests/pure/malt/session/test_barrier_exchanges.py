@@ -7,7 +7,7 @@ import pytest
 
 import malt
 from dstorm import SimulatedTransport
-from malt.session.world.shardnotes import MOST
+from malt.session.world.shard_notes import MOST
 
 pytestmark = pytest.mark.serial
 

@@ -16,7 +16,7 @@ import malt
 from dstorm import Group, SimulatedTransport
 from dstorm.membership.resilient import SurvivingTransport
 from malt.data import ratings, store
-from malt.data.text import textfile
+from malt.data.text import text_file
 from malt.files import checkpoint, heartbeats, npz, values
 from malt.session import session
 from malt.session.world.endings import TolerantEnding
@@ -45,7 +45,7 @@ def work(monkeypatch):
 
     monkeypatch.setattr(heartbeats, "give", give_late)
     for module, name, length in (
-        (heartbeats, "_PIECE_NBYTES", 256), (store, "BLOCK_NBYTES", 256), (textfile, "CHUNK_NBYTES", 256),
+        (heartbeats, "_PIECE_NBYTES", 256), (store, "BLOCK_NBYTES", 256), (text_file, "CHUNK_NBYTES", 256),
         (values, "_HASHED_NBYTES", 256), (ratings, "_PIECE", 16),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, length)

@@ -13,7 +13,7 @@ from ranks import error_of_all
 
 import malt
 from malt.files.checksum import checksum
-from malt.replica.interval import Interval
+from malt.session.replica.interval import Interval
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 pytestmark = pytest.mark.serial

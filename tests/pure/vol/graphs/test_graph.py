@@ -386,11 +386,11 @@ def test_from_dict() -> None:
     ("spec", "size", "error", "message"),
     [
         ({0: [1], 1: [2]}, 2, ValueError, r"rank 2 is out of range: with 2 ranks they are 0 to 1"),
-        ({0: [-1], 1: [0]}, 2, ValueError, r"rank -1 is out of range"),
+        ({0: [-1], 1: [0]}, 2, ValueError, r"rank must be an integer of at least 0, got -1"),
         ({0: [1], 1: [0], 2: [0]}, 2, ValueError, r"rank 2 is out of range"),
-        ({0: [1.0], 1: [0]}, 2, TypeError, r"rank: expected an int, got 1.0"),
-        ({0: [True], 1: [0]}, 2, TypeError, r"rank: expected an int, got True"),
-        ({"0": [1], 1: [0]}, 2, TypeError, r"rank: expected an int, got '0'"),
+        ({0: [1.0], 1: [0]}, 2, TypeError, r"rank must be an integer of at least 0, got 1.0"),
+        ({0: [True], 1: [0]}, 2, TypeError, r"rank must be an integer of at least 0, got True"),
+        ({"0": [1], 1: [0]}, 2, TypeError, r"rank must be an integer of at least 0, got '0'"),
         ({0: 1, 1: 0}, 2, TypeError, r"peers of rank 0: expected a list of ranks, got 1"),
         ({0: [0, 1], 1: [0]}, 2, ValueError, r"rank 0 sends to itself"),
         ({0: [1], 1: [0, 0]}, 2, ValueError, r"rank 1 lists peer 0 twice"),
@@ -415,12 +415,12 @@ def test_bad_graphs(spec: object, size: int, error: type[Exception], message: st
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"size": 0}, ValueError, "size must be at least 1, got 0"),
-        ({"size": True}, TypeError, "size: expected an int, got True"),
-        ({"size": 2.0}, TypeError, "size: expected an int"),
-        ({"seed": -1}, ValueError, "seed must be at least 0"),
-        ({"seed": None}, TypeError, "seed: expected an int"),
-        ({"degree": 0}, ValueError, "degree must be at least 1"),
+        ({"size": 0}, ValueError, "size must be an integer of at least 1, got 0"),
+        ({"size": True}, TypeError, "size must be an integer of at least 1, got True"),
+        ({"size": 2.0}, TypeError, "size must be an integer"),
+        ({"seed": -1}, ValueError, "seed must be an integer of at least 0"),
+        ({"seed": None}, TypeError, "seed must be an integer"),
+        ({"degree": 0}, ValueError, "degree must be an integer of at least 1"),
         ({"degree": 2}, ValueError, "graph 'ring' of 8 ranks has degree 1: degree=2 is not possible"),
         ({"name": None}, TypeError, "name: expected one of all, ring"),
     ],
@@ -431,15 +431,18 @@ def test_bad_arguments(arguments: dict[str, object], error: type[Exception], mes
         graph(**({"name": "ring", "size": 8} | arguments))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("rank", "step"), [(8, 1), (-1, 1), (0, 0)])
-def test_no_such_rank_or_step(rank: int, step: int) -> None:
+@pytest.mark.parametrize(
+    ("rank", "step", "message"),
+    [(8, 1, "rank 8 is out of range: .* 0 to 7"), (-1, 1, "rank must .* least 0"), (0, 0, "step must .* least 1")],
+)
+def test_no_such_rank_or_step(rank: int, step: int, message: str) -> None:
     for ask in (graph("ring", 8).out, graph("ring", 8).into):
-        with pytest.raises(ValueError, match="steps count from 1"):
+        with pytest.raises(ValueError, match=message):
             ask(rank, step)
     if step:
-        with pytest.raises(ValueError, match="ranks are 0 to 7"):
+        with pytest.raises(ValueError, match=message):
             graph("ring", 8).targets(rank)
-        with pytest.raises(ValueError, match="ranks are 0 to 7"):
+        with pytest.raises(ValueError, match=message):
             graph("ring", 8).sources(rank)
 
 
@@ -510,9 +513,9 @@ def test_a_graph_is_a_value() -> None:
 def test_an_error_names_the_bad_rank_or_step(bad):
     ring = graph("ring", 3)
     for call in (ring.out, ring.into, ring.targets, ring.sources, lambda rank: ring.without([rank])):
-        with pytest.raises(TypeError, match="rank: expected an int"):
+        with pytest.raises(TypeError, match="rank must be an integer"):
             call(bad)
-    with pytest.raises(TypeError, match="step: expected an int"):
+    with pytest.raises(TypeError, match="step must be an integer"):
         ring.out(0, bad)
     with pytest.raises(TypeError, match="ranks: expected a list of ranks, got 1"):
         ring.without(1)

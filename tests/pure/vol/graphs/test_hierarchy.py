@@ -102,9 +102,9 @@ def test_bad_hosts(name, hosts, error, message):
 def test_bad_degree():
     with pytest.raises(ValueError, match="graph 'hierarchical' of 3 ranks has degree 2: degree=1 is not possible"):
         malt.graph("hierarchical", 3, degree=1, hosts=["a", "a", "b"])
-    with pytest.raises(ValueError, match="degree must be at least 1"):
+    with pytest.raises(ValueError, match="degree must be an integer of at least 1"):
         malt.graph("base", 3, degree=0)
-    with pytest.raises(TypeError, match="degree: expected an int"):
+    with pytest.raises(TypeError, match="degree must be an integer"):
         malt.graph("base", 3, degree=1.5)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import malt
 from dstorm.view import FaultTolerantView, View
-from vol.topology import Topology
+from vol.graphs.topology import Topology
 
 pytestmark = pytest.mark.serial
 
