@@ -76,7 +76,7 @@ test-all: $(TORCH_READY) $(FRAMES_READY)
 # For the other MPI, where all tests have passed with one: tests/pure loads none, but for these two. Of tests/mpi on four
 # ranks test-plain runs most; here are the modules that it leaves out.
 test-mpi: $(READY) test-plain
-	@$(PYTEST) tests/faults tests/jobs tests/mpi tests/pure/malt/runner/launch/test_mpi_library.py tests/pure/malt/runner/launch/machine/test_open_files.py $(ARGS)
+	@$(PYTEST) tests/faults tests/jobs tests/mpi tests/pure/malt/launch/machine/test_mpi_library.py tests/pure/malt/launch/machine/test_open_files.py $(ARGS)
 	@$(PYTEST) --all tests/hosts $(ARGS)
 	@$(MALT) run -n 4 -m pytest -q $$(sed -n 's/^\(tests[^:]*\): .*/\1/p' tests/skips.txt) $(ARGS)
 

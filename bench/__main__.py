@@ -26,7 +26,7 @@ from bench.mf import comparison as factorization
 from bench.rows import Row
 from bench.svm import comparison as classification
 from bench.svm import exchanges, logistic, straggler
-from malt.runner.launch.mpi_library import bound_library
+from malt.launch.machine.mpi_library import bound_library
 
 PARTS: dict[str, Callable[[bool], list[Row]]] = {
     "messages": jobs.rows_of("bench.messages", 2),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from malt.runner.watch.trace import charts
+from malt.watch.trace import charts
 
 _KINDS = ("first", "second", "third")
 _STYLE = """

@@ -62,7 +62,7 @@ _PROGRAMS: Final = {
                  "print('trained', t.global_step, 'steps')",
     "jax": "import flax, optax, jax.numpy as jnp, malt.jax\nr = malt.jax.Replica({'w': jnp.zeros(3)}, every=1)\n"
            "print('stepped', r.step({'w': jnp.ones(3)})['w'].sum())",
-    "view": "import rich.live; from malt.runner.launch.reports import rendering; print('drawn by rich')",
+    "view": "import rich.live; from malt.launch.reports import rendering; print('drawn by rich')",
     "plot": "import subprocess, sys\nprint(subprocess.run([sys.executable, '-m', 'malt', 'graph', 'halton', '-n', '4', "
             "'--plot', 'g.png'], capture_output=True, text=True).returncode)",
     "notebook": "import ipykernel; print('ipykernel', ipykernel.__version__)",

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
     from malt.data.mapreduce import map_reduce
     from malt.data.shards import shard
-    from malt.runner.launch.machine.memory import free_memory
-    from malt.runner.watch.reports import on_report, progress, report
+    from malt.launch.machine.memory import free_memory
     from malt.session.checkpoints.checkpoint import Checkpoint
     from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, mean, reduce_rows, together
     from malt.session.epochs import epochs, scale
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from malt.session.vectors.sharded import reduce_scatter, sharded
     from malt.session.vectors.vector import vector
     from malt.session.world.world import World
+    from malt.watch.reports import on_report, progress, report
     from vol import AVG, MEAN, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, Gathered, Graph, Update
 
 __version__ = "0.1.0"
@@ -116,7 +116,7 @@ _LATER = {
     "Replica": "malt.session.replica.replica",
     "World": "malt.session.world.world",
     "blocks": "malt.session.vectors.blocks",
-    "free_memory": "malt.runner.launch.machine.memory",
+    "free_memory": "malt.launch.machine.memory",
     "graph": "malt.session.vectors.graphs",
     "map_reduce": "malt.data.mapreduce",
     "run": "malt.session.running.running",
@@ -138,7 +138,7 @@ _LATER = {
     ),
     **dict.fromkeys(("clock", "compute", "simulate"), "malt.session.simulation"),
     **dict.fromkeys(("epochs", "scale"), "malt.session.epochs"),
-    **dict.fromkeys(("on_report", "progress", "report"), "malt.runner.watch.reports"),
+    **dict.fromkeys(("on_report", "progress", "report"), "malt.watch.reports"),
     **dict.fromkeys(("reduce_scatter", "sharded"), "malt.session.vectors.sharded"),
     **dict.fromkeys(
         ("AVG", "MEAN", "PUSH_SUM", "REPLACE", "SUM", "TRAINED", "WEIGHTED", "Gathered", "Graph", "Update"), "vol"

@@ -28,7 +28,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 from drawn import settings
 
-from malt.runner.launch.machine import network
+from malt.launch.machine import network
 
 try:
     with network.settled():  # else Open MPI searches for networks for a second, and leaves 16 MB in /dev/shm

@@ -16,7 +16,7 @@ import pytest
 from processes import wait_for
 from programs import ROOT
 
-from malt.runner.launch.mpi_library import bound_library
+from malt.launch.machine.mpi_library import bound_library
 
 LONG = os.environ.get("MALT_FAULTS") == "long"
 LIMIT_S = 600 if LONG else 200

@@ -6,8 +6,8 @@ import itertools
 import time
 
 import malt
-from malt.runner.watch.trace import files, layout
-from malt.runner.watch.trace.log import Log
+from malt.watch.trace import files, layout
+from malt.watch.trace.log import Log
 
 
 def traced(folder, function, ranks=3, capacity=1 << 14, seed=0, network=None):
@@ -29,7 +29,7 @@ def traced(folder, function, ranks=3, capacity=1 << 14, seed=0, network=None):
 
 def report(folder, rank, **numbers):
     """Add a report to `folder`, as malt.report does in a job that is traced."""
-    from malt.runner.watch import metrics
+    from malt.watch import metrics
 
     with (folder / files.METRICS).open("a") as file:
         file.write(metrics.line(rank, time.time(), numbers))

@@ -24,7 +24,7 @@ from bench.svm import task
 
 TRANSFERS, LATE = ("small", "stream", "landing"), ("far_held", "far_small", "far_model")
 RATE_MBIT, DELAY_MS, LOSS_PERCENT = 100, 20, 1
-_FAMILY = "from malt.runner.launch.mpi_library import bound_library; print(bound_library().family)"
+_FAMILY = "from malt.launch.machine.mpi_library import bound_library; print(bound_library().family)"
 
 Lines = list[dict[str, Any]]
 

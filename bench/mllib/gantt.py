@@ -18,8 +18,8 @@ from bench.bars import svg, words
 from bench.mllib import task
 from bench.mllib.ways import WAYS, Setting, Training
 from malt.models import linear
-from malt.runner.watch.trace.layout import Kind
-from malt.runner.watch.trace.reading import RankTrace, read
+from malt.watch.trace.layout import Kind
+from malt.watch.trace.reading import RankTrace, read
 
 RANKS = 4
 Span = tuple[str, float, float]

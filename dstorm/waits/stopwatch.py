@@ -1,6 +1,6 @@
 """The time that has passed since a moment while this process ran: see dstorm/waits/running_time.py.
 
-The agents on other hosts are sent this module (malt/runner/launch/hosts/connection.py).
+The agents on other hosts are sent this module (malt/launch/hosts/connection.py).
 """
 
 from __future__ import annotations

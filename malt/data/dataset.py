@@ -18,7 +18,7 @@ from malt.data.reader_group import readers
 from malt.data.rows import StoredRows, shared_rows
 from malt.data.shards import bounds
 from malt.data.text.svmlight import MAX_INDEX
-from malt.runner.launch.machine import memory
+from malt.launch.machine import memory
 from malt.session import session
 from malt.session.world.agreement import agree, succeed
 

@@ -1,4 +1,4 @@
-"""Lets a rank depart when the launcher asks it to (malt/runner/launch/processes/departure.py), without MPI_Finalize.
+"""Lets a rank depart when the launcher asks it to (malt/launch/processes/departure.py), without MPI_Finalize.
 
 MPI_Finalize is collective: it would wait for other ranks. malt/runner/program.py loads this module by its path, after
 malt/runner/events.py and reporting.py, and it imports nothing else of malt. When malt imports it later, it gets the
@@ -187,7 +187,7 @@ class _Closing:
 def show_closing(folder: str) -> None:
     """Show to the launcher that the interpreter runs, until it has ended. Local.
 
-    The launcher looks with malt/runner/launch/hosts/agent/closing.py. What the program has not
+    The launcher looks with malt/launch/hosts/agent/closing.py. What the program has not
     closed is closed after the last exit handler, and may be long in writing.
     """
     with contextlib.suppress(OSError):

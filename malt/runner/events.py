@@ -1,7 +1,7 @@
 """Events reported of the ranks of a job, as lines of JSON. Each rank has a file of them in the job's folder.
 
-A rank adds its own. From another host it sends the lines to the launcher (malt/runner/launch/reports/control.py), or an
-agent there does (malt/runner/launch/hosts/agent/watch.py). The launcher adds them, and what it learns of the rank
+A rank adds its own. From another host it sends the lines to the launcher (malt/launch/reports/control.py), or an
+agent there does (malt/launch/hosts/agent/watch.py). The launcher adds them, and what it learns of the rank
 itself. The events of one rank are in order. Those of different ranks have times of one clock, that of the launcher's
 host.
 
@@ -26,7 +26,7 @@ FULL = "full"
 """The file in that folder that a rank makes which cannot write that it has failed. An empty one can be made on a full
 disk, too."""
 ASK, SHOWN = "ask-{}", "shown-{}"
-"""The pipe by which a rank is asked what it shows, and the file that answers (malt/runner/watch/answers.py)."""
+"""The pipe by which a rank is asked what it shows, and the file that answers (malt/watch/answers.py)."""
 _NOBODY = -1
 """The rank of an event of which the rank is not known."""
 

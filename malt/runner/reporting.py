@@ -43,7 +43,7 @@ RANK, SIZE, HOST_SIZE = "MALT_RANK", "MALT_SIZE", "MALT_HOST_SIZE"
 """The variables of a rank that is a plain process: its number, and how many there are, in all and on its host."""
 
 REJOIN, INCARNATION = "MALT_REJOIN", "MALT_INCARNATION"
-"""The variable of a job whose failed ranks are started again (malt/runner/launch/hosts/plain/starter.py); and that of
+"""The variable of a job whose failed ranks are started again (malt/launch/hosts/plain/starter.py); and that of
 such a rank, which says how often it was."""
 
 SURVIVE, BEST_EFFORT = "MALT_SURVIVE", "best-effort"

@@ -1,6 +1,6 @@
 """The standard input of a rank: rank 0 has that of the launcher, and the other ranks read nothing.
 
-The launcher (malt/runner/launch/streams/standard_input.py) gives rank 0 the file itself, over a socket in the folder of
+The launcher (malt/launch/streams/standard_input.py) gives rank 0 the file itself, over a socket in the folder of
 the job. malt/runner/program.py loads this module by its path, so it imports nothing of malt.
 """
 

@@ -10,9 +10,9 @@ from typing import Any
 from dstorm import ClosedError
 from dstorm.membership import children
 from dstorm.waits import interruption
+from malt.launch.machine import network
 from malt.runner import exit_hooks, reporting
 from malt.runner.events import Kind
-from malt.runner.launch.machine import network
 from malt.session.resilience import torchrun
 from malt.session.world.world import World
 

@@ -19,11 +19,11 @@ from malt.files import heartbeats
 from malt.runner import exit_hooks
 from malt.runner.departure import is_leaving
 from malt.runner.program import status_of
-from malt.runner.watch import answers
-from malt.runner.watch.metrics import TRACE
 from malt.session.opening import check_same, claim, leave_job, opened
 from malt.session.world import counters
 from malt.session.world.world import DEADLINE_S, World
+from malt.watch import answers
+from malt.watch.metrics import TRACE
 
 _PATIENCE_S = 5.0
 """How long malt.finalize waits for the other ranks while an exception is being handled."""

@@ -12,10 +12,10 @@ except ModuleNotFoundError as error:
     remedy = "malt.torch.hf needs transformers and Accelerate: pip install '.[hf]' in the checkout"
     raise ModuleNotFoundError(remedy, name="transformers") from None
 
-from malt.runner.watch import reports
 from malt.session import session
 from malt.session.seeds import seed
 from malt.torch.optimizer import Optimizer
+from malt.watch import reports
 
 __all__ = ["Callback"]
 

@@ -18,10 +18,10 @@ except ModuleNotFoundError as error:
     remedy = "malt.torch.lightning needs Lightning: pip install '.[lightning]' in the checkout"
     raise ModuleNotFoundError(remedy, name="lightning") from None
 
-from malt.runner.watch import reports
 from malt.session import session
 from malt.session.collectives import allgather, barrier
 from malt.torch.optimizer import Optimizer
+from malt.watch import reports
 
 __all__ = ["Callback"]
 

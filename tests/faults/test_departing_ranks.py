@@ -10,8 +10,8 @@ import pytest
 from processes import wait_for
 from reported import reported
 
-from malt.runner.launch.command import RUNNER
-from malt.runner.launch.hosts.agent.closing import has_closed
+from malt.launch.command import RUNNER
+from malt.launch.hosts.agent.closing import has_closed
 
 pytestmark = pytest.mark.serial
 

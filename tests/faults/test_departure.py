@@ -16,9 +16,9 @@ from programs import ROOT
 from reported import add
 
 from dstorm.membership.processes import this_process
+from malt.launch.hosts.agent.closing import LOCK
+from malt.launch.processes.departure import Departure
 from malt.runner.events import Stream
-from malt.runner.launch.hosts.agent.closing import LOCK
-from malt.runner.launch.processes.departure import Departure
 
 pytestmark = pytest.mark.serial
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from failing_jobs import under_one_mpi
 
-from malt.runner.launch.injection.faults import parsed
-from malt.runner.launch.injection.schedule import Schedule
+from malt.launch.injection.faults import parsed
+from malt.launch.injection.schedule import Schedule
 
 pytestmark = pytest.mark.serial
 

@@ -12,7 +12,7 @@ import pytest
 from programs import ROOT
 from rejoining import TRAINS, check
 
-from malt.runner.launch.hosts.plain.starter import commands
+from malt.launch.hosts.plain.starter import commands
 
 pytestmark = pytest.mark.serial
 LIMIT_S = 90

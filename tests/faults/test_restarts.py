@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from processes import is_alive, wait_for
 
-from malt.runner.launch import job
-from malt.runner.launch.environment import RESTART
-from malt.runner.launch.job import End
+from malt.launch import job
+from malt.launch.environment import RESTART
+from malt.launch.job import End
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.serial
@@ -76,8 +76,8 @@ sleep {1}
 """
 SUPERVISOR = """if True:
     import sys
-    from malt.runner.launch import job
-    from malt.runner.launch.command import Line
+    from malt.launch import job
+    from malt.launch.command import Line
     compose = lambda environ: Line({}, [sys.argv[1]])
     sys.exit(job.run_again(compose, {"PATH": "/usr/bin:/bin"}, 2))"""
 

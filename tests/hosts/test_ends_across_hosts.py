@@ -8,8 +8,8 @@ import time
 import pytest
 from host_network import ROOT
 
-from malt.runner.launch.hosts.agent.agent import SILENCE_S
-from malt.runner.launch.hosts.remote import CUT_OFF_S
+from malt.launch.hosts.agent.agent import SILENCE_S
+from malt.launch.hosts.remote import CUT_OFF_S
 
 PROGRAM = """
 import os, sys, time

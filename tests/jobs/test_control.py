@@ -15,10 +15,10 @@ import pytest
 from reported import line, made, reported
 
 from dstorm.transports.links import server as server_of_dstorm
+from malt.launch.reports import control
+from malt.launch.reports.control import ControlServer
 from malt.runner import departure, reporting
 from malt.runner.events import Kind, Stream
-from malt.runner.launch.reports import control
-from malt.runner.launch.reports.control import ControlServer
 from malt.runner.reporting import CALL, CONTROL_NAME, CONTROL_SERVER
 
 pytestmark = pytest.mark.serial

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from malt.launch.command import RUNNER, Job, compose, this_machine
+from malt.launch.machine.mpi_library import bound_library, find_mpiexec
 from malt.runner import exit_hooks
-from malt.runner.launch.command import RUNNER, Job, compose, this_machine
-from malt.runner.launch.mpi_library import bound_library, find_mpiexec
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.serial

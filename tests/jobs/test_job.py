@@ -18,19 +18,19 @@ from processes import is_alive, wait_for
 from programs import ROOT
 from reported import made
 
+from malt.launch import job
+from malt.launch.command import Line
+from malt.launch.hosts.agent import processes
+from malt.launch.hosts.agent.processes import WITHIN
+from malt.launch.hosts.agent.watch import Kept
+from malt.launch.job import _of_the_rank, _settled, first_failure
+from malt.launch.machine.mpi_library import LaunchError
+from malt.launch.processes import supervisor
+from malt.launch.processes.departure import Departure
+from malt.launch.processes.signals import Signals
+from malt.launch.processes.supervisor import Supervised
+from malt.launch.streams.output import Output
 from malt.runner.events import History, Stream
-from malt.runner.launch import job
-from malt.runner.launch.command import Line
-from malt.runner.launch.hosts.agent import processes
-from malt.runner.launch.hosts.agent.processes import WITHIN
-from malt.runner.launch.hosts.agent.watch import Kept
-from malt.runner.launch.job import _of_the_rank, _settled, first_failure
-from malt.runner.launch.mpi_library import LaunchError
-from malt.runner.launch.processes import supervisor
-from malt.runner.launch.processes.departure import Departure
-from malt.runner.launch.processes.signals import Signals
-from malt.runner.launch.processes.supervisor import Supervised
-from malt.runner.launch.streams.output import Output
 
 pytestmark = pytest.mark.serial
 COMMAND = [sys.executable, "-m", "malt", "run", "-n", "2"]
@@ -142,9 +142,9 @@ def supervise(folder, environ, script, first="import sys"):
     (folder / "mpiexec").chmod(0o755)
     code = f"""if True:
         {first}
-        from malt.runner.launch import job
-        from malt.runner.launch.processes import supervisor
-        from malt.runner.launch.command import Line
+        from malt.launch import job
+        from malt.launch.processes import supervisor
+        from malt.launch.command import Line
         supervisor.END_S = supervisor.FAILED_S = 0.3
         line = Line({{"NAME": "value"}}, ["{folder}/mpiexec"], ranks=1)
         sys.exit(job.run(line, {{"PATH": "/usr/bin:/bin"}}).status)"""
@@ -262,7 +262,7 @@ def test_only_processes_of_the_job_are_killed(tmp_path, malt_environment):
     """Children that a shell has left to its successor by exec are not killed, nor their children."""
     hook = """import subprocess, sys
         other = subprocess.Popen(["sh", "-c", "sleep 0.3; setsid sleep 250 >&- 2>&- & echo $! > " + sys.argv[1]])
-        from malt.runner.launch import job"""
+        from malt.launch import job"""
     launcher = supervise(tmp_path, malt_environment, "until [ -s {0}/other ]; do sleep 0.1; done; " + KILLED, hook)
     launcher.communicate(timeout=200)
     assert launcher.returncode == 137
@@ -327,7 +327,7 @@ def test_output_that_nobody_reads_is_waited_for(full, tmp_path):
     """The pipe is full: mpiexec may hold more output of the ranks, and must not be ended before it has written it."""
     program = f"""
 import os
-from malt.runner.launch.processes import supervisor
+from malt.launch.processes import supervisor
 os.set_blocking(1, False)
 try:
     while {full}:

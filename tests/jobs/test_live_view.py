@@ -20,17 +20,17 @@ from failing_jobs import under_one_mpi
 from processes import wait_for
 from screen import Screen
 
-from malt.commands import run as run_command
-from malt.runner.launch.streams.writer import Writer
+from malt.launch.commands import run as run_command
+from malt.launch.streams.writer import Writer
 
 pytestmark = pytest.mark.serial
 
 ROOT = Path(__file__).parents[2]
 LAUNCHER = """if True:
     import os, sys
-    from malt.runner.launch import job
-    from malt.runner.launch.command import Line
-    from malt.runner.launch.streams.display import Display
+    from malt.launch import job
+    from malt.launch.command import Line
+    from malt.launch.streams.display import Display
     line = Line({{}}, ["sh", "-c", {script!r}], ranks=2, display=Display(True, view=True), program=["x.py"])
     sys.exit(job.run(line, os.environ, 0.5).status)"""
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from malt.runner.launch.machine import network
-from malt.runner.launch.mpi_library import bound_library
+from malt.launch.machine import network
+from malt.launch.machine.mpi_library import bound_library
 
 pytestmark = pytest.mark.serial
 
@@ -139,7 +139,7 @@ import json, os, sys, time
 before = dict(os.environ)
 start = time.perf_counter()
 import malt
-from malt.runner.launch.machine import network
+from malt.launch.machine import network
 network.found = lambda: frozenset(sys.argv[1:])
 malt.init()
 from mpi4py import MPI

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from malt.runner.launch.streams.display import make_files
-from malt.runner.launch.streams.output import Lines, Source
+from malt.launch.streams.display import make_files
+from malt.launch.streams.output import Lines, Source
 
 pytestmark = pytest.mark.serial
 ONE, TWO, ERR, MPIEXEC = Source("1", 1), Source("2", 1), Source("1", 2), Source("", 2)
@@ -71,9 +71,9 @@ def test_each_line_has_its_label():
 
 JOB = """if True:
     import os, sys, time
-    from malt.runner.launch import job
-    from malt.runner.launch.command import Line
-    from malt.runner.launch.streams.display import Display
+    from malt.launch import job
+    from malt.launch.command import Line
+    from malt.launch.streams.display import Display
     end = job.run(Line({{}}, ["sh", "-c", {script!r}], ranks=2, display={display}), os.environ)
     sys.exit(end.status)"""
 

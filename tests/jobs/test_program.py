@@ -12,9 +12,9 @@ import zipfile
 import pytest
 from reported import reported
 
+from malt.launch.command import RUNNER
+from malt.launch.reports.job_state import failed_with
 from malt.runner.events import Stream
-from malt.runner.launch.command import RUNNER
-from malt.runner.launch.reports.job_state import failed_with
 from malt.runner.program import marked
 
 pytestmark = pytest.mark.serial

@@ -19,7 +19,7 @@ from two_hosts import APART, NAMESPACES, TOGETHER, need_namespaces
 
 from dstorm.transports import progress
 from dstorm.transports.progress import LONGEST_NAP_S, OPENMPI_THREAD, OPENMPI_YIELD, SHORTEST_NAP_S, Helper, Naps
-from malt.runner.launch.mpi_library import bound_library, find_mpiexec
+from malt.launch.machine.mpi_library import bound_library, find_mpiexec
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.serial

@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
+from malt.launch.command import RUNNER
+from malt.launch.streams.standard_input import StandardInput
 from malt.runner import standard_input
-from malt.runner.launch.command import RUNNER
-from malt.runner.launch.streams.standard_input import StandardInput
 
 pytestmark = pytest.mark.serial
 
@@ -29,9 +29,9 @@ READER = f"""if True:
 """
 PROGRAM = """if True:
     import os, pathlib, signal, subprocess, sys
-    from malt.runner.launch.streams.standard_input import StandardInput
+    from malt.launch.streams.standard_input import StandardInput
     if sys.stdin is None:
-        from malt.commands.command_line import _open_what_is_closed
+        from malt.launch.commands.command_line import _open_what_is_closed
         _open_what_is_closed()
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     if "background" in sys.argv and (child := os.fork()) != 0:  # as a shell does

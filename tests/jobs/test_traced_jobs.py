@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from failing_jobs import under_one_mpi
 
-from malt.commands import command_line
-from malt.runner.watch.trace.layout import Kind
-from malt.runner.watch.trace.reading import read
+from malt.launch.commands import command_line
+from malt.watch.trace.layout import Kind
+from malt.watch.trace.reading import read
 
 pytestmark = pytest.mark.serial
 ROOT = Path(__file__).parents[2]

@@ -18,11 +18,11 @@ from programs import ROOT
 from reported import add
 
 from dstorm.membership.processes import handles, this_process
-from malt.commands import command_line
-from malt.runner.launch.reports import observer
+from malt.launch.commands import command_line
+from malt.launch.reports import observer
 from malt.runner.program import STACKS_SIGNAL
-from malt.runner.watch import jobs, ranks, stacks
-from malt.runner.watch.record import Record
+from malt.watch import jobs, ranks, stacks
+from malt.watch.record import Record
 
 pytestmark = pytest.mark.serial
 

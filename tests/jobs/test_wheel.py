@@ -11,7 +11,7 @@ import venv
 import pytest
 from programs import ROOT
 
-from malt.runner.launch.mpi_library import bound_library
+from malt.launch.machine.mpi_library import bound_library
 
 pytestmark = [pytest.mark.serial, pytest.mark.thorough]
 

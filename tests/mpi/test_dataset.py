@@ -15,7 +15,7 @@ from ranks import run_alone, run_ranks, same_error
 from malt.data import cache, dataset
 from malt.data.dataset import load_svmlight, open_svmlight
 from malt.data.text import svmlight, text_file
-from malt.runner.launch.machine import memory
+from malt.launch.machine import memory
 
 pytestmark = pytest.mark.usefixtures("user_cache")
 serial = pytest.mark.serial

@@ -164,13 +164,13 @@ def test_sessions_begin_and_graphs_are_mended_without_scipy():
 
 
 @pytest.mark.parametrize(("program", "others"), [
-    ("import malt.commands.command_line, malt.commands.run", {"numpy", "mpi4py", "vol"}),
+    ("import malt.launch.commands.command_line, malt.launch.commands.run", {"numpy", "mpi4py", "vol"}),
     ("import malt; malt.init()", {"malt.session.resilience.start", "malt.session.replica", "vol.vector"}),
-    ("from malt.runner.launch.hosts.agent import agent", {"numpy", "malt.runner.launch.job"}),
+    ("from malt.launch.hosts.agent import agent", {"numpy", "malt.launch.job"}),
     (
         "from malt.session.resilience import start",
         {
-            "malt.session.resilience.joining", "malt.session.world.roster_requests", "malt.runner.watch.trace",
+            "malt.session.resilience.joining", "malt.session.world.roster_requests", "malt.watch.trace",
             "dstorm.transports.links",
         },
     ),
@@ -225,6 +225,6 @@ def test_nothing_is_unpickled():
 
 
 def test_one_module_prints_the_launchers_lines():
-    launcher = [file for file in MODULES if file.is_relative_to(ROOT / "malt/runner/launch")]
+    launcher = [file for file in MODULES if file.is_relative_to(ROOT / "malt/launch")]
     callers = [file for file in launcher if "sys.stderr" in file.read_text()]
-    assert callers == [ROOT / "malt/runner/launch/streams/display.py"]
+    assert callers == [ROOT / "malt/launch/streams/display.py"]

@@ -5,7 +5,7 @@ each of many rows of 8 bytes is eight times the bytes, and slow. Where few rows 
 are read, too.
 
 Over TCP the request of Open MPI's Get is as long as what it reads, unless malt run has started the job
-(malt/runner/launch/machine/network.py), and takes twice as many bytes in all once that is longer than a message of its
+(malt/launch/machine/network.py), and takes twice as many bytes in all once that is longer than a message of its
 own.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, Final, NamedTuple
 
-from malt.runner.launch.machine.memory import free_memory
+from malt.launch.machine.memory import free_memory
 
 _SHARE: Final = 0.25
 """The part of the host's free memory that the caches of its ranks take together."""

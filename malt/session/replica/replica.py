@@ -10,7 +10,6 @@ from dstorm.call_lock import CallLock
 from dstorm.membership import children
 from dstorm.waits import interruption
 from dstorm.waits.core_waits import waited_for_core_s
-from malt.runner.watch.metrics import note_counts
 from malt.session import session
 from malt.session.replica.consensus import CommonModel, call_of
 from malt.session.replica.heartbeat_interval import HeartbeatInterval
@@ -24,6 +23,7 @@ from malt.session.replica.totals import ReplicaStatistics, replica_statistics
 from malt.session.vectors.creation import agree_on_replica, check_name
 from malt.session.vectors.graphs import session_graph
 from malt.session.world.agreement import exchange
+from malt.watch.metrics import note_counts
 from vol import Vector, arguments
 from vol.update import Array
 
@@ -242,7 +242,7 @@ class Replica(Resumes):
         except ValueError:  # a second call, perhaps of another thread
             return
         if self._plan.bounds[0] != self._plan.bounds[1] and self._transport.trace is not None:
-            from malt.runner.watch.trace.layout import INTERVAL
+            from malt.watch.trace.layout import INTERVAL
 
             name = self.name.replace(": ", " ")  # of which names of vectors are known
             self._transport.trace.name(f"{INTERVAL}{self.every} {name}")

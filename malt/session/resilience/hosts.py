@@ -33,8 +33,8 @@ from dstorm.transports.shm import SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts, host_name
 from dstorm.view import Member
 from dstorm.waits.stopwatch import Stopwatch
+from malt.launch.machine import open_files
 from malt.runner import departure, reporting
-from malt.runner.launch.machine import open_files
 from malt.runner.program import JOB_DIR
 from malt.session.resilience import joining, sessions
 from malt.session.resilience.process_group import NO_MPI, ProcessGroup

@@ -24,8 +24,8 @@ from pathlib import Path
 from dstorm.errors import DeadlinePassed
 from dstorm.transports import shm_space
 from dstorm.waits.stopwatch import Stopwatch
-from malt.runner.watch import jobs
 from malt.session.resilience.process_group import PREFIX, is_made
+from malt.watch import jobs
 
 _POLL_S = 0.02
 _ENDS_S = 5.0

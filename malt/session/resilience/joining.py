@@ -34,7 +34,7 @@ from malt.session.resilience import job_folder, torchrun
 from malt.session.resilience.torchrun import KEY, Started
 
 if TYPE_CHECKING:
-    from malt.runner.launch.reports.control import ControlServer
+    from malt.launch.reports.control import ControlServer
 
 _ANSWER_S, _NAP_S = 2.0, 0.02
 _REFUSED_S = 10.0
@@ -98,7 +98,7 @@ def _meet(one: Started, folder: Path, key: str, deadline_s: float) -> socket.soc
     """The connection to rank 0, where that is on another host; there rank 0 begins to listen. One-sided."""
     global _server
     if one.rank == 0:
-        from malt.runner.launch.reports.control import ControlServer  # most jobs are on one host
+        from malt.launch.reports.control import ControlServer  # most jobs are on one host
 
         try:
             _server = ControlServer(folder, key, [one.address], one.ports, _Drops())

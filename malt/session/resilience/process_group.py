@@ -38,7 +38,7 @@ class ProcessGroup(NamedTuple):
 
 
 def process_group() -> ProcessGroup:
-    """All ranks of this job of plain processes (malt/runner/launch/hosts/plain/starter.py). Local."""
+    """All ranks of this job of plain processes (malt/launch/hosts/plain/starter.py). Local."""
     return ProcessGroup(
         int(reporting.rank()), int(os.environ[reporting.SIZE]), os.environ.get(reporting.REJOIN) == "1",
         reporting.incarnation(), roster.read(os.environ[JOB_DIR]),

@@ -27,7 +27,6 @@ from malt.runner.departure import is_leaving
 from malt.runner.events import History, Kind, Stream
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import is_connected
-from malt.runner.watch.processes import processes
 from malt.session.resilience import sessions
 from malt.session.resilience.process_group import NO_MPI, SESSION, ProcessGroup, is_of_torchrun, missing, process_group
 from malt.session.resilience.rendezvous import Rendezvous
@@ -35,6 +34,7 @@ from malt.session.world.creations import Newcomer, offer
 from malt.session.world.crew import Crew
 from malt.session.world.endings import PlainEnding, TolerantEnding
 from malt.session.world.world import World
+from malt.watch.processes import processes
 
 _sessions = 0
 """The number of sessions begun so far."""

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from malt.runner.launch.machine import network
+from malt.launch.machine import network
 
 RANK, SIZE, HOST_SIZE, _HOST_RANK = "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"
 _ADDRESS, _PORT = "MASTER_ADDR", "MASTER_PORT"

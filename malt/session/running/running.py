@@ -35,7 +35,7 @@ import json, os, runpy, shutil, sys
 folder, caller = sys.argv.pop(1), os.getppid()
 with open(f"{folder}/call.json", encoding="utf-8") as file:
     sys.path[:] = json.load(file)["path"]
-from malt.runner.launch.processes.parent import end_with_parent
+from malt.launch.processes.parent import end_with_parent
 end_with_parent()
 sys.stderr = open(f"{folder}/words.txt", "w", 1, encoding="utf-8", errors="backslashreplace")
 try:

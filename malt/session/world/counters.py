@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from malt.session.world.world import World
 
 if TYPE_CHECKING:
-    from malt.runner.watch.record import Counters
+    from malt.watch.record import Counters
 
 
 def reader(world: World) -> Callable[[], Counters]:
@@ -23,7 +23,7 @@ def counters(world: World, members: Sequence[int]) -> Counters:
 
     `members`: the number that mpiexec has given each rank.
     """
-    from malt.runner.watch.record import Counters  # takes some ms, which the start of a job need not wait
+    from malt.watch.record import Counters  # takes some ms, which the start of a job need not wait
 
     totals = [vector.statistics() for vector in tuple(world.vectors)]
     totals += [world.freed, world.statistics(), world.chunk_statistics()]

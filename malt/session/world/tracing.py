@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from dstorm.transport import Transport
 from malt.runner import reporting
-from malt.runner.watch.metrics import TRACE
-from malt.runner.watch.trace.clocks import Exchange, Offset, offset
-from malt.runner.watch.trace.files import log_of
-from malt.runner.watch.trace.layout import HOST, LAUNCHED
 from malt.session.world.world import World
+from malt.watch.metrics import TRACE
+from malt.watch.trace.clocks import Exchange, Offset, offset
+from malt.watch.trace.files import log_of
+from malt.watch.trace.layout import HOST, LAUNCHED
 
 if TYPE_CHECKING:
-    from malt.runner.watch.trace.log import Log
+    from malt.watch.trace.log import Log
 
 _ROUNDS = 8
 """Exchanges in which ranks of several hosts compare their clocks."""
@@ -59,7 +59,7 @@ def _opened(folder: str, world: World) -> Log | None:
 
         ranks = MPI.COMM_WORLD.size
     if _log is None:
-        from malt.runner.watch.trace.log import Log
+        from malt.watch.trace.log import Log
 
         rank = int(reporting.rank()) if reporting.rank() != "?" else 0
         try:

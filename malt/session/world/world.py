@@ -12,8 +12,6 @@ from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transpo
 from dstorm.queues.statistics import added, located, total
 from dstorm.reduction import Traffic
 from dstorm.trace import EdgeTotals
-from malt.runner.watch.jobs import launched_s
-from malt.runner.watch.split import Split, split
 from malt.session.world.agreement import exchange
 from malt.session.world.creations import Creations, Newcomer
 from malt.session.world.crew import Crew, Dealt, dealt
@@ -21,6 +19,8 @@ from malt.session.world.endings import Ending
 from malt.session.world.failures import Failures, Moment
 from malt.session.world.shard_notes import ShardNotes
 from malt.session.world.training_speed import TrainingSpeed
+from malt.watch.jobs import launched_s
+from malt.watch.split import Split, split
 from vol.shared import Shared
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class World:
         """The class of a vector or of blocks that are made here: `plain`, or what notes its events. Local."""
         if self.transport.trace is None:
             return plain
-        from malt.runner.watch.trace.vectors import TRACED
+        from malt.watch.trace.vectors import TRACED
 
         return TRACED[plain]
 

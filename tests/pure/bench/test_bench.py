@@ -17,8 +17,8 @@ from bench.svm import planted
 from bench.svm.task import PROBLEM, Task
 from bench.svm.threads import Threads, descend
 from bench.timing import alternate, ratio
+from malt.launch.machine.mpi_library import bound_library
 from malt.models import linear
-from malt.runner.launch.mpi_library import bound_library
 
 pytestmark = pytest.mark.serial
 

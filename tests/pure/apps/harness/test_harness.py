@@ -330,7 +330,7 @@ def test_the_common_model_is_the_mean_over_ranks_that_count(given, counts, else_
 @pytest.mark.parametrize("own_loop", [(), ("--own-loop", "--enough", "12")])
 def test_each_epoch_is_shown_with_the_loss_that_training_has(run, monkeypatch, own_loop):
     seen = []
-    monkeypatch.setattr("malt.runner.watch.reports._callbacks", [seen.append])
+    monkeypatch.setattr("malt.watch.reports._callbacks", [seen.append])
     run(1, *own_loop)
     errors = [(100 - MEAN) / 2**epoch for epoch in (1, 2, 3)]
     assert [(one["epoch"], one["epochs"], one["examples"]) for one in seen] == [(1, 3, 12), (2, 3, 24), (3, 3, 36)]

@@ -98,7 +98,7 @@ def test_averaged_estimators_are_sent_plain():
 
 
 @pytest.mark.parametrize("name", [
-    ["os", "system"], ["subprocess", "Popen"], ["malt.runner.launch.job", "Job"], ["sklearn.base", "os"],
+    ["os", "system"], ["subprocess", "Popen"], ["malt.launch.job", "Job"], ["sklearn.base", "os"],
     ["sklearn", "nothing"], ["sklearn.pipeline", "islice"], ["sklearn.externals._packaging.version", "re.compile"],
 ])  # fmt: skip
 def test_a_message_makes_no_other_objects(name):

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from malt.launch.reports import control
 from malt.runner import departure, reporting, roster
-from malt.runner.launch.reports import control
 from malt.runner.roster import Roster
 from malt.session.world import roster_requests
 from malt.session.world.roster_requests import Asking

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.serial
     [
         ("vol.py", "import malt"),
         ("dstorm.py", "import malt"),
-        ("vol/__init__.py", "import malt.runner.launch.command"),
+        ("vol/__init__.py", "import malt.launch.command"),
         ("vol.py", "import vol, malt"),
         ("other.py", "import malt"),
     ],

@@ -16,7 +16,7 @@ from dstorm import parse
 from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
 from dstorm.queues.sending.outgoing import Outgoing
 from dstorm.queues.sending.unsent import Unsent
-from malt.runner.watch.trace.vectors import TracedDense
+from malt.watch.trace.vectors import TracedDense
 from vol.dense import DenseVector
 from vol.merging.merge import AVG, MEAN, PUSH_SUM, REPLACE, SUM, WEIGHTED
 from vol.sparse.joining import LargestRows, row_join

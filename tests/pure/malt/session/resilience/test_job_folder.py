@@ -12,9 +12,9 @@ import pytest
 from ranks import at_once
 
 from dstorm import DeadlinePassed
-from malt.runner.watch import jobs
 from malt.session.resilience import job_folder
 from malt.session.resilience.process_group import is_made
+from malt.watch import jobs
 
 pytestmark = pytest.mark.serial
 

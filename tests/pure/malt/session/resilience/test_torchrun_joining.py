@@ -10,7 +10,7 @@ import time
 import pytest
 
 from dstorm import DeadlinePassed
-from malt.runner.launch.reports.control import ControlServer
+from malt.launch.reports.control import ControlServer
 from malt.session.resilience import joining, torchrun
 from malt.session.resilience.torchrun import Started
 

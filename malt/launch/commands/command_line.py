@@ -1,0 +1,115 @@
+"""The command line, `malt COMMAND ...`: the start of its commands."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from malt.launch.machine.mpi_library import LaunchError, Library, looking_for_library
+
+if TYPE_CHECKING:
+    import argparse
+
+    from malt.launch.commands import options
+
+_NO_MPI = "--survive", "--elastic"
+"""What the options of a job begin with whose ranks load no MPI."""
+_SURVIVE = "MALT_SURVIVE"
+"""That of malt/runner/reporting.py. What takes time to load is loaded while another process looks for the library."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that `arguments` name, and return its exit status. Local.
+
+    `arguments`: the words after `malt`. None: those of this process.
+    """
+    _open_what_is_closed()
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    may_need_mpi = words[:1] == ["run"] and not any(word.startswith(_NO_MPI) for word in words)
+    with looking_for_library(may_need_mpi and not os.environ.get(_SURVIVE)) as library:
+        return _main(words, library)
+
+
+def _main(words: list[str], library: Callable[[], Library]) -> int:
+    from malt.launch.commands import hints, options
+    from malt.launch.program import named
+
+    parser = options.parser(next(iter(words), ""))
+    hints.check_command(words, parser)
+    own, program = options.split(words, parser)
+    chosen, unknown = parser.parse_known_args(own)
+    try:
+        hints.check_options(chosen.command, unknown, parser)
+        _check_temporary_files()
+        if chosen.command != "run":
+            return _other(chosen, program, parser)
+        from malt.launch.commands import run
+
+        is_marked = words[len(own) : len(own) + 1] == ["--"]
+        return run.main(chosen, own, named(program, chosen.module), is_marked, library)
+    except LaunchError as error:
+        print(f"malt {chosen.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:  # before a job began, or of another command: during a job Signals handles it
+        print(f"malt {chosen.command}: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def _other(chosen: argparse.Namespace, program: Sequence[str], parser: options.Parser) -> int:
+    """Run a command that starts no job of its own. Each loads what it needs."""
+    if chosen.command == "doctor":
+        from malt.launch.commands.doctor import command as doctor
+
+        return doctor.main(chosen.n, chosen.json, chosen.hosts)
+    if chosen.command == "graph":
+        from malt.launch.commands import graph
+
+        return graph.main(chosen.name, chosen.n, chosen.degree, chosen.seed, chosen.hosts, chosen.json, chosen.plot)
+    if chosen.command == "plan":
+        from malt.launch.commands.plan import command as plan
+        from malt.launch.program import named
+
+        return plan.main(
+            named(program, chosen.module), chosen.ranks, chosen.slots, chosen.loss, chosen.json, chosen.latency,
+            chosen.bandwidth,
+        )  # fmt: skip
+    if chosen.command == "report":
+        from malt.launch.commands import report
+
+        return report.main(chosen.folders, chosen.output)
+    if chosen.command == "scale":
+        from malt.launch.commands import scale
+
+        return scale.main(chosen.job, chosen.n)
+    if chosen.command == "completion":
+        from malt.launch.commands import completion
+
+        print(completion.script(parser, chosen.shell), end="")
+        return 0
+    from malt.launch.commands import watching
+
+    return watching.COMMANDS[chosen.command](chosen.job)
+
+
+def _open_what_is_closed() -> None:
+    """Open /dev/null for each closed standard stream (`malt run ... >&-`), whose number any file could take."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest number that is free
+    sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
+
+
+def _check_temporary_files() -> None:
+    """Raise LaunchError where no folder for temporary files can be written to: a job has one."""
+    import tempfile  # the look at the library begins before
+
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        trouble = "no folder for temporary files, such as /tmp, is writable: set TMPDIR to one that is"
+        raise LaunchError(trouble) from None

@@ -1,0 +1,98 @@
+"""The processes of a job on this host: they are found by a variable, and killed. The agent is sent with this module."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from malt.launch.hosts.agent.traces import numbers, stat
+
+_POLL_S, _KILLED_S = 0.05, 5.0
+"""How long killed processes may take to end."""
+_TRIES, _EXEC_S = 6, 0.01
+"""How often the variables of a process are read that has none, and the time between: it may be in the midst of exec."""
+WITHIN = "MALT_WITHIN"
+"""The variable of all processes of a job, children of ranks included: its folder."""
+ELSEWHERE = "MALT_AGENT"
+"""The variable by which an agent finds what its starter has started, children of ranks included. Other agents leave
+them alone where names of one machine stand for hosts."""
+_DAEMONS = "prted", "orted", "hydra_pmi_proxy", "hydra_bstrap_proxy"
+_KERNEL_THREAD = 0x00200000
+"""The flag of a thread of the kernel, in proc_pid_stat(5)."""
+
+
+def kill(find: Callable[[], set[int]]) -> int:
+    """Kill what find() finds, until it finds nothing. Returns how many processes those were."""
+    killed, end = set[int](), time.monotonic() + _KILLED_S
+    while found := find():
+        for process in found:
+            with contextlib.suppress(OSError):
+                os.kill(process, signal.SIGKILL)
+        killed |= found
+        if time.monotonic() > end:
+            break
+        time.sleep(_POLL_S)
+    return len(killed)
+
+
+def remove_memory(folder: str) -> None:
+    """Remove the memory that the plain processes of a job have shared here: none of them runs any more."""
+    for path in glob.glob(f"/dev/shm/{os.path.basename(folder)}-*"):
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def with_variable(text: str) -> set[int]:
+    """The processes that have the variable `text`, NAME=VALUE."""
+    return {int(word) for word, variables in environments().items() if os.fsencode(text) in variables.split(b"\0")}
+
+
+def of_job(folder: str) -> set[int]:
+    """The processes of a job that run here: with its folder among their variables, or daemons with it on their line.
+
+    And the daemons that have started them.
+    """
+    mark, found = os.fsencode(folder), set[int]()
+    for word, environ in environments().items():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if int(word) == os.getpid() or stat(word)[0] in "ZX" or os.fsencode(f"{ELSEWHERE}=") in environ:
+                continue
+            if mark in environ or (mark in _line(word) and _name(word) in _DAEMONS):
+                found.add(int(word))
+                parent = stat(word)[1]
+                if _name(parent) in _DAEMONS:
+                    found.add(int(parent))
+    return found
+
+
+def _line(process: str) -> bytes:
+    with open(f"/proc/{process}/cmdline", "rb") as file:
+        return file.read()
+
+
+def _name(process: str) -> str:
+    return os.path.basename(_line(process).split(b"\0")[0].decode(errors="replace"))
+
+
+def environments() -> dict[str, bytes]:
+    """The variables of the processes, by number. Those of a process in the midst of exec are read once it is over."""
+    found, left = dict[str, bytes](), numbers()
+    for attempt in range(_TRIES):
+        if attempt and left:
+            time.sleep(_EXEC_S)
+        left = [word for word in left if _is_unread(word, found)]
+    return found | dict.fromkeys(left, b"")
+
+
+def _is_unread(word: str, found: dict[str, bytes]) -> bool:
+    """Add the variables of a process to `found`. Returns whether it has none although it runs a program."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        with open(f"/proc/{word}/environ", "rb") as file:
+            found[word] = file.read()
+        fields = stat(word) if not found[word] else []
+        return bool(fields) and fields[0] not in "ZX" and not int(fields[6]) & _KERNEL_THREAD
+    return False

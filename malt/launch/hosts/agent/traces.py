@@ -1,0 +1,97 @@
+"""The files that MPI makes for the ranks of this host. The agent is sent with it: it imports of malt only what that
+is sent with."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import time
+
+from malt.launch.hosts.agent.closing import LOCK
+
+_POLL_S, _CLOSES_S = 0.1, 1.0
+_EARLIER_S = 5.0
+"""How long before the first rank begins a daemon of mpiexec may have made its file."""
+_SHM = "/dev/shm/"
+_HWLOC_OF_HYDRA = "/tmp/hydra_hwloc_xmlfile_"
+
+
+class Traces:
+    """The files that MPI makes for ranks of this host, and leaves where it is killed: in /dev/shm, and of hydra."""
+
+    def __init__(self, folder: str) -> None:
+        self._before = _older(folder, _by_name())
+
+    def remove(self) -> None:
+        """Remove what is left of them. No rank runs any more.
+
+        A file that has come during the job, and that no process uses, is of a rank or daemon of it: a live job uses its
+        own.
+        """
+        end, left = time.monotonic() + _CLOSES_S, set[str]()
+        while fresh := _by_name() - self._before - left:
+            processes = list(map(int, numbers()))
+            opened = list(map(_opened, processes))  # first: a process maps a file before it closes it
+            left |= fresh.difference(*opened, *map(_mapped, processes))
+            if time.monotonic() > end:
+                break
+            time.sleep(_POLL_S)
+        for path in left:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+def numbers() -> list[str]:
+    """The processes of this host, by number; [] where the system has no /proc."""
+    with contextlib.suppress(FileNotFoundError):
+        return [word for word in os.listdir("/proc") if word.isdecimal()]
+    return []
+
+
+def stat(process: str) -> list[str]:
+    """The fields of /proc/PROCESS/stat after the name. OSError: it has ended."""
+    with open(f"/proc/{process}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].decode().split()
+
+
+def _older(folder: str, paths: set[str]) -> set[str]:
+    """Those of `paths` that were there before the job in `folder`: all, if no rank has begun."""
+    locks = os.path.join(folder, LOCK.format("*"))  # a rank makes it, and never writes to it
+    began = min(map(_written, glob.glob(locks)), default=None)
+    return paths if began is None else {path for path in paths if _written(path) < began - _EARLIER_S}
+
+
+def _written(path: str) -> float:
+    with contextlib.suppress(OSError):
+        return os.stat(path).st_mtime
+    return 0.0
+
+
+def _by_name() -> set[str]:
+    """The files by which ranks of this host share memory, and those in which MPICH's daemons keep the topology.
+
+    Open MPI's and MPICH's are there while a rank runs. UCX removes the name at once: one that stays is of a process
+    that was killed in between. Other containers may share /dev/shm: Open MPI's names begin with that of the host.
+    """
+    host = os.uname().nodename.partition(".")[0]
+    names = [f"{name}{host}." for name in ("sm_segment.", "osc_sm.", "vader_segment.")]
+    kinds = (*names, "mpich_shm_", "ucx_shm_posix_")
+    found = {_SHM + name for name in (os.listdir(_SHM) if os.path.isdir(_SHM) else ()) if name.startswith(kinds)}
+    return found | set(glob.glob(f"{_HWLOC_OF_HYDRA}*"))
+
+
+def _opened(process: int) -> set[str]:
+    found, folder = set(), f"/proc/{process}/fd"
+    with contextlib.suppress(OSError):
+        for number in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(os.path.join(folder, number)))
+    return found
+
+
+def _mapped(process: int) -> set[str]:
+    """The files in shared memory that a process has mapped."""
+    with contextlib.suppress(OSError), open(f"/proc/{process}/maps") as file:
+        return {line.split(None, 5)[5].rstrip("\n") for line in file if _SHM in line}
+    return set()

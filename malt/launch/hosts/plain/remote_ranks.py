@@ -1,0 +1,282 @@
+"""The ranks of a job of plain processes on other hosts, as its launcher sees them: by the agent of each host
+(malt/launch/hosts/agent/ranks.py).
+
+Where a host is not heard of any more, its ranks may be those that go on. So nothing is ended then but the launcher,
+once its own ranks have left, and it says where the others print and how they are ended. What was given up so stays so,
+also where such a host is heard of again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dstorm.waits.stopwatch import Stopwatch
+from malt.launch.command import STARTER
+from malt.launch.hosts import findings
+from malt.launch.hosts.connection import ENDED, Connection, Silent
+from malt.launch.hosts.plain.starter import ENDING, EXITED
+from malt.launch.hosts.remote import RemoteHosts
+from malt.launch.streams.display import say
+from malt.runner import reporting, roster
+from malt.runner.events import Event, Kind, event
+from malt.runner.program import PIPES
+
+SILENT_S, SILENT_ALONE_S = 5.0, 30.0
+"""A host that was not heard of for so long is cut off, or down, for the end of a job whose ranks here have left; and of
+one that never had ranks here. SILENT_S after the end of a host's ranks no report of them comes any more."""
+START_S = 60.0
+"""How long ssh may take until the agent has started its ranks."""
+_UNHEARD_S = 2.0
+"""How long after the end of a host's ranks their first report may come, before they have met the others."""
+_ENDS_S, _POLL_S = 5.0, 0.05
+"""How long an agent may take to end."""
+_PULSES = 2
+"""After so many pulses without a piece of what ranks have printed no more is expected at the end."""
+_REST_S, _REST_OF_FAILED_S = 600.0, 10.0
+"""How long what ranks have printed may take to come at the end: where the job has ended well, and else, as ranks there
+may still print."""
+
+
+class RanksOfHost:
+    """The `ranks` of a job of `size` that the agent starts to which there is a `connection`. `add`: takes its events.
+
+    Times are those in which this process ran: `poll` is called in a loop.
+    """
+
+    def __init__(
+        self, connection: Connection, ranks: Sequence[int], size: int, program: Sequence[str],
+        environ: Mapping[str, str], folder: Path, add: Callable[[Event], object],
+    ) -> None:  # fmt: skip
+        self._add = add
+        self.connection, self.host, self.ranks, self._folder = connection, connection.host, tuple(ranks), folder
+        found = roster.read(folder)
+        self._first = {rank for rank in ranks if found is None or rank < found.first}
+        """Those with which the job begins."""
+        self.starter: int | None = None
+        """The number of the process there that has started the ranks."""
+        self.is_done = threading.Event()
+        self._age, self._done = Stopwatch(), Stopwatch()
+        """Since the agent was told to start them, and since `is_done`."""
+        self._why = ""
+        """Why the ranks there cannot start, as the agent has said."""
+        self.is_printing = False
+        """Whether a piece that ranks there have printed is being printed here."""
+        self.pulses = 0
+        """How often it was heard of since the last piece, when it had no more."""
+        self._outputs: dict[tuple[int, int], int] = {}
+        connection.take = self._take
+        words = [sys.executable, STARTER, ",".join(map(str, ranks)), str(size), *program]
+        connection.ask("start", {
+            "folder": str(folder), "cwd": os.getcwd(), "words": words, "environment": dict(environ),
+            "key": [reporting.KEY, (folder / reporting.KEY).read_text(encoding="utf-8")], "roster": _roster(folder),
+        })  # fmt: skip
+
+    def poll(self) -> None:
+        """Let time pass."""
+        for one in (self._age, self._done, self.connection.silence):
+            one.seconds()
+
+    def silent_s(self) -> float:
+        """For how long it was not heard of; 0 before it has started ranks, and while what they print cannot be."""
+        return 0.0 if self.starter is None or self.is_printing else self.connection.silence.seconds()
+
+    def failure(self, heard: Collection[int]) -> str:
+        """Return why the ranks there cannot meet the others, or "". `heard`: the ranks that have reported anything."""
+        names = _named(self.ranks)
+        if self._why:
+            return f"host {self.host}: {names} cannot start there: {self._why}"
+        if self.starter is None and not self.connection.is_open:
+            return findings.of_shell(self.host, *self.connection.ended(), sys.executable)
+        if self.starter is None and self._age.seconds() > START_S:
+            return f"host {self.host}: nothing has come from it for {START_S:.0f} s, {names} cannot start there"
+        unheard = sorted(self._first - set(heard))
+        if unheard and self.is_done.is_set() and self._done.seconds() > _UNHEARD_S:
+            return f"host {self.host}: {_named(unheard)} ended there without a report, and could not start or connect"
+        return ""
+
+    def is_unheard(self, members: Collection[int]) -> bool:
+        """Return whether its ranks have ended, and some of `members` have not reported that in another way."""
+        return self.has_been_done() and bool({*self.ranks} & {*members})
+
+    def has_been_done(self) -> bool:
+        """Return whether its ranks ended so long ago that what they have reported has come."""
+        return self.is_done.is_set() and self._done.seconds() > SILENT_S
+
+    def _take(self, what: str, value: Any) -> bool:
+        if what == "printed":
+            self.pulses = 0
+            self._print(*value)
+        elif what == "alive":
+            self.pulses += 1
+        elif what == "clean":
+            return False
+        elif what == "started":
+            self.starter = value
+        elif what == "said":
+            say(f"{value}\n")
+        elif what == EXITED:
+            rank, incarnation, status = value
+            self._add(event(Kind.EXITED, rank, f"{incarnation} {status}"))
+        elif what == "failed":
+            self._why = str(value)
+        elif what == "done":
+            self._done.restart()
+            self.is_done.set()
+        elif what == ENDED:
+            for number in self._outputs.values():
+                os.close(number)
+        return True
+
+    def _print(self, rank: int, number: int, piece: str) -> None:
+        """Write what a rank has printed to its pipe in the folder of the job, as ranks of this host do themselves."""
+        data = piece.encode("latin-1")
+        self.is_printing = True
+        with contextlib.suppress(OSError):  # the job has ended, and nobody reads
+            if (rank, number) not in self._outputs:
+                pipe = os.open(self._folder / f"{PIPES[number]}-{rank}", os.O_WRONLY | os.O_NONBLOCK)
+                os.set_blocking(pipe, True)
+                self._outputs[rank, number] = pipe
+            while data:
+                data = data[os.write(self._outputs[rank, number], data) :]
+        self.connection.silence.restart()
+        self.is_printing = False
+
+
+class RemoteRanks:
+    """The ranks of a job on other hosts. `by_host`: those on each, by its name. `remote`: these hosts."""
+
+    def __init__(
+        self, by_host: Mapping[str, Sequence[int]], size: int, program: Sequence[str], environ: Mapping[str, str],
+        folder: Path, remote: RemoteHosts,
+    ) -> None:  # fmt: skip
+        self._hosts = [
+            RanksOfHost(remote.connection(host), ranks, size, program, environ, folder, remote.add)
+            for host, ranks in by_host.items()
+        ]
+        self._folder, self._remote = folder, remote
+        has_own = sum(len(one.ranks) for one in self._hosts) < size
+        self._silent_s = SILENT_S if has_own else SILENT_ALONE_S
+        self._left: list[RanksOfHost] = []
+        """Those that are given up."""
+        self._has_failed = self._is_ending = False
+        self._roster_at = roster.changed_at(folder)
+        self.is_over = False
+        """Whether `leave` was called."""
+        self.last_words = ""
+        """The line that ends the output where ranks may go on without this host."""
+
+    def __bool__(self) -> bool:
+        """Return whether there are any."""
+        return bool(self._hosts)
+
+    def unreached(self) -> set[int]:
+        """The ranks of which no more is heard: their hosts are not, or they ended there a while ago."""
+        lost = [one for one in self._hosts if self._is_silent(one) or one.has_been_done()]
+        return {rank for one in lost for rank in one.ranks}
+
+    def have_failed(self, heard: Collection[int]) -> bool:
+        """Return whether ranks of a host cannot meet the others. Prints why, once.
+
+        `heard`: as for `RanksOfHost.failure`.
+        """
+        for one in self._hosts:
+            one.poll()
+        if not self._has_failed and (why := next(filter(None, (one.failure(heard) for one in self._hosts)), "")):
+            self._has_failed = True
+            say(f"malt run: {why}\n")
+        return self._has_failed
+
+    def stop_starting(self) -> None:
+        """Have no failed rank started again any more, once the job ends (ENDING)."""
+        if self._hosts and not self._is_ending and (self._folder / ENDING).exists():
+            self._is_ending = True
+            for one in self._hosts:
+                one.connection.ask(ENDING)
+
+    def pass_on_roster(self) -> None:
+        """Let the other hosts have the roster of the job, where it has changed."""
+        if self._hosts and (at := roster.changed_at(self._folder)) != self._roster_at:
+            self._roster_at = at
+            for one in self._hosts:
+                one.connection.ask(roster.FILE, _roster(self._folder))
+
+    def is_cut_off(self, members: Collection[int]) -> bool:
+        """Return whether this host has lost some others, and none of the ranks `members` runs on those it hears."""
+        lost = [one for one in self._hosts if self._is_silent(one) or one.is_unheard(members)]
+        heard = [one for one in self._hosts if one not in lost]
+        return bool(lost) and all(one.is_done.is_set() or not {*one.ranks} & {*members} for one in heard)
+
+    @property
+    def are_left(self) -> bool:
+        """True if hosts are given up, on which ranks may go on."""
+        return bool(self._left)
+
+    def leave(self, members: Collection[int]) -> None:
+        """Start no rank of this host again, and give up the hosts where ranks may go on. `last_words` says which.
+
+        `members`: as in `is_cut_off`.
+        """
+        self.is_over = True
+        with contextlib.suppress(OSError):  # a cleaner of /tmp has removed it
+            (self._folder / ENDING).touch()
+        self._left = [one for one in self._hosts if self._is_silent(one) and not one.is_done.is_set()]
+        silent = ", ".join(one.host for one in self._hosts if self._is_silent(one))
+        lost = [
+            f"{_named(one.ranks)} may continue on host {one.host}, and print to "
+            f"{self._folder}/printed-* there; to end them: ssh {one.host} kill -HUP -- -{one.starter}"
+            for one in self._left
+        ] + [
+            f"{_named(sorted({*one.ranks} & {*members}))} ended on host {one.host}, and how is not known, as no report "
+            "of it came"
+            for one in self._hosts if one.is_unheard(members)
+        ]  # fmt: skip
+        self.last_words = f"malt run: this host has lost others: {'; '.join(lost) or silent}\n"
+
+    def collect(self, status: int, is_hurried: Callable[[], bool]) -> None:
+        """Wait until all that ranks have printed there has come, as long as it comes. Says what has not.
+
+        `status`: that of the job. is_hurried(): whether the user waits no more.
+        """
+        waited, limit_s = Stopwatch(), _REST_OF_FAILED_S if status else _REST_S
+        kept = [one for one in self._hosts if one.starter is not None and one not in self._left]
+        for one in kept:
+            one.pulses = 0
+        for one in kept:
+            while one.pulses <= _PULSES and not one.is_done.wait(_POLL_S):
+                if self._is_silent(one) or is_hurried() or waited.seconds() > limit_s:
+                    say(f"malt run: host {one.host}: the end of what {_named(one.ranks)} printed is left out\n")
+                    break
+
+    def end(self) -> None:
+        """End what is left of the job on the hosts that can be reached and are not given up."""
+        reached = [one for one in self._hosts if one not in self._left and not self._is_silent(one)]
+        for one in reached:
+            one.connection.ask("clean")
+        waited = Stopwatch()
+        for one in self._hosts:
+            try:
+                one.connection.answer("clean", waited, _ENDS_S if one in reached else 0.0)
+            except Silent:
+                self._remote.give_up(one.host)
+        self._hosts = []
+
+    def _is_silent(self, one: RanksOfHost) -> bool:
+        return one.silent_s() > self._silent_s
+
+
+def _roster(folder: Path) -> str:
+    """The roster of the job in `folder`; "": it has none."""
+    try:
+        return (folder / roster.FILE).read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

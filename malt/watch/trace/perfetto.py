@@ -1,0 +1,185 @@
+"""A trace as one file for Perfetto (ui.perfetto.dev): the JSON of Chrome's trace events. Each rank is a process.
+
+A message is an arrow from its scatter to the gather that merged it. As Perfetto's importer wants it, both ends lie
+within these slices, the first one earlier; their number is hexadecimal; and slices of a thread are nested.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from malt.watch.trace.layout import Kind
+from malt.watch.trace.reading import RankTrace, Trace
+
+MOST_EVENTS = 200_000
+"""The most events that are written, the newest: some 30 MB, which Perfetto shows at once."""
+_SLICES = {
+    Kind.SCATTER: "scatter", Kind.GATHER: "gather", Kind.WAIT: "wait", Kind.YIELD: "yields its core", Kind.CALL: "call"
+}  # fmt: skip
+_LATER = 0.001
+"""Microseconds: the end of an arrow is later than its beginning by so much at least."""
+_INSTANTS = {Kind.FAILED: "rank {} has failed", Kind.OVERWRITTEN: "overwritten, of rank {}"}
+
+
+class _Event(NamedTuple):
+    """An event, in the order of the file: by time; slices come before others of that time, the longest first."""
+
+    ts: float
+    """In microseconds since the first event."""
+    duration: float
+    """Negated. 1: it is no slice."""
+    text: str
+
+
+def write(trace: Trace, path: Path) -> int:
+    """Write `trace` to `path`; return how many older events were left out. Local. OSError."""
+    since, left_out = _cut(trace)
+    messages = _Messages(trace, since)
+    events = sorted(event for rank in trace.ranks for event in _events(rank, since, messages))
+    lines = [line for rank in trace.ranks for line in _names(rank)]
+    lines += [event.text for event in [*events, *_losses(trace, since, messages.zero)]]
+    about = json.dumps(_about(trace, left_out))
+    with path.open("w", encoding="utf-8") as file:
+        file.write('{"displayTimeUnit":"ms","otherData":' + about + ',"traceEvents":[\n')
+        file.write(",\n".join(lines))
+        file.write("\n]}\n")
+    return left_out
+
+
+def _about(trace: Trace, left_out: int) -> dict[str, Any]:
+    return {
+        "program": " ".join(trace.job.get("program", [])), "ranks": trace.size, "older events left out": left_out,
+        "error of the clocks in s": max(rank.error_s for rank in trace.ranks),
+    }  # fmt: skip
+
+
+def _cut(trace: Trace) -> tuple[float, int]:
+    """The time from which on events are written, and how many are older."""
+    starts = np.concatenate([rank.records["start"] for rank in trace.ranks])
+    dropped = sum(rank.dropped for rank in trace.ranks)
+    if len(starts) <= MOST_EVENTS:
+        return -np.inf, dropped
+    since = float(np.partition(starts, -MOST_EVENTS)[-MOST_EVENTS])
+    return since, dropped + int((starts < since).sum())
+
+
+class _Messages:
+    """The messages of a trace: when each was sent, and its number."""
+
+    def __init__(self, trace: Trace, since: float) -> None:
+        self.zero = min([0.0, *(float(rank.records["start"].min()) for rank in trace.ranks if len(rank.records))])
+        """The time of the first event: an earlier session of a process has begun before the last one."""
+        self._sent: dict[tuple[str, int, int, int], tuple[int, float]] = {}
+        for rank in trace.ranks:
+            scatters = rank.of(Kind.SCATTER)
+            sent = rank.of(Kind.SENT)
+            for record in sent[sent["start"] >= since]:
+                starts = scatters["start"][: np.searchsorted(scatters["start"], record["start"], "right")]
+                key = _name(rank, record["name"]), rank.rank, int(record["peer"]), int(record["step"])
+                self._sent[key] = len(self._sent) + 1, self.ts(float(starts[-1])) if len(starts) else 0.0
+
+    def ts(self, start: float) -> float:
+        """A time of the file, in microseconds, of a time of the trace."""
+        return round((start - self.zero) * 1e6, 3)
+
+    def of(self, name: str, sender: int, receiver: int, step: int) -> tuple[int, float] | None:
+        """The number of a message, and when its scatter began. None: that is not in the file."""
+        return self._sent.get((name, sender, receiver, step))
+
+
+def _events(rank: RankTrace, since: float, messages: _Messages) -> Iterator[_Event]:
+    """The events of one rank, each as JSON. The text is put together by hand: json.dumps takes four times as long."""
+    pid, records = rank.rank, rank.records[rank.records["start"] >= since]
+    awaited: dict[float, list[int]] = {}
+    for record in records[records["kind"] == Kind.WAITED]:
+        awaited.setdefault(float(record["start"]), []).append(int(record["peer"]))
+    begins: dict[tuple[int, int], str] = {}
+    ends: dict[int, list[float]] = {}
+    gathers = records["start"][records["kind"] == Kind.GATHER]
+    for start, seconds, kind, thread, peer, number, _, step, value in _nested(records).tolist():
+        ts, name = messages.ts(start), _name(rank, number)
+        at = f'"pid":{pid},"tid":{thread + 1}'
+        if kind in _SLICES:
+            if (begin := begins.get((kind, number))) is None:
+                begin = begins[kind, number] = _begin(kind, rank.names[number] if number < len(rank.names) else "")
+            about = _about_slice(kind, step, value, awaited.get(start, []))
+            lasted = _within(ends.setdefault(thread, []), ts, round(seconds * 1e6, 3))
+            yield _Event(ts, -lasted, f'{begin},"dur":{lasted:.3f},{at},"ts":{ts:.3f},"args":{{{about}}}}}')
+        elif kind == Kind.SENT and (message := messages.of(name, pid, peer, step)):
+            yield _arrow("s", message[0], message[1], at)
+        elif kind == Kind.MERGED and (message := messages.of(name, peer, pid, step)):
+            place = np.searchsorted(gathers, start, "right")
+            began = messages.ts(float(gathers[place - 1])) if place else ts
+            yield _arrow("f", message[0], max(began, message[1] + _LATER), at)
+        elif kind in _INSTANTS:
+            about = f'"messages":{value}' if kind == Kind.OVERWRITTEN else ""
+            what = f'"s":"p","name":"{_INSTANTS[kind].format(peer)}"'
+            yield _Event(ts, 1, f'{{"ph":"i",{what},{at},"ts":{ts:.3f},"args":{{{about}}}}}')
+
+
+def _nested(records: NDArray[np.void]) -> NDArray[np.void]:
+    """The records by their start; of those that begin at once, the longest first."""
+    return records[np.lexsort((-records["seconds"], records["start"]))]
+
+
+def _within(ends: list[float], ts: float, lasted: float) -> float:
+    """Return the rounded duration of a slice that ends no later than those around it. Changes `ends`."""
+    while ends and ends[-1] <= ts:
+        ends.pop()
+    lasted = min([lasted, *(round(end - ts, 3) for end in ends[-1:])])
+    ends.append(ts + lasted)
+    return lasted
+
+
+def _arrow(phase: str, number: int, ts: float, at: str) -> _Event:
+    """An end of the arrow of a message."""
+    bind = '"bp":"e",' if phase == "f" else ""
+    text = f'{{"ph":"{phase}",{bind}"name":"message","cat":"message","id":"0x{number:x}",{at},"ts":{ts:.3f}}}'
+    return _Event(ts, 1, text)
+
+
+def _names(rank: RankTrace) -> Iterator[str]:
+    """The events that name a rank and its threads."""
+    pid = rank.rank
+    yield _dumped("M", "process_name", pid, args={"name": f"rank {pid}"})
+    yield _dumped("M", "process_sort_index", pid, args={"sort_index": pid})
+    for thread in np.unique(rank.records["thread"]).tolist():
+        name = f"thread {thread + 1}" if thread else "the program"
+        yield _dumped("M", "thread_name", pid, tid=thread + 1, args={"name": name})
+
+
+def _losses(trace: Trace, since: float, zero: float) -> Iterator[_Event]:
+    for report in trace.metrics:
+        if report["time"] >= max(since, zero) and isinstance(report.get("loss"), (int, float)):
+            ts = round((report["time"] - zero) * 1e6)
+            yield _Event(ts, 1, _dumped("C", "loss", report["rank"], ts=ts, args={"loss": report["loss"]}))
+
+
+def _name(rank: RankTrace, number: int) -> str:
+    """The name of a vector or of blocks, the same on all ranks: their numbers differ."""
+    return rank.names[number].partition(":")[0] if number < len(rank.names) else ""
+
+
+def _dumped(phase: str, name: str, pid: int, **rest: Any) -> str:
+    return json.dumps({"ph": phase, "name": name, "pid": pid, "tid": 1, **rest})
+
+
+def _begin(kind: int, text: str) -> str:
+    """Return the text with which all slices of a kind and a name begin. `text`: the name."""
+    what = _SLICES[Kind(kind)]
+    shown = text if kind == Kind.CALL else f"{what} {text.partition(':')[0]}".rstrip()
+    return f'{{"ph":"X","name":{json.dumps(shown)},"cat":"{what}"'
+
+
+def _about_slice(kind: int, step: int, value: int, peers: list[int]) -> str:
+    if kind == Kind.SCATTER:
+        return f'"step":{step},"bytes":{value}'
+    if kind == Kind.GATHER:
+        return f'"step":{step},"messages":{value}'
+    return f'"for ranks":{peers}' if kind == Kind.WAIT else ""

@@ -1,0 +1,206 @@
+"""The starter of a job of plain processes, in this process: which of its ranks it starts again, and when."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from processes import wait_for
+from reported import reported
+
+from malt.launch.hosts.plain import starter
+from malt.launch.hosts.plain.starter import AGAIN_S, FAILURES, Ranks, Restarts
+from malt.runner import roster
+from malt.runner.roster import Roster
+
+pytestmark = pytest.mark.serial
+BEGAN = 100.0
+
+
+def test_a_rank_is_started_again_at_most_every_five_seconds():
+    restarts = Restarts(BEGAN)
+    restarts.note_failure(BEGAN + 1)
+    assert not restarts.is_due(BEGAN + 4.9) and restarts.is_due(BEGAN + 5) and restarts.incarnation == 0
+    restarts.begin(BEGAN + 7)
+    assert restarts.incarnation == 1 and not restarts.is_due(BEGAN + 11.9) and restarts.is_due(BEGAN + 12)
+
+
+@pytest.mark.parametrize(
+    ("lives_s", "is_given_up"),
+    [([1, 4, 4.9], True), ([1, 1], False), ([1, 1, 60, 1, 1], False), ([60, 1, 1, 1], True), ([6] * 9, False)],
+)
+def test_one_that_fails_at_its_start_again_and_again_is_given_up(lives_s, is_given_up):
+    now = BEGAN
+    restarts = Restarts(now)
+    for life_s in lives_s:
+        for seen_s in (life_s, life_s + 1):  # its end is seen more than once
+            restarts.note_failure(now + seen_s)
+        last = restarts.is_given_up()
+        now += max(life_s, AGAIN_S) + 1
+        restarts.begin(now)
+    assert last == is_given_up
+
+
+@pytest.fixture
+def started(tmp_path, capfd):
+    """started(*programs, is_away): ranks that run these programs, by rank, and are started again. Killed at the end."""
+    made = []
+
+    def start(*programs, is_away=False):
+        program = f"import os; exec({list(programs)!r}[int(os.environ['MALT_RANK'])])"
+        numbers = list(range(len(programs)))
+        made.append(Ranks(numbers, len(numbers), ["-c", program], str(tmp_path), is_away, rejoin=True))
+        return made[0]
+
+    yield start
+    for ranks in made:
+        ranks.kill()
+        for process in ranks._processes.values():
+            process.wait()
+
+
+FAILS, STAYS = "os._exit(3)", "import time; time.sleep(60)"
+
+
+def await_end(ranks, rank):
+    wait_for(lambda: ranks._processes[rank].poll() is not None)
+
+
+def test_a_rank_that_failed_is_started_again_until_it_is_given_up(started, tmp_path, capfd):
+    ranks, now = started(FAILS, "pass"), time.monotonic()
+    await_end(ranks, 1)
+    for life in range(FAILURES):
+        await_end(ranks, 0)
+        assert ranks._restarts[0].incarnation == life
+        now += 1
+        assert ranks.tend(now) == (life < FAILURES - 1)
+        now += AGAIN_S
+        ranks.tend(now)
+    assert not ranks.tend(now + 60) and not ranks._restarts[1].incarnation
+    assert capfd.readouterr().err.splitlines() == [
+        "malt: rank 0 failed (status 3), started again (1st time)",
+        "malt: rank 0 failed (status 3), started again (2nd time)",
+        "malt: rank 0 failed 3 times in a row within 5 s of its start, at last status 3: it is not started again",
+    ]
+
+
+def test_the_rank_is_told_how_often_it_was_started_again_and_prints_into_the_same_file(started, tmp_path, capfd):
+    ranks = started("print('life', os.environ.get('MALT_INCARNATION')); os.kill(os.getpid(), 9)", STAYS, is_away=True)
+    now = time.monotonic()
+    for life in (1, 2):
+        await_end(ranks, 0)
+        assert ranks.tend(now + life * 6)
+    await_end(ranks, 0)
+    assert (tmp_path / "printed-0-1").read_text() == "life None\nlife 1\nlife 2\n"
+    assert "failed (killed by SIGKILL), started again (2nd time)" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "other", "is_away", "goes_on"),
+    [
+        ("ending", STAYS, False, False),
+        ("adrift", STAYS, True, True),
+        ("adrift", FAILS, True, False),
+        ("", FAILS, True, True),
+    ],
+)
+def test_when_no_rank_is_started_again(file, other, is_away, goes_on, started, tmp_path):
+    ranks = started(FAILS, other, is_away=is_away)
+    for rank in [0] if other == STAYS else [0, 1]:
+        await_end(ranks, rank)
+    if file:
+        (tmp_path / file).touch()
+    ranks.tend(time.monotonic() + AGAIN_S)
+    assert ranks._restarts[0].incarnation == goes_on
+
+
+def test_ranks_are_started_as_the_roster_asks_for_them(started, tmp_path, capfd):
+    """And again where they have left as the job shrank, but not where they have come to their end."""
+    roster.write(tmp_path, Roster.of(1, 1, 3))
+    life = "print(os.environ['MALT_RANK'], os.environ.get('MALT_INCARNATION'), flush=True)"
+    ranks, now = started(STAYS, life, f"{life}; {STAYS}"), time.monotonic()
+    assert ranks.tend(now) and set(ranks._processes) == {0}
+    with roster.changing(tmp_path) as found:
+        found.scale(3)
+    assert ranks.tend(now) and set(ranks._processes) == {0, 1, 2}
+    await_end(ranks, 1)
+    ranks.tend(now + AGAIN_S)
+    assert ranks._lives == {0: 0, 1: 1, 2: 1}
+    with roster.changing(tmp_path) as found:
+        found.retire(1, 1)
+        found.scale(1)
+    ranks.tend(now + 2 * AGAIN_S)
+    assert ranks._lives[1] == 1
+    with roster.changing(tmp_path) as found:
+        found.scale(2)
+    ranks.tend(now + 2 * AGAIN_S)
+    await_end(ranks, 1)
+    assert ranks._lives == {0: 0, 1: 2, 2: 1} and sorted(capfd.readouterr().out.splitlines()) == ["1 1", "1 2", "2 1"]
+    assert ranks._processes[2].poll() is None, "it goes by itself"
+
+
+def test_one_that_cannot_be_started_now_is_tried_later(started, monkeypatch, capfd):
+    ranks, now = started(FAILS), time.monotonic()
+    await_end(ranks, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(starter.subprocess, "Popen", refuse)
+        assert ranks.tend(now + 6) and ranks.tend(now + 7)
+    assert capfd.readouterr().err == (
+        "malt: rank 0 failed (status 3), and cannot be started again now: Cannot allocate memory\n"
+    )
+    assert ranks.tend(now + 12) and "2nd time" in capfd.readouterr().err
+
+
+def refuse(*words, **named):
+    raise OSError(12, os.strerror(12))
+
+
+def test_with_which_status_a_rank_has_failed_is_reported_once(started, tmp_path):
+    ranks = started(FAILS, "os.kill(os.getpid(), 9)", "pass")
+    for rank in range(3):
+        await_end(ranks, rank)
+    for _ in range(2):
+        ranks.tend(0.0)
+    assert reported(tmp_path) == {"ended-0": "3", "ended-1": "137"}
+    assert (tmp_path / "events-0").read_bytes().count(b"ended") == 1
+
+
+def test_an_agent_has_another_clock(started, tmp_path):
+    ranks = started(FAILS, is_away=True)
+    await_end(ranks, 0)
+    ranks.tend(0.0)
+    assert reported(tmp_path) == {}
+
+
+def test_how_a_process_has_ended():
+    assert starter._how(3) == "status 3" and starter._how(-signal.SIGSEGV) == "killed by SIGSEGV"
+    assert starter._how(-40) == "killed by signal 40"
+    assert [starter._ordinal(n) for n in (1, 2, 3, 4, 11, 21, 112)] == [
+        "1st",
+        "2nd",
+        "3rd",
+        "4th",
+        "11th",
+        "21st",
+        "112th",
+    ]
+
+
+def test_one_that_is_asked_to_end_leaves_no_memory(tmp_path):
+    """As where its launcher is killed, which would remove it."""
+    folder = tmp_path / f"malt-{os.getpid()}"
+    folder.mkdir()
+    memory = Path(f"/dev/shm/{folder.name}-1")
+    memory.touch()
+    environ = {**os.environ, "MALT_FAILURE_DIR": str(folder), "MALT_REJOIN": "1"}
+    words = [sys.executable, starter.__file__, "0", "1", "-c", f"open({str(folder / 'runs')!r}, 'w'); input()"]
+    with subprocess.Popen(words, env=environ, stdin=subprocess.PIPE) as process:
+        wait_for((folder / "runs").exists)
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert not memory.exists()

@@ -1,0 +1,538 @@
+"""How a job ends whose ranks may fail, by the events in its folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import combinations_with_replacement
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from reported import add, reported
+
+from dstorm.membership.processes import this_process
+from dstorm.transports import shm_space
+from malt.launch.hosts.agent.watch import Kept
+from malt.launch.reports.follower import Follower
+from malt.launch.reports.job_state import ends_inside_mpi, failed_with
+from malt.launch.streams.display import say
+from malt.runner.events import Stream
+from malt.watch import processes as watched
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture
+def ended():
+    """A process that has ended."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return f"{child.pid} {here().split()[1]}"
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """A process that is stopped, as rank 0."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        began = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        add(tmp_path, "started-0", f"{child.pid} {began}")
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
+def is_alive(child):
+    """Whether the process is alive, also a moment from now: a kill takes a moment."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(0.2)
+    return child.poll() is None
+
+
+def here():
+    """This process, as a rank reports it."""
+    return f"{this_process().number} {this_process().started}"
+
+
+@pytest.fixture
+def patience(monkeypatch):
+    """The clock of the launcher, which the test moves."""
+
+    class Clock:
+        now = 100.0
+
+        def pass_(self, seconds, state=None):
+            """Let time pass; `state` is read every half second, if it is given."""
+            end = self.now + seconds
+            while state is not None and self.now < end - 0.5 and state.status() is None:
+                self.now += 0.5
+            self.now = end
+
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    return clock
+
+
+def in_this_order(folder, reports):
+    """Add `reports`, texts by name, as if each were later than the one before, also where it was written before."""
+    for moment, (name, text) in reversed(list(enumerate(reports.items()))):
+        add(folder, name, text, moment)
+
+
+def called(folder, **reports):
+    """The status after these reports of ranks: `started` maps ranks to processes."""
+    for rank, process in reports.pop("started", {}).items():
+        add(folder, f"started-{rank}", process)
+    for kind, ranks in reports.items():
+        for rank in ranks:
+            add(folder, f"{kind}-{rank}")
+    return Follower(Stream(folder), 2).status()
+
+
+def test_the_job_goes_on_while_a_rank_is_alive(tmp_path, ended):
+    assert called(tmp_path, started={0: here(), 1: ended}, ready=[0, 1]) is None
+
+
+def test_status_0_once_all_live_ranks_have_finished(tmp_path, ended):
+    assert called(tmp_path, started={0: here(), 1: ended}, ready=[0, 1], finished=[0]) == 0
+
+
+def test_a_rank_that_has_not_finished_is_waited_for(tmp_path):
+    assert called(tmp_path, started={0: here(), 1: here()}, ready=[0, 1], finished=[0]) is None
+
+
+def test_ranks_that_come_later_are_waited_for(tmp_path):
+    for rank, kind in enumerate(["finished", "finished", "ready"]):
+        add(tmp_path, f"started-{rank}", here())
+        add(tmp_path, f"{kind}-{rank}")
+    follower = Follower(Stream(tmp_path), 2)
+    assert follower.status() is None and follower.state.members == {2}
+    add(tmp_path, "finished-2")
+    assert follower.status() == 0
+
+
+@pytest.mark.parametrize(("least", "finished", "left", "status"), [
+    (2, [], [], 1), (1, [], [], None), (2, [0], [], None), (1, [], ["0"], None),
+])  # fmt: skip
+def test_a_job_has_failed_once_fewer_ranks_are_alive_than_it_must_have(
+    least, finished, left, status, tmp_path, ended, capsys
+):
+    """Those count that have ended well; not those that have left, as the job shrank."""
+    for rank in range(3):
+        add(tmp_path, f"started-{rank}", ended if rank else here())
+        add(tmp_path, f"ready-{rank}")
+    add(tmp_path, "started-1", here() if finished else ended)
+    for rank in finished:
+        add(tmp_path, f"finished-{rank}")
+    for text in left:
+        add(tmp_path, "left-1", text)
+    follower = Follower(Stream(tmp_path), 2, least=least)
+    assert follower.status() == status
+    line = "malt run: fewer ranks are alive than --elastic asks for: 1 of 2\n"
+    assert follower.state.silent_failures() == (line if status else follower.state.silent_failures())
+
+
+def test_all_ranks_have_failed(tmp_path, ended):
+    assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == 1
+
+
+def test_the_status_of_a_failed_rank_counts_once_all_have_failed(tmp_path, ended):
+    add(tmp_path, "left-0", "3")
+    assert called(tmp_path, started={0: ended, 1: here()}, ready=[0, 1]) is None
+    assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == 3
+
+
+def test_a_failure_before_the_session_is_reported_once_the_others_do_not_come(tmp_path, ended, capsys, patience):
+    add(tmp_path, "started-0", here())
+    add(tmp_path, "started-1", ended)
+    state = Follower(Stream(tmp_path), 2)
+    assert state.status() is None
+    patience.pass_(50, state)
+    assert state.status() is None
+    patience.pass_(11, state)
+    assert state.status() == 1
+    say(state.state.silent_failures())
+    assert capsys.readouterr().err == "malt run: rank 1 died before the session began\n"
+
+
+def test_a_rank_that_left_early_has_not_ended_well_if_the_others_fail(tmp_path, ended, capsys):
+    add(tmp_path, "left-0", "0")
+    assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == 1
+
+
+def test_a_rank_that_is_alone_may_stay_stopped(tmp_path, stopped, patience):
+    state = Follower(Stream(tmp_path), 1)
+    for _ in range(3):
+        assert state.status() is None
+        patience.pass_(10, state)
+    assert is_alive(stopped)
+
+
+@pytest.mark.parametrize(
+    ("left", "status"),
+    [({0: ""}, 1), ({0: "2"}, 2), ({1: "7", 0: "2"}, 7), ({1: "3", 0: "7"}, 3), ({0: "0", 1: "4"}, 4), ({0: "0"}, 1)],
+)
+def test_where_all_have_failed_the_status_is_that_of_the_first(tmp_path, ended, left, status):
+    """Else a job whose last rank ends with the status for bad input would not be run again."""
+    in_this_order(tmp_path, {f"left-{rank}": text for rank, text in left.items()})
+    assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == status
+
+
+def test_a_rank_that_was_killed_first_counts_as_the_first(tmp_path, ended):
+    state = Follower(Stream(tmp_path), 2)
+    for name, text in {"started-0": ended, "started-1": here(), "ready-0": "", "ready-1": ""}.items():
+        add(tmp_path, name, text)
+    assert state.status() is None
+    add(tmp_path, "left-1", "2")
+    with mock.patch.object(watched, "has_ended", return_value=True):
+        assert state.status() == 1
+
+
+def test_if_all_end_by_themselves_none_failed_early(tmp_path, ended, capsys):
+    for rank in (0, 1):
+        add(tmp_path, f"left-{rank}", "3")
+    add(tmp_path, "started-0", ended)
+    add(tmp_path, "started-1", ended)
+    state = Follower(Stream(tmp_path), 2)
+    assert state.status() == 3
+    say(state.state.silent_failures())
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("reports", ["ready-100", "came-1"])
+def test_a_rank_that_had_come_is_not_waited_for(tmp_path, ended, patience, reports, capsys):
+    add(tmp_path, "started-0", here())
+    add(tmp_path, "started-1", ended)
+    add(tmp_path, reports)
+    state = Follower(Stream(tmp_path), 2)
+    assert state.status() is None
+    patience.pass_(60, state)
+    assert state.status() is None
+    say(state.state.silent_failures())
+    assert capsys.readouterr().err == ""
+
+
+def test_a_rank_that_never_starts_is_reported(tmp_path, capsys, patience):
+    add(tmp_path, "started-0", here())
+    state = Follower(Stream(tmp_path), 2)
+    assert state.status() is None
+    patience.pass_(59, state)
+    assert state.status() is None
+    patience.pass_(2, state)
+    assert state.status() == 1
+    say(state.state.silent_failures())
+    assert capsys.readouterr().err == "malt run: rank 1 said nothing for 60 s\n"
+
+
+def test_time_while_the_launcher_is_stopped_does_not_count(tmp_path, patience):
+    add(tmp_path, "started-0", here())
+    state = Follower(Stream(tmp_path), 2)
+    assert state.status() is None
+    patience.pass_(1000)
+    assert state.status() is None
+
+
+@pytest.mark.parametrize(("ready", "another"), [(False, False), (True, False), (True, True)])
+def test_a_stopped_rank_is_killed_if_no_other_rank_would(tmp_path, stopped, ended, patience, ready, another):
+    """Before the session; in it, if no other rank runs."""
+    add(tmp_path, "started-1", here() if another else ended)
+    add(tmp_path, "came-1", "session 1")
+    if ready:
+        add(tmp_path, "ready-1")
+    state = Follower(Stream(tmp_path), 2)
+    assert state.status() is None
+    patience.pass_(3, state)
+    assert state.status() is None
+    if ready:
+        assert is_alive(stopped)
+        patience.pass_(3, state)
+        assert state.status() is None
+    if another:
+        assert is_alive(stopped)
+    else:
+        assert stopped.wait(10) == -signal.SIGKILL
+        assert state.status() == 1
+
+
+def test_a_rank_stopped_before_the_session_has_its_time_anew_in_it(tmp_path, stopped, ended, patience):
+    add(tmp_path, "started-1", ended)
+    add(tmp_path, "came-1", "session 1")
+    state = Follower(Stream(tmp_path), 2)
+    assert state.status() is None
+    patience.pass_(1, state)
+    add(tmp_path, "ready-1")
+    for _ in range(2):
+        assert state.status() is None
+        patience.pass_(3, state)
+    assert is_alive(stopped)
+    assert state.status() is None
+    assert stopped.wait(10) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("reports", "unreached", "is_ending"),
+    [((), (), True), (("ended-1",), (), False), ((), (1,), False), (("ended-1",), (1,), False)],
+)
+def test_a_rank_elsewhere_that_has_finished_closes_files_until_it_has_ended(tmp_path, reports, unreached, is_ending):
+    """Where its host is not heard of, it is not waited for."""
+    for name in ("elsewhere-0", "elsewhere-1", "finished-1", *reports):
+        add(tmp_path, name)
+    assert Follower(Stream(tmp_path), 2, is_spread=True).is_ending(unreached) == is_ending
+
+
+def test_before_any_report(tmp_path):
+    assert called(tmp_path) is None
+    assert failed_with(Stream(tmp_path).read()) is None
+    assert called(tmp_path, started={0: here()}, finished=[0]) is None
+
+
+def test_a_failure_of_all_ends_it_with_the_status_of_the_first(tmp_path):
+    in_this_order(tmp_path, {"status-1": "7", "status-0": "3", "status-2": "7"})
+    assert called(tmp_path, started={0: here()}, ready=[0]) == failed_with(Stream(tmp_path).read()) == 7
+
+
+def test_what_a_session_left_in_memory_is_removed(tmp_path):
+    path = shm_space.file_of(tmp_path.name + "-a-job", "session-1")
+    path.write_text("")
+    folder = tmp_path / (tmp_path.name + "-a-job")
+    folder.mkdir()
+    Kept(str(folder)).end()
+    assert not path.exists()
+
+
+ENDS = {
+    "well": (["finished-0", "its end"], 0),
+    "well, on another host": (["finished-0", "ended-0"], 0),
+    "with a status that all share": (["status-0", "finished-0", "its end"], 4),
+    "with a status that all share, on another host": (["status-0", "finished-0", "ended-0"], 4),
+    "by itself": (["left-0", "its end"], 4),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_rank_may_end_at_any_moment_while_the_launcher_reads(how, has_begun, tmp_path, monkeypatch, capsys):
+    """Every schedule: what the rank does comes between any two reads of the launcher."""
+    doings, status = ENDS[how]
+    elsewhere = "ended-0" in doings
+    for number, moments in enumerate(combinations_with_replacement(range(7), len(doings))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        add(folder, "elsewhere-0" if elsewhere else "started-0", here())
+        if has_begun:
+            add(folder, "ready-100")
+        left, reads = list(zip(moments, doings, strict=True)), 0
+
+        def read(left=left, folder=folder):
+            nonlocal reads
+            while left and left[0][0] <= reads:
+                doing = left.pop(0)[1]
+                if doing != "its end":
+                    add(folder, doing, "4")
+            reads += 1
+
+        real = Stream.fresh
+        with monkeypatch.context() as patched:
+            patched.setattr(Stream, "fresh", lambda self: (read(), real(self)))  # noqa: B023
+            patched.setattr(watched, "has_ended", lambda process: (read(), not left)[1])  # noqa: B023
+            state = Follower(Stream(folder), 1, is_spread=elsewhere)
+            assert state.status() in (None, status), moments
+            reads = 7
+            assert state.status() == status, moments
+            say(state.state.silent_failures())
+        assert capsys.readouterr().err == ""
+
+
+def test_a_rank_that_was_wrongly_found_ended_is_not_reported(tmp_path, monkeypatch, capsys):
+    for rank in (0, 1):
+        add(tmp_path, f"started-{rank}", here())
+    state = Follower(Stream(tmp_path), 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(watched, "has_ended", lambda process: True)
+        add(tmp_path, "finished-0")
+        assert state._look() == 0
+    assert state.status() is None
+    add(tmp_path, "status-1", "1")
+    assert state.status() == 1
+    say(state.state.silent_failures())
+    assert capsys.readouterr().err == ""
+
+
+def test_files_that_are_cleaned_away_are_remembered(tmp_path, ended, patience):
+    """After some days in /tmp."""
+    add(tmp_path, "left-1", "3")
+    add(tmp_path, "started-0", here())
+    add(tmp_path, "started-1", ended)
+    add(tmp_path, "ready-100")
+    state = Follower(Stream(tmp_path), 2)
+    assert state.status() is None
+    files = list(tmp_path.glob("*-*"))
+    assert len(files) == 3
+    for path in files:
+        path.unlink()
+    patience.pass_(70, state)
+    assert state.status() is None
+    add(tmp_path, "finished-0")
+    assert state.status() == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "is_spread", "status", "line"),
+    [
+        ([], False, 1, "malt run: nothing was heard of any rank: they were killed, or cannot write to "),
+        ([], True, 0, "malt run: nothing was heard of any rank: how they ended is not known"),
+        (["started-0"], False, 1, "malt run: no rank has ended well, as far as is known"),
+        (["elsewhere-0"], True, 1, "malt run: no rank has ended well, as far as is known"),
+        (["finished-0"], False, 0, ""),
+    ],
+)
+def test_status_0_of_mpiexec_is_checked(names, is_spread, status, line, tmp_path, capsys):
+    for name in names:
+        add(tmp_path, name, here())
+    assert Follower(Stream(tmp_path), 2, is_spread).end() == status
+    reports = capsys.readouterr().err
+    assert reports.startswith(line) and reports.count("\n") == bool(line)
+
+
+def test_ranks_elsewhere_end_well_or_fail(tmp_path, ended):
+    reports = {"started": {0: here()}, "ready": [0], "elsewhere": [1, 2], "finished": [0, 1]}
+    called(tmp_path, **reports)
+    assert Follower(Stream(tmp_path), 3, is_spread=True).status() is None
+    add(tmp_path, "ended-1")
+    assert Follower(Stream(tmp_path), 3, is_spread=True).status() is None
+    add(tmp_path, "ended-2")
+    assert Follower(Stream(tmp_path), 3, is_spread=True).status() == 0
+
+
+def test_a_stopped_rank_elsewhere_is_not_waited_for(tmp_path):
+    reports = {"started": {0: here()}, "ready": [0], "elsewhere": [1], "finished": [0]}
+    assert called(tmp_path, **reports) is None
+    add(tmp_path, "lost-1")
+    assert Follower(Stream(tmp_path), 2, is_spread=True).status() == 0
+
+
+def test_a_failure_elsewhere_before_the_session_is_reported(tmp_path, capsys, patience):
+    add(tmp_path, "started-0", here())
+    for name in ("elsewhere-1", "ended-1"):
+        add(tmp_path, name)
+    state = Follower(Stream(tmp_path), 2, is_spread=True)
+    assert state.status() is None
+    patience.pass_(61, state)
+    assert state.status() == 1
+    say(state.state.silent_failures())
+    assert "rank 1 died" in capsys.readouterr().err
+
+
+def test_hosts_may_start_one_after_another(tmp_path, patience):
+    add(tmp_path, "started-0", here())
+    add(tmp_path, "elsewhere-1")
+    state = Follower(Stream(tmp_path), 3, is_spread=True)
+    assert state.status() is None
+    patience.pass_(50, state)
+    assert state.status() is None
+    patience.pass_(11, state)
+    assert state.status() == 1
+
+
+def test_ranks_that_cannot_connect_are_left_to_mpiexec(tmp_path, patience):
+    add(tmp_path, "started-0", here())
+    state = Follower(Stream(tmp_path), 2, is_spread=True)
+    assert state.status() is None
+    patience.pass_(100, state)
+    assert state.status() is None
+    assert state.end() == 1
+    add(tmp_path, "finished-0")
+    assert state.end() == 0
+
+
+def test_a_rank_that_has_ended_well_may_take_time_to_close_files(tmp_path, ended):
+    state = Follower(Stream(tmp_path), 2)
+    assert not called(tmp_path, started={0: here(), 1: ended}, finished=[1]) and not state.is_ending()
+    add(tmp_path, "finished-0")
+    assert state.is_ending()
+
+
+@pytest.mark.parametrize(
+    ("inside", "mpiexec", "status", "line"),
+    [
+        ({}, 0, 0, ""),
+        ({0: "", 1: ""}, 9, 9, ""),  # one was killed, as mpiexec reports
+        ({0: "", 1: "os._exit"}, 0, 1, "malt run: rank 1 ended by os._exit without MPI.Finalize()"),
+        ({0: "", 1: "os._exit(0)"}, 9, 1, "malt run: rank 1 ended by os._exit(0) without MPI.Finalize()"),
+        ({1: "os._exit"}, 3, 3, "malt run: rank 1 ended by os._exit without MPI.Finalize()"),
+        ({0: "", 2: ""}, 0, 1, "malt run: ranks 0, 2 ended, or one of them and then the others, without coming to"),
+    ],
+)
+def test_ranks_that_ended_inside_mpi(inside, mpiexec, status, line, tmp_path):
+    for rank, how in inside.items():
+        add(tmp_path, f"inside-{rank}", how)
+    found, said = ends_inside_mpi(Stream(tmp_path).read(), mpiexec)
+    assert found == status and said.startswith(line) and said.count("\n") == bool(line)
+
+
+def test_a_rank_that_was_started_again_has_not_ended(tmp_path, ended):
+    state = Follower(Stream(tmp_path), 3)
+    for rank, process in enumerate((here(), here(), ended)):
+        add(tmp_path, f"started-{rank}", process)
+    add(tmp_path, "finished-0")
+    assert state.status() is None and state.state.members == {1} and "failed-2" in reported(tmp_path)
+    add(tmp_path, "again-2", "1")
+    add(tmp_path, "started-2", here())
+    assert state.status() is None and state.state.members == {1}  # it is on its way
+    add(tmp_path, "ready-2")
+    add(tmp_path, "finished-1")
+    assert state.status() is None and state.state.members == {2} and not (tmp_path / "ending").exists()
+    add(tmp_path, "again-2", "2")  # and nobody is left whom it could join
+    add(tmp_path, "started-2", here())
+    assert state.status() == 0 and (tmp_path / "ending").exists()
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_a_job_of_ranks_that_all_failed_ends_although_some_were_started_again(is_ready, tmp_path, ended):
+    state = Follower(Stream(tmp_path), 2)
+    assert called(tmp_path, started={0: here(), 1: ended}) is None
+    add(tmp_path, "again-1", "1")
+    add(tmp_path, "started-1", here())
+    assert state.status() is None
+    if is_ready:
+        add(tmp_path, "ready-1")
+    add(tmp_path, "started-0", ended)
+    state = Follower(Stream(tmp_path), 2)
+    assert state.status() == (None if is_ready else 1)
+
+
+def test_of_a_rank_that_was_started_again_the_present_incarnation_is_lost(tmp_path):
+    for name in ("elsewhere-0", "elsewhere-1", "finished-0"):
+        add(tmp_path, name)
+    state = Follower(Stream(tmp_path), 2, is_spread=True)
+    add(tmp_path, "again-1", "1")
+    add(tmp_path, "ready-1")
+    assert state.status() is None
+    for text, status in (("", None), ("0", None), ("1", 0)):
+        add(tmp_path, "lost-1", text)
+        assert state.status() == status
+
+
+def test_ranks_elsewhere_are_told_which_incarnations_have_ended_here(tmp_path, ended):
+    told = []
+    state = Follower(Stream(tmp_path), 2)
+    state.report_ended = told.append
+    add(tmp_path, "started-0", here())
+    for life, seen in enumerate(({}, {0: 0}, {0: 1})):
+        if life:
+            add(tmp_path, "again-0", str(life))
+            add(tmp_path, "started-0", here())
+        state.status()
+        assert told[-1] == seen
+    add(tmp_path, "again-0", "3")
+    add(tmp_path, "started-0", ended)
+    state.status()
+    assert told[-1] == {0: 3}

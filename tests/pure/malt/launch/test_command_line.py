@@ -1,0 +1,404 @@
+"""What `malt run` refuses, in one line each, and what it passes on."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shlex
+import sys
+import tempfile
+
+import pytest
+
+import malt
+from dstorm.membership.children import RANK_PROCESS, RANKS
+from malt.files import folders
+from malt.launch.command import RUNNER, Line
+from malt.launch.commands import command_line, placement
+from malt.launch.commands import run as run_command
+from malt.launch.hosts.allocation import MPIJOB_FILES, Host
+from malt.launch.job import End
+from malt.launch.machine.mpi_library import Library
+from malt.runner.program import marked
+from malt.runner.reporting import SURVIVE
+
+pytestmark = pytest.mark.serial
+
+REFUSED = {
+    "": "malt: .*COMMAND",
+    "frob": "malt: .*'frob'",
+    "run": "malt run: no PROGRAM",
+    "run -n": "malt run: .*-n",
+    "run -n 0 x.py": "malt run: .*the number of ranks is 1 or more, not '0'",
+    "run -n -3 x.py": "malt run: .*-n",
+    "run -n two x.py": "malt run: .*'two'",
+    "run -n 2 --restarts x.py": "malt run: .*the number of restarts is 0 or more, not 'x.py'",
+    "run -n 2 --restarts -1 x.py": "malt run: .*--restarts",
+    "run -n 2": "malt run: no PROGRAM",
+    "run -n 2 --": "malt run: no PROGRAM",
+    "run -n 2 -m": "malt run: no PROGRAM",
+    "run -n 2 -c": "malt run: -c needs the text of a program",
+    "run -n 2 gone.py": "malt run: no such file: gone.py",
+    "run -n 2 -m gone.part": "malt run: no module named gone.part",
+    "run -n 2 --bogus x.py": "malt run: unknown arguments: --bogus",
+    "run -n 2 --dry x.py": r"malt run: unknown arguments: --dry: did you mean --dry-run\? \(see malt run --help\)",
+    "run --host a x.py": r"malt run: unknown arguments: --host: did you mean --hosts\?",
+    "run -N 2 x.py": r"malt run: unknown arguments: -N: did you mean -n\?",
+    "run --surivve=best-effort -n 2 x.py": r"malt run: .*--surivve=best-effort: did you mean --survive\?",
+    "doctor --jsno": r"malt doctor: .*: did you mean --json\?",
+    "rnu -n 2 x.py": r"malt: no command rnu: did you mean run\? \(see malt --help\)",
+    "stat": r"malt: no command stat: did you mean status\?",
+    "--versoin": r"malt: no command --versoin: did you mean --version\?",
+    "-n 2 x.py": r"malt: no command goes before -n: did you mean malt run -n \.\.\.\?",
+    "x.py": r"malt: no command goes before x.py: did you mean malt run x.py \.\.\.\?",
+    "run gone.py": "malt run: no such file: gone.py",
+    "run -n 2 python": "malt run: no PROGRAM",
+    "run -n 2 python gone.py": "malt run: no such file: gone.py",
+    "run -n 2 python -m": "malt run: -m needs the name of a module",
+    "run -n 2 python -O x.py": "malt run: python -O: of Python's own options -u, -m and -c go with malt run",
+    "run -n 2 python2 x.py": f"malt run: python2 is not the Python of this malt, {sys.executable}: leave it out, or ",
+    "plan python": "malt plan: no PROGRAM",
+    "plan -m": "malt plan: no PROGRAM",
+    "run -n 2 --mpi lam x.py": "malt run: .*'lam'",
+    "run -n 2 --hosts a:0 x.py": "malt run: .*slots",
+    "run -n 2 --mpi mpich x.py": "malt run: mpi4py in .* is bound to Open MPI 5.0, not to MPICH",
+    "run -n 2 --filter 0,b x.py": "malt run: --filter: ranks are numbers and ranges, as in 0,2-3, not '0,b'",
+    "run -n 2 --filter 1-2 x.py": "malt run: --filter: no rank 1-2: there are ranks 0 to 1",
+    "run -n 2 --filter 1-0 x.py": "malt run: --filter: no rank 1-0",
+    "run -n 2 --inject kill:30 x.py": "malt run: --inject: faults are kill:30s, stop:30s, .* not 'kill:30'",
+    "run -n 2 --inject kill:30s x.py": "malt run: --inject kill needs --survive, or --survive=best-effort: ",
+    "run -n 2 --inject slow:1x2 --inject stop:9s x.py": "malt run: --inject stop needs --survive",
+    "run -n 2 --output x.py x.py": "malt run: --output x.py: File exists",
+    "run -n 2 --hostfile gone x.py": "malt run: --hostfile gone: No such file",
+    "run -n 2 --hostfile x.py x.py": "malt run: --hostfile x.py: it names no host",
+    "run -n 2 --hosts a:1 x.py": "malt run: the hosts have 1 slots, too few for 2",
+    "run -n 2 --compare 1,2 x.py": "malt run: argument --compare: not allowed with argument -n/-np/--np",
+    "run -np 2 --nproc-per-node 2 x.py": "malt run: argument --nproc-per-node/.*: not allowed with argument -n/",
+    "run --nproc-per-node 2 --hosts a,b x.py": "malt run: --nproc-per-node counts the ranks of one host: .*all, -n 4\n",
+    "run -n 2 --rounds 3 x.py": "malt run: --rounds goes with --compare",
+    "run --compare 1,x x.py": "malt run: .*numbers of ranks are 1 or more, separated by commas, not '1,x'",
+    "run --compare 0,1 x.py": "malt run: .*numbers of ranks are 1 or more",
+    "run --compare 2,2 x.py": "malt run: .*two numbers of ranks or more are compared, as in 1,2, not '2,2'",
+    "run --compare 1,2 --rounds 0 x.py": "malt run: .*the number of rounds is 1 or more, not '0'",
+    "run --compare 1,2": "malt run: no PROGRAM",
+    "run --compare 1,2 gone.py": "malt run: no such file: gone.py",
+    "run --compare 1,2 --output x.py x.py": "malt run: --output x.py/round-1-ranks-1: Not a directory",
+    "run --compare 1,2 --mpi mpich x.py": "malt run: mpi4py in .* is bound to Open MPI 5.0, not to MPICH",
+    **{
+        f"run --compare 1,2 {option} x.py":
+            f"malt run: --compare cannot be combined with {option.split(maxsplit=1)[0]}: "
+        for option in (
+            "--hosts a:2",
+            "--hostfile x.py",
+            "--bootstrap",
+            "--need x.py",
+            "--survive",
+            "--rejoin",
+            "--restarts 1",
+            "--inject slow:0x2",
+            "--label",
+            "--filter 0",
+            "--view",
+            "--metrics a.jsonl",
+            "--trace a",
+            "--dry-run",
+        )
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def openmpi(tmp_path, monkeypatch):
+    """A folder with a program, x.py, and an Open MPI that is never asked."""
+    (tmp_path / "x.py").touch()
+    monkeypatch.chdir(tmp_path)
+    granted = "SLURM_JOB_NODELIST", "SLURM_NODELIST", "PBS_NODEFILE", "LSB_MCPU_HOSTS", "LSB_DJOB_HOSTFILE"
+    for name in (RANK_PROCESS, *RANKS, *granted, *MPIJOB_FILES):  # as if these tests were no rank, and had no hosts
+        monkeypatch.delenv(name, raising=False)
+    known = contextlib.nullcontext(lambda: Library("openmpi", (5, 0)))
+    monkeypatch.setattr(command_line, "looking_for_library", lambda begins: known)
+    monkeypatch.setattr(run_command, "find_mpiexec", lambda library, environ: "/opt/bin/mpiexec")
+
+
+def status(words):
+    """What the process would end with."""
+    try:
+        return command_line.main(words)
+    except SystemExit as ended:
+        return ended.code
+
+
+def words_of(line):
+    """PROGRAM ARGS..., as ranks get them from a line that --dry-run has printed."""
+    return [word.removeprefix("+") for word in line[line.index(RUNNER) + 2 :]]
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_refused_in_one_line(words, capsys):
+    assert status(words.split()) == 2
+    reports = capsys.readouterr()
+    assert reports.out == "" and reports.err.endswith("\n") and reports.err.count("\n") == 1
+    assert re.match(REFUSED[words], reports.err), reports.err
+
+
+@pytest.mark.parametrize("words", ["--help", "run --help", "run -n 2 -h x.py", "plan --help"])
+def test_help(words, capsys):
+    assert status(words.split()) == 0
+    assert re.match(r"usage: malt .*\n\n", capsys.readouterr().out)  # in one line
+
+
+def test_examples_of_the_help_are_command_lines(capsys, tmp_path):
+    """Three, of which each starts the program that it names."""
+    (tmp_path / "train.py").touch()
+    status(["run", "--help"])
+    examples = [line[2:] for line in capsys.readouterr().out.partition("\nexamples:\n")[2].splitlines()]
+    assert len(examples) == 3
+    for example in examples:
+        words = example.partition("   ")[0].split()
+        assert words[:2] == ["malt", "run"] and status(["run", "--dry-run", *words[2:]]) == 0, capsys.readouterr()
+
+
+PLACES = [
+    ("x.py", {}, "-n 3", "3 ranks, one for each core (-n N: another number)"),
+    ("--hosts a:2,b:4 x.py", {}, "-n 6 --host a:2,b:4", "6 ranks on a:2,b:4"),
+    ("--hosts a,b:1 x.py", {}, "-n 4 --host a:3,b:1", "4 ranks on a,b:1"),
+    ("--hosts localhost:2 x.py", {}, "-n 2 --host localhost:2", "2 ranks on localhost:2"),
+    ("--hostfile f x.py", {}, "-n 5 --host c:5", "5 ranks on c:5, from f"),
+    ("x.py", {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "4(x2)"}, "-n 8 --host n1:4,n2:4",
+     "8 ranks on n1:4,n2:4, from the Slurm allocation"),
+    ("x.py", {"SLURM_JOB_NODELIST": os.uname().nodename, "SLURM_TASKS_PER_NODE": "1"}, "-n 1",
+     "1 rank, from the Slurm allocation"),
+    ("-n 2 x.py", {}, "-n 2", ""),
+    ("-n 2 --hosts a:2 x.py", {}, "-n 2 --host a:2", ""),
+    ("--nproc_per_node=2 --hosts a x.py", {}, "-n 2 --host a:2", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "environ", "options", "said"), PLACES)
+def test_the_number_of_ranks(words, environ, options, said, tmp_path, monkeypatch, capsys):
+    """Where no option gives it, it is that of the slots, else of the cores, and a line on stderr says so."""
+    (tmp_path / "f").write_text("c slots=5\n")
+    monkeypatch.setattr(placement, "usable_cores", lambda: 3)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert status(["run", "--dry-run", *words.split()]) == 0
+    printed = capsys.readouterr()
+    line = shlex.split(printed.out)
+    given = [line[line.index(name) + k] for name in ("-n", "--host") if name in line for k in (0, 1)]
+    assert " ".join(given) == options and printed.err == (f"malt run: {said}\n" if said else "")
+
+
+MISPLACED = {
+    "x.py -n 2": "malt run -n 2 x.py",
+    "x.py -n2 --lr 1": "malt run -n2 x.py --lr 1",
+    "x.py --lr 1 --np=2": "malt run --np=2 x.py --lr 1",
+    "x.py --nproc_per_node 2": "malt run --nproc_per_node 2 x.py",
+    "-m timeit -n 2": "malt run -n 2 -m timeit",
+    "python x.py -np 2": "malt run -np 2 x.py",
+    "--label x.py --hosts a:2 --survive -- -n 3": "malt run --label --hosts a:2 --survive x.py -- -n 3",
+}
+
+
+@pytest.mark.parametrize("words", MISPLACED)
+def test_options_of_the_job_stand_before_the_program(words, capsys):
+    """Where no number of ranks does, the program is not run with them: the line that was meant is shown."""
+    assert status(["run", *words.split()]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"malt run: options go before the program: {MISPLACED[words]} (if -")
+    shown = re.search(r"program's own: malt (.*)\)\n$", printed)[1].replace("-n N", "-n 2").split()
+    assert status(["run", "--dry-run", *shown[1:]]) == 0
+    line = shlex.split(capsys.readouterr().out)
+    assert words_of(line) == [word for word in words.split() if word not in ("python", "--label")]
+
+
+def test_a_text_of_many_lines_is_not_shown(capsys):
+    assert status(["run", "-c", "a = 1\nb = 2", "-n", "2"]) == 2
+    assert capsys.readouterr().err.startswith("malt run: options go before the program: malt run -n 2 -c CODE (")
+
+
+@pytest.mark.parametrize("words", ["x.py -n data", "x.py -N 2 -c 1 -m 3 --output d", "x.py -- -n 2", "-- x.py -n 2"])
+def test_options_that_may_be_the_programs_are_its_own(words, capsys):
+    assert status(["run", "--dry-run", *words.split()]) == 0
+    line = shlex.split(capsys.readouterr().out)
+    assert words_of(line) == words.removeprefix("-- ").split()
+
+
+MAJOR, MINOR = sys.version_info[:2]
+
+
+@pytest.mark.parametrize("python", ["python", f"python{MAJOR}", f"python{MAJOR}.{MINOR}", sys.executable])
+@pytest.mark.parametrize(("words", "program"), [
+    ("x.py -u a", "x.py -u a"), ("-u x.py python", "x.py python"), ("-m timeit -n 2", "-m timeit -n 2"),
+    ("-mtimeit", "-m timeit"), ("-c 1 -u", "-c 1 -u"),
+])  # fmt: skip
+def test_the_python_before_a_program_is_that_of_the_ranks(python, words, program, capsys):
+    assert status(["run", "--dry-run", "-n", "2", python, *words.split()]) == 0
+    line = shlex.split(capsys.readouterr().out)
+    assert line[line.index(sys.executable) + 1] == RUNNER and words_of(line) == program.split()
+
+
+def test_a_python_of_another_environment_is_refused(tmp_path, capsys):
+    """It may be the same file: its packages are others."""
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "pyvenv.cfg").touch()
+    other = tmp_path / "venv" / "bin" / "python3"
+    other.symlink_to(os.path.realpath(sys.executable))
+    assert status(["run", "-n", "2", str(other), "x.py"]) == 2
+    assert capsys.readouterr().err == (
+        f"malt run: {other} is not the Python of this malt, {sys.executable}: leave it out, or start the job by "
+        f"{other} -m malt run\n"
+    )
+
+
+def test_a_program_may_be_called_python(tmp_path, capsys):
+    (tmp_path / "python").mkdir()
+    (tmp_path / "python" / "__main__.py").touch()
+    assert status(["run", "--dry-run", "-n", "2", "python", "x.py"]) == 0
+    assert words_of(shlex.split(capsys.readouterr().out)) == ["python", "x.py"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["-n 2 x.py", "-n2 x.py", "-np 2 x.py", "--np 2 x.py", "--np=2 x.py", "--nproc-per-node 2 x.py",
+     "--nproc_per_node=2 x.py", "--mpi openmpi -n 2 x.py", "--mpi=auto -n=2 -- x.py", "-n 2 -m timeit",
+     "--restarts 3 -n 2 x.py", "--inject slow:1x2 -n 2 x.py"],
+)  # fmt: skip
+@pytest.mark.parametrize("arguments", [[], ["-n", "9", "--dry-run", "--", "-m", "a b", "--help"]], ids=str)
+def test_dry_run(words, arguments, capsys):
+    assert status(["run", "--dry-run", *words.split(), *arguments]) == 0
+    reports = shlex.split(capsys.readouterr().out)
+    program = ["-m", "timeit"] if "timeit" in words else ["x.py"]
+    assert reports[reports.index("/opt/bin/mpiexec") :][1:3] == ["-n", "2"]
+    assert reports[reports.index(sys.executable) :] == [sys.executable, RUNNER, *marked([*program, *arguments])]
+
+
+@pytest.mark.parametrize("arguments", [[], ["-n", "9", "--", "-c", ""]], ids=str)
+def test_dry_run_of_a_text(arguments, capsys):
+    assert status(["run", "--dry-run", "-n", "2", "-c", "print(1)\nprint('2 $X')", *arguments]) == 0
+    reports = shlex.split(capsys.readouterr().out)
+    program = ["-c", "print(1)\nprint('2 $X')", *arguments]
+    assert reports[reports.index(sys.executable) + 1 :] == [RUNNER, *marked(program)]
+
+
+def test_hosts_of_the_option_of_a_file_and_of_the_batch_system(tmp_path, monkeypatch, capsys):
+    """The first of the three that is there wins. A grant of this machine alone is no news."""
+
+    def composed(*words):
+        assert status(["run", "-n", "4", "--dry-run", *words, "x.py"]) == 0
+        printed = capsys.readouterr()
+        line = shlex.split(printed.out)
+        return line[line.index("--host") + 1] if "--host" in line else "", printed.err
+
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    (tmp_path / "f").write_text("\N{BOM}b slots=3\nc slots=1\n")  # as editors of other systems begin a file
+    assert composed("--hosts", "a:4", "--hostfile", "f") == ("a:4", "")
+    assert composed("--hostfile", "f") == ("b:3,c:1", "malt run: 4 ranks on b:3,c:1, from f\n")
+    assert composed() == ("n1:2,n2:2", "malt run: 4 ranks on n1,n2, from the Slurm allocation 17\n")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", os.uname().nodename)
+    assert composed() == ("", "")
+
+
+@pytest.mark.parametrize("option", ["--output", "--trace"])
+def test_a_folder_into_which_another_job_writes_is_refused(option, tmp_path, capsys):
+    """It would remove what that one has written."""
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "rank-0.txt").touch()
+    holder = os.open(tmp_path / "kept", os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    assert status(["run", "-n", "2", option, "kept", "x.py"]) == 2
+    assert capsys.readouterr().err == f"malt run: {option} kept: another job that runs writes there\n"
+    os.close(holder)
+    folders.hold(tmp_path / "kept")
+    folders.hold(tmp_path / "kept")  # by the same job, for its other option
+    assert os.listdir(tmp_path / "kept") == ["rank-0.txt"]
+
+
+@pytest.mark.parametrize("words", ["run -n 2 x.py", "status"])
+def test_no_folder_for_temporary_files(words, monkeypatch, capsys):
+    """As in a container whose file systems are read-only."""
+
+    def refuse():
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+    assert status(words.split()) == 2
+    reports = capsys.readouterr().err
+    assert reports.endswith(": no folder for temporary files, such as /tmp, is writable: set TMPDIR to one that is\n")
+
+
+def test_several_numbers_of_ranks_are_compared_on_this_machine_alone(monkeypatch, capsys):
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    assert status(["run", "--compare", "1,2", "x.py"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "malt run: --compare measures on this machine only: run it on one host of the batch system"
+    )
+    monkeypatch.setenv("MALT_SURVIVE", "1")
+    assert status(["run", "--compare", "1,2", "x.py"]) == 2
+    assert "--compare cannot be combined with --survive" in capsys.readouterr().err
+
+
+def test_version(capsys):
+    assert status(["--version"]) == 0
+    assert capsys.readouterr().out == f"malt {malt.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("environment", "option", "asked"),
+    [("1", [], "1"), ("0", [], None), ("", [], None), ("best-effort", [], "best-effort"), ("0", ["--survive"], "1"),
+     ("1", ["--survive=best-effort"], "best-effort"), ("yes", ["--survive"], "1")],
+)  # fmt: skip
+def test_survive_may_be_asked_for_by_the_environment(environment, option, asked, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        run_command.restarts.job, "run", lambda line, environ, *rest: seen.append((line, environ)) or End(0)
+    )
+    monkeypatch.setenv("MALT_SURVIVE", environment)
+    assert status(["run", "-n", "2", *option, "x.py"]) == 0
+    ((line, environ),) = seen
+    assert {**environ, **line.settings}.get("MALT_SURVIVE") == asked
+    assert line.survives == (asked is not None)
+
+
+def test_metrics_go_where_the_option_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MALT_METRICS", "elsewhere")
+    monkeypatch.setattr(run_command, "find_spec", lambda name: None)
+    assert status(["run", "-n", "2", "--dry-run", "--metrics", "a.jsonl", "x.py"]) == 0
+    assert f"MALT_METRICS={tmp_path / 'a.jsonl'}" in shlex.split(capsys.readouterr().out)
+    assert status(["run", "-n", "2", "--metrics", "events", "x.py"]) == 2
+    assert "--metrics events: event files need tensorboard or tensorboardX" in capsys.readouterr().err
+    monkeypatch.setattr(run_command, "find_spec", lambda name: name == "tensorboardX" or None)
+    assert status(["run", "-n", "2", "--dry-run", "--metrics", "events", "x.py"]) == 0
+    assert f"MALT_METRICS={tmp_path / 'events'}" in shlex.split(capsys.readouterr().out)
+
+
+def test_ranks_that_may_fail_need_no_mpi(monkeypatch, capsys):
+    unknown = contextlib.nullcontext(lambda: pytest.fail("it is asked for"))
+    monkeypatch.setattr(command_line, "looking_for_library", lambda begins: pytest.fail("begun") if begins else unknown)
+    assert status(["run", "--dry-run", "--survive", "-n", "2", "x.py"]) == 0
+    assert capsys.readouterr().out.endswith("starter.py 0,1 2 x.py\n")
+    monkeypatch.setenv(SURVIVE, "1")
+    assert status(["run", "--dry-run", "-n", "2", "x.py"]) == 0
+
+
+def test_survive_in_the_environment_is_checked(monkeypatch, capsys):
+    monkeypatch.setenv("MALT_SURVIVE", "yes")
+    assert status(["run", "-n", "2", "x.py"]) == 2
+    assert "MALT_SURVIVE must be 1, 0 or best-effort, got 'yes'" in capsys.readouterr().err
+
+
+def test_ends_with_the_status_of_the_job(monkeypatch):
+    seen = []
+
+    def run(line, environ, grace_s, remote):
+        seen.append((line, grace_s))
+        return End(7)
+
+    monkeypatch.setattr(run_command.restarts.job, "run", run)
+    assert status(["run", "-n", "3", "--hosts", "localhost:1,127.0.0.1", "--grace", "0.5", "x.py", "--dry-run"]) == 7
+    ((line, grace_s),) = seen
+    assert grace_s == 0.5
+    assert isinstance(line, Line) and line.program == ("x.py", "--dry-run")
+    assert f"{Host('localhost', 1)},{Host('127.0.0.1', 2)}" in line.arguments
