@@ -8,6 +8,7 @@ While it writes it has locked it (flock(2)): so another job, which cleans up the
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -34,10 +35,13 @@ def write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> 
     """Write the file `path`: its content is what fill(file) writes. Local.
 
     `file` is open for writing and reading. All that is written is a sign of life for ranks that wait for this one. If
-    `path` is a symbolic link, its target is written. OSError, with the name `path`: the file cannot be written. After
-    that, and if fill raises, `path` is unchanged and no other file is left.
+    `path` is a symbolic link, its target is written. OSError, with the name `path`: the file cannot be written, or is a
+    device or a pipe, which the file would replace. After that, and if fill raises, `path` is unchanged and no other
+    file is left.
     """
     final = os.path.realpath(path)
+    if os.path.exists(final) and not (os.path.isfile(final) or os.path.isdir(final)):
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
     try:
         while (file := _begun(partial := unfinished(final))) is None:
             pass

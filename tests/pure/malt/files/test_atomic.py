@@ -33,6 +33,18 @@ def test_what_is_written_replaces_the_file(path):
     assert os.listdir(path.parent) == ["file"]
 
 
+def test_a_pipe_or_a_device_is_not_replaced(tmp_path):
+    """Root may rename a file to /dev/null: all programs of the machine would write into that."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    for name in ("pipe", "link"):
+        with pytest.raises(OSError, match="not a regular file") as caught:
+            atomic.write(str(tmp_path / name), lambda file: file.write(b"after"))
+        assert caught.value.filename == str(tmp_path / name)
+    assert pipe.is_fifo() and sorted(os.listdir(tmp_path)) == ["link", "pipe"]
+
+
 def test_the_file_is_synced_before_it_is_renamed_and_the_folder_after(path, monkeypatch):
     calls = []
     for name in ("fsync", "replace"):
