@@ -185,10 +185,20 @@ def test_ranks_that_name_different_things_are_refused(path):
 def test_names_that_are_not_there_are_refused_on_all_ranks(path):
     malt.Checkpoint(path).save({"w": np.zeros(2)}, True, mine={"thing": Thing(3)})
     one, thing = malt.Checkpoint(path), Thing(0)
-    for words in (({"x": Thing(1)}, {"thing": thing}), ({}, {"thing": thing, "x": 1})):
+    missing = {"x": Thing(1)}, {"x": np.zeros(2), "w": np.zeros(2)}
+    for words in (*((state, {"thing": thing}) for state in missing), ({}, {"thing": thing, "x": 1})):
         error = same_error(lambda words=words: one.restore(words[0], mine=words[1]))
         assert error == f"{path}: a checkpoint without x: name another file" and thing.value == 0
-    assert "an array of shape (3,) is (2,) in the file" in same_error(lambda: one.restore({"w": np.zeros(3)}))
+
+
+def test_what_does_not_fit_is_named(path):
+    malt.Checkpoint(path).save({"w": np.zeros(2)}, True, mine={"thing": Thing(3), "k": np.ones(4)})
+    one = malt.Checkpoint(path)
+    error = same_error(lambda: one.restore({"w": np.zeros(3)}))
+    assert error == f"{path}: 'w' does not fit: an array of shape (3,) is (2,) in the file"
+    error = same_error(lambda: one.restore({"w": np.zeros(2)}, mine={"k": np.zeros(4, int)}))
+    assert error.startswith(f"{path}: 'k' does not fit: Cannot cast") and "float64" in error
+    assert f"{path}: 'w' does not fit" in same_error(lambda: one.restore({"w": np.random.default_rng(1)}))
 
 
 @pytest.mark.serial

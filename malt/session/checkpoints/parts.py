@@ -110,23 +110,30 @@ def restore(world: World, path: str, found: State, part: Part, state: State, min
     transport = world.transport
     is_whole = all(exchange(transport, part.is_own).values())
     kept = {name: is_whole or getattr(one, "is_dealt", False) for name, one in mine.items()}
-    lacks = [name for name, one in state.items() if name not in found and is_object(one)]
+    lacks = [name for name in state if name not in found]
     lacks += [name for name, is_kept in kept.items() if name not in part.given and is_kept and part.ranks]
     lack = f"{path}: a checkpoint without {', '.join(lacks)}: name another file" if lacks else ""
     if problem := next(filter(None, exchange(transport, lack).values()), ""):
         raise ValueError(problem)
     for name, one in state.items():
-        if name in found:
-            succeed(transport, partial(put_back, one, found[name]))
+        succeed(transport, partial(_put_back, path, name, one, found[name]))
     for name, one in mine.items():
         if kept[name] and part.ranks:
-            succeed(transport, partial(put_back, one, part.given[name]))
+            succeed(transport, partial(_put_back, path, name, one, part.given[name]))
         elif begin_anew := getattr(one, "begin_anew", None):
             succeed(transport, begin_anew)
     if is_whole:
         set_generators(part.content[_GENERATORS])
     else:
         world.report(f"malt: {path}: {_told(world.size, part.ranks, state, kept)}")
+
+
+def _put_back(path: str, name: str, one: Any, state: Any) -> None:
+    """Give `one` the `state` of that name. ValueError, with file and name: it does not fit. Else as `put_back`."""
+    try:
+        put_back(one, state)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path}: {name!r} does not fit: {error}") from error
 
 
 def _told(size: int, ranks: int, state: State, kept: Mapping[str, bool]) -> str:
