@@ -19,8 +19,13 @@ _BY_VARIABLES = "of Python's own options -u, -m and -c go with malt run; others 
 def named(program: Sequence[str], is_module: bool) -> tuple[str, ...]:
     """Return PROGRAM ARGS..., -m MODULE ARGS... or -c CODE ARGS..., without this Python where it stands before. Local.
 
-    LaunchError: another Python stands there, or an option of Python that ranks do not get.
+    LaunchError: another Python stands there, or an option of Python that ranks do not get; the current folder is gone,
+    from which ranks start.
     """
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise LaunchError(f"the current folder is gone ({error.strerror}): cd to one that is there") from None
     if is_module:
         return ("-m", *program) if program else ()
     if not program or not _is_this_python(program[0]):

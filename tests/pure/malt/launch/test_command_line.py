@@ -143,6 +143,17 @@ def test_refused_in_one_line(words, capsys):
     assert re.match(REFUSED[words], reports.err), reports.err
 
 
+@pytest.mark.parametrize("words", ["run -n 2 -m json.tool", "run -n 2 --trace t -c 0", "plan -m json.tool"])
+def test_a_folder_that_is_gone(words, capsys, tmp_path, monkeypatch):
+    """Another terminal has removed it, and perhaps made it again: ranks cannot start there."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert status(words.split()) == 2
+    trouble = "the current folder is gone (No such file or directory): cd to one that is there"
+    assert capsys.readouterr().err == f"malt {words.split()[0]}: {trouble}\n"
+
+
 @pytest.mark.parametrize("words", ["--help", "run --help", "run -n 2 -h x.py", "plan --help"])
 def test_help(words, capsys):
     assert status(words.split()) == 0
