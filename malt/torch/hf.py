@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 try:
@@ -88,8 +89,9 @@ class Callback(TrainerCallback):
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **_: Any
     ) -> None:  # fmt: skip
-        """Report the numbers of this rank. Local."""
-        numbers = {name: one for name, one in (logs or {}).items() if isinstance(one, (int, float))}
+        """Report the numbers of this rank, without truth values, texts and lists of its metrics. Local."""
+        found = {name: one for name, one in (logs or {}).items() if isinstance(one, Real)}
+        numbers = {name: one for name, one in found.items() if not isinstance(one, bool)}
         reports.report(**{"step": state.global_step, "epochs": state.num_train_epochs, **numbers})
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:

@@ -6,11 +6,14 @@ import importlib.util
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from documents import EXAMPLES as DOCUMENTED
 from programs import ROOT
 
+import malt.watch.reports
 from bench.pages import lines
 
 pytestmark = pytest.mark.serial
@@ -118,6 +121,18 @@ def test_a_trainer_of_transformers(job, tmp_path):
     assert sorted(file.name for file in (tmp_path / "steps").iterdir()) == [f"checkpoint-{n}" for n in (10, 20, 30)]
     assert {file.name for file in (tmp_path / "best/checkpoint-30").iterdir()} >= {"optimizer.pt", "rng_state.pth"}
     assert not (tmp_path / "steps/checkpoint-30/optimizer.pt").exists()
+
+
+@with_hf
+def test_of_what_a_trainer_logs_all_numbers_are_reported(monkeypatch):
+    """compute_metrics may return anything: a truth value ended the training, and numbers of NumPy were not shown."""
+    from malt.torch import hf
+
+    shown = []
+    monkeypatch.setattr(malt.watch.reports, "_sinks", [shown.append])
+    logs = {"loss": 1.5, "hits": np.float32(0.5), "count": np.int64(3), "is_best": True, "found": np.bool_(1), "a": "b"}
+    hf.Callback().on_log(None, SimpleNamespace(global_step=4, num_train_epochs=2), None, logs=logs)
+    assert shown == [{"step": 4, "epochs": 2, "loss": 1.5, "hits": 0.5, "count": 3}]
 
 
 LIGHTNING = """
