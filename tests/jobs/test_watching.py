@@ -83,6 +83,25 @@ def shown(capsys):
     return capsys.readouterr().out
 
 
+def test_the_status_as_json(folder, capsys):
+    """For a script that watches a job: also while its loss is not finite, which JSON cannot express."""
+    job, own = folder / "malt-a", this_process()
+    job.mkdir(mode=0o700)
+    jobs.publish(job, 2, ["x.py"])
+    add(job, "started-0", f"{own.number} {own.started}")
+    record = Record(sent={1: 40}, merged=3, waits_for=(1,), numbers={"loss": float("nan"), "epoch": 2}, progress=0.5)
+    (job / "shown-0").write_text(record.text())
+    assert command_line.main(["status", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    zero, one = found.pop("ranks")
+    assert found == {"job": os.getpid(), "program": "x.py", "seconds": found["seconds"]} and found["seconds"] > 0
+    assert zero.pop("age_s") >= 0
+    expected = {"rank": 0, "state": "running", "sent": {"1": 40}, "merged": 3, "waits_for": [1], "progress": 0.5,
+                "numbers": {"loss": None, "epoch": 2}, "why": None, "failed_s": None, "lag": 0}  # fmt: skip
+    assert zero.items() >= expected.items()
+    assert one == {"rank": 1, "state": "not started", "why": None, "failed_s": None, "age_s": None}
+
+
 def test_the_launcher_reports_a_long_wait_once(folder, monkeypatch, capsys):
     monkeypatch.setattr(observer, "_SELDOM_S", 0.01)
     own, looks = this_process(), []

@@ -91,7 +91,9 @@ def _other(chosen: argparse.Namespace, program: Sequence[str], parser: options.P
         return 0
     from malt.launch.commands import watching
 
-    return watching.COMMANDS[chosen.command](chosen.job)
+    if chosen.command == "stacks":
+        return watching.print_stacks(chosen.job)
+    return watching.status(chosen.job, chosen.json)
 
 
 def _open_what_is_closed() -> None:

@@ -183,6 +183,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
 def _add_status(parser: argparse.ArgumentParser) -> None:
     parser.description = "Show one line per rank of a running job: progress, exchanges, and whom it waits for."
     _add_job(parser)
+    parser.add_argument("--json", action="store_true", help="print all that ranks show as one line of JSON")
 
 
 def _add_stacks(parser: argparse.ArgumentParser) -> None:
