@@ -61,15 +61,15 @@ Number = int | float | np.integer[Any] | np.floating[Any]
 
 
 @overload
-def allreduce(array: Array, op: str = "mean", weight: float = 1.0, algorithm: str = "auto") -> None: ...
+def allreduce(array: Array, op: str = "mean", algorithm: str = "auto", *, weight: float = 1.0) -> None: ...
 
 
 @overload
-def allreduce(array: Number, op: str = "mean", weight: float = 1.0, algorithm: str = "auto") -> float: ...
+def allreduce(array: Number, op: str = "mean", algorithm: str = "auto", *, weight: float = 1.0) -> float: ...
 
 
 def allreduce(
-    array: Array | Number, op: str = "mean", weight: float = 1.0, algorithm: str = "auto"
+    array: Array | Number, op: str = "mean", algorithm: str = "auto", *, weight: float = 1.0
 ) -> float | None:  # fmt: skip
     """Replace `array`, in place, with the mean, sum, max or min of the arrays of all ranks. Collective.
 
