@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any, TypeVar
 
 from dstorm.membership import children
+from malt.runner import reporting
 from malt.watch import answers
 from malt.watch.metrics import METRICS, TRACE, sink
 from malt.watch.progress import Loop, Loops, Progress, Rate
@@ -138,7 +140,10 @@ def _begin() -> None:
         return
     answers.start()
     if path := os.environ.get(METRICS):
-        _sinks.append(sink(path))
+        try:
+            _sinks.append(sink(path))
+        except OSError as error:  # the training goes on
+            print(f"malt: rank {reporting.rank()} writes no reports: {path}: {error.strerror}", file=sys.stderr)
     _has_begun = True
     if folder := os.environ.get(TRACE):
         with contextlib.suppress(OSError):  # this rank is not traced, and has said so (malt/session/world/tracing.py)

@@ -131,6 +131,8 @@ def _wanted(
     most = chosen.elastic[1] if chosen.elastic else ranks
     display = Display(chosen.label or view, chosen.output, _shown(chosen.filter, most), view)
     metrics = None if chosen.metrics is None else _destination(chosen.metrics)
+    if metrics is not None and (not where or any(is_here(host.name) for host in where)):
+        _check_folder(metrics)
     trace = None if chosen.trace is None else os.path.abspath(chosen.trace)
     for name, is_given in ((SURVIVE, True), (REJOIN, True), (METRICS, metrics is not None), (TRACE, trace is not None)):
         if is_given:
@@ -169,6 +171,12 @@ def _destination(path: str) -> str:
         raise LaunchError(f"--metrics {path}: event files need tensorboard or tensorboardX (pip install tensorboardX); "
                           f"a file that ends in {SUFFIX} needs neither")  # fmt: skip
     return os.path.abspath(path)
+
+
+def _check_folder(metrics: str) -> None:
+    """Check that the folder of a file of --metrics is there: the first report may come hours later. LaunchError."""
+    if metrics.endswith(SUFFIX) and not os.path.isdir(os.path.dirname(metrics)):
+        raise LaunchError(f"--metrics {metrics}: there is no such folder")
 
 
 def _shown(words: str | None, ranks: int) -> frozenset[int] | None:

@@ -41,6 +41,7 @@ REFUSED = {
     "run -n 2 -m": "malt run: no PROGRAM",
     "run -n 2 -c": "malt run: -c needs the text of a program",
     "run -n 2 gone.py": "malt run: no such file: gone.py",
+    "run -n 2 --metrics gone/a.jsonl x.py": "malt run: --metrics .*/gone/a.jsonl: there is no such folder",
     "run -n 2 -m gone.part": "malt run: no module named gone.part",
     "run -n 2 --bogus x.py": "malt run: unknown arguments: --bogus",
     "run -n 2 --dry x.py": r"malt run: unknown arguments: --dry: did you mean --dry-run\? \(see malt run --help\)",

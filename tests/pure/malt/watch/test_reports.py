@@ -196,6 +196,17 @@ def test_training_goes_on_where_reports_cannot_be_written(tmp_path, monkeypatch,
     assert seen == [{"loss": 0.5}, {"loss": 0.25}]
 
 
+def test_training_goes_on_where_the_file_of_reports_cannot_be_opened(tmp_path, monkeypatch, capsys):
+    """On another host, say, which lacks the folder: the first report came after an epoch, and ended the job."""
+    path, seen = tmp_path / "absent" / "run.jsonl", []
+    monkeypatch.setenv(metrics.METRICS, str(path))
+    malt.on_report(seen.append)
+    malt.report(loss=0.5)
+    malt.report(loss=0.25)
+    assert capsys.readouterr().err == f"malt: rank ? writes no reports: {path}: No such file or directory\n"
+    assert seen == [{"loss": 0.5}, {"loss": 0.25}]
+
+
 def test_reports_in_event_files(tmp_path, monkeypatch):
     written = []
 
