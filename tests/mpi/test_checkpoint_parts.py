@@ -191,6 +191,17 @@ def test_names_that_are_not_there_are_refused_on_all_ranks(path):
         assert error == f"{path}: a checkpoint without x: name another file" and thing.value == 0
 
 
+def test_what_is_no_dict_is_refused(path):
+    """An array in its place, say: it has no items."""
+    one, w = malt.Checkpoint(path), np.zeros(2)
+    for call in (lambda: one.save(w), lambda: one.save(w, mine={}), lambda: one.save({}, mine=[w])):
+        with pytest.raises(TypeError, match='must be a dict of values by name, as {"w": w}, got (ndarray|list)'):
+            call()
+    one.save({"w": w}, True, mine={})
+    with pytest.raises(TypeError, match='state must be a dict of values by name, as {"w": w}, got ndarray'):
+        one.restore(w)
+
+
 def test_what_does_not_fit_is_named(path):
     malt.Checkpoint(path).save({"w": np.zeros(2)}, True, mine={"thing": Thing(3), "k": np.ones(4)})
     one = malt.Checkpoint(path)

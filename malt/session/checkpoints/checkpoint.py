@@ -21,7 +21,7 @@ from malt.files.values import Packed
 from malt.session import session
 from malt.session.checkpoints.parts import Part, checkable, dealt_part, may_save, restore, taken
 from malt.session.checkpoints.sharded_state import dealt, head, incomplete, open_places, rested, streamed
-from malt.session.checkpoints.state import AsArray, checked_name, member
+from malt.session.checkpoints.state import AsArray, by_name, checked_name, member
 from malt.session.checkpoints.stateful import is_object
 from malt.session.collectives import allgather, lowest
 from malt.session.world.agreement import exchange, succeed
@@ -320,7 +320,7 @@ def _members(
             if isinstance(value, OwnedVector)
             else member(name, value, as_array)
         )
-        for name, value in state.items()
+        for name, value in by_name("state", state).items()
     }
 
 

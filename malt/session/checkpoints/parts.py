@@ -15,7 +15,7 @@ import numpy as np
 from dstorm import PeerLost, Transport
 from malt.files import values
 from malt.files.values import Bytes, Packed
-from malt.session.checkpoints.state import plain
+from malt.session.checkpoints.state import by_name, plain
 from malt.session.checkpoints.stateful import generators, is_object, put_back, set_generators, state_of
 from malt.session.world.agreement import exchange, succeed
 from malt.session.world.world import World
@@ -47,9 +47,12 @@ class Part(NamedTuple):
 
 
 def may_save(state: State, mine: State) -> bool:
-    """Return whether all ranks come to a save here, as objects in `state` know. Local. ValueError, on all: never."""
-    in_step = any(getattr(one, "is_in_step", False) for one in mine.values())
-    return all(one.may_save(in_step) for one in state.values() if hasattr(one, "may_save"))
+    """Return whether all ranks come to a save here, as objects in `state` know. Local. ValueError, on all: never.
+
+    TypeError: `state` or `mine` is no dict.
+    """
+    in_step = any(getattr(one, "is_in_step", False) for one in by_name("mine", mine).values())
+    return all(one.may_save(in_step) for one in by_name("state", state).values() if hasattr(one, "may_save"))
 
 
 def checkable(state: State, mine: State) -> dict[str, Any]:
@@ -107,7 +110,7 @@ def dealt_part(transport: Transport, parts: Mapping[int, Packed] | None, root: i
 
 def restore(world: World, path: str, found: State, part: Part, state: State, mine: State) -> None:
     """Put what was `found` into `state`, and this rank's part into `mine`. Collective. As malt.Checkpoint.restore."""
-    transport = world.transport
+    transport, state, mine = world.transport, by_name("state", state), by_name("mine", mine)
     is_whole = all(exchange(transport, part.is_own).values())
     kept = {name: is_whole or getattr(one, "is_dealt", False) for name, one in mine.items()}
     lacks = [name for name in state if name not in found]

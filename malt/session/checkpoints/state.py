@@ -49,6 +49,13 @@ def plain(name: str, value: Any) -> Packed:
         raise ValueError(f"{name} holds itself, or is nested too deeply") from None
 
 
+def by_name(what: str, values: Any) -> Mapping[str, Any]:
+    """`values`, a dict of values by name. TypeError: it is none. `what`: the argument, for the message."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f'{what} must be a dict of values by name, as {{"w": w}}, got {type(values).__name__}')
+    return values
+
+
 def checked_name(name: Any) -> str:
     """The name of an entry of a state. TypeError, ValueError: a file cannot hold it."""
     if not isinstance(name, str):
