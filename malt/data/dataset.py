@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import warnings
@@ -171,7 +172,9 @@ def _width(n_features: Any) -> int:
 def _known(labels: Any) -> tuple[float, ...] | str:
     if isinstance(labels, str) and labels == RAW:
         return RAW
-    pair = () if isinstance(labels, str) else tuple(float(label) for label in labels)
+    pair: tuple[float, ...] = ()
+    with contextlib.suppress(TypeError, ValueError):  # a lone number, or text
+        pair = () if isinstance(labels, str) else tuple(float(label) for label in labels)
     if len(pair) not in (1, 2) or len(set(pair)) < len(pair) or not all(map(math.isfinite, pair)):
         raise ValueError(f"labels must be the two that become -1 and +1, or the only one, got {labels!r}; "
                          f"{RAW!r} leaves them as in the file")  # fmt: skip

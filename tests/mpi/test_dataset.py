@@ -390,6 +390,8 @@ def test_labels_that_are_too_large_for_float32(write):
         ({"zero_based": "auto"}, "zero_based must be True, False or None, got 'auto'"),
         ({"labels": "row"}, "or the only one, got 'row'; 'raw' leaves them as in the file"),
         ({"labels": ()}, "labels must be the two that become -1 and +1, or the only one, got ()"),
+        ({"labels": 3}, "labels must be the two that become -1 and +1, or the only one, got 3"),
+        ({"labels": ["a", "b"]}, "labels must be the two that become -1 and +1, or the only one, got ['a', 'b']"),
         ({"labels": (1, 1)}, "labels must be the two that become -1 and +1, or the only one, got (1, 1)"),
         ({"labels": (1, 2, 3)}, "labels must be the two that become -1 and +1, or the only one, got (1, 2, 3)"),
         ({"labels": (0, float("nan"))}, "labels must be the two that become -1 and +1, or the only one, got (0, nan)"),
