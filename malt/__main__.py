@@ -2,7 +2,7 @@
 
 import sys
 
-from malt.launch.commands.command_line import main
+from malt.commands.command_line import main
 
 if __name__ == "__main__":
     sys.exit(main())

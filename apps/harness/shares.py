@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import malt
+from malt import epochs
 from malt.data import rows_of
 from malt.models import by_rank
-from malt.session.epochs import epochs
 
 
 class Failures:

@@ -17,8 +17,8 @@ from apps.harness.errors import user_errors
 from apps.harness.marks import Clock, Mark, leave_behind, mark
 from apps.harness.program import Parts, Problem, Start, Trainer
 from apps.harness.shares import Shares
+from malt import report
 from malt.kernels import compile_first
-from malt.watch.reports import report
 
 PROGRESS_EVERY_S: Final = 2.0
 """Seconds between two lines of progress."""

@@ -15,7 +15,7 @@ from bench.mllib.gantt import Span
 from bench.mllib.ways import parts
 from bench.modes.way import RANKS, Learner, Task, Way
 from dstorm.queues.statistics import added
-from malt.launch.commands.plan.prediction import NETWORKS
+from malt.commands.plan.prediction import NETWORKS
 
 NETWORK = "InfiniBand HDR"
 LATENCY_S, BANDWIDTH = NETWORKS[NETWORK]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench import jobs
 from bench.pages import loop, terminal
-from malt.launch.commands import report
+from malt.commands import report
 
 ROOT = Path(__file__).parents[2]
 PICTURES, FRONT = ROOT / "docs" / "pictures", ROOT / "build" / "docs" / "index.html"

@@ -14,7 +14,7 @@ from bench import timing
 from bench.document import Measured, say
 from bench.paper import simulated
 from bench.paper.workloads import Workload
-from malt.launch.commands.plan.losses import Charge
+from malt.commands.plan.losses import Charge
 from malt.session.session import world
 
 NETWORK = "InfiniBand, 40 Gbit/s"

@@ -14,10 +14,10 @@ from types import SimpleNamespace
 import pytest
 from processes import wait_for
 
+from malt.commands.doctor import command, extras, hosts
+from malt.commands.doctor.findings import FAIL, OK, WARN, Facts, Finding, Outcome, can_run, judge, record, text
+from malt.commands.doctor.self_test import MARK, Examination, read
 from malt.kernels import compiler
-from malt.launch.commands.doctor import command, extras, hosts
-from malt.launch.commands.doctor.findings import FAIL, OK, WARN, Facts, Finding, Outcome, can_run, judge, record, text
-from malt.launch.commands.doctor.self_test import MARK, Examination, read
 from malt.launch.hosts.allocation import Host
 from malt.launch.machine.mpi_library import INSTALL, Library
 
@@ -64,7 +64,7 @@ FALLS_SHORT = [
         ended(None),
         FAIL,
         "job",
-        "did not finish within 60 s and was ended — malt run -n 2 -m malt.launch.commands.doctor.self_test",
+        "did not finish within 60 s and was ended — malt run -n 2 -m malt.commands.doctor.self_test",
     ),
     (ended(7, "A (signal 7)\nadvice\n-----"), FAIL, "job", r"ended with status 7: A \(signal 7\) — malt run"),
     (ended(1), FAIL, "job", "ended with status 1: it printed nothing — malt run"),

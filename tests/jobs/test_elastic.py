@@ -13,7 +13,7 @@ from documents import EXAMPLES
 from failing_jobs import under_one_mpi
 from programs import ROOT
 
-from malt.launch.commands.command_line import main
+from malt.commands.command_line import main
 
 pytestmark = pytest.mark.serial
 LIMIT_S = 90

@@ -20,7 +20,7 @@ from failing_jobs import under_one_mpi
 from processes import wait_for
 from screen import Screen
 
-from malt.launch.commands import run as run_command
+from malt.commands import run as run_command
 from malt.launch.streams.writer import Writer
 
 pytestmark = pytest.mark.serial

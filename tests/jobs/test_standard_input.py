@@ -31,7 +31,7 @@ PROGRAM = """if True:
     import os, pathlib, signal, subprocess, sys
     from malt.launch.streams.standard_input import StandardInput
     if sys.stdin is None:
-        from malt.launch.commands.command_line import _open_what_is_closed
+        from malt.commands.command_line import _open_what_is_closed
         _open_what_is_closed()
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     if "background" in sys.argv and (child := os.fork()) != 0:  # as a shell does

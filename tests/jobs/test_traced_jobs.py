@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from failing_jobs import under_one_mpi
 
-from malt.launch.commands import command_line
+from malt.commands import command_line
 from malt.watch.trace.layout import Kind
 from malt.watch.trace.reading import read
 

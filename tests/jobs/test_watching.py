@@ -18,7 +18,7 @@ from programs import ROOT
 from reported import add
 
 from dstorm.membership.processes import handles, this_process
-from malt.launch.commands import command_line
+from malt.commands import command_line
 from malt.launch.reports import observer
 from malt.runner.program import STACKS_SIGNAL
 from malt.watch import jobs, ranks, stacks

@@ -164,7 +164,7 @@ def test_sessions_begin_and_graphs_are_mended_without_scipy():
 
 
 @pytest.mark.parametrize(("program", "others"), [
-    ("import malt.launch.commands.command_line, malt.launch.commands.run", {"numpy", "mpi4py", "vol"}),
+    ("import malt.commands.command_line, malt.commands.run", {"numpy", "mpi4py", "vol"}),
     ("import malt; malt.init()", {"malt.session.resilience.start", "malt.session.replica", "vol.vector"}),
     ("from malt.launch.hosts.agent import agent", {"numpy", "malt.launch.job"}),
     (

@@ -22,7 +22,7 @@ ASKS = re.compile(rf"(^|_)({'|'.join(WORDS.split())})($|_)")
 VIEWS = {"view", "_view"}
 """What is looked up in the membership view asks for it, too."""
 
-LAUNCHER = ("malt/launch/commands/", "malt/runner/", "malt/session/running/running.py")
+LAUNCHER = ("malt/commands/", "malt/launch/", "malt/watch/", "malt/runner/", "malt/session/running/running.py")
 """Not of a rank: it starts ranks, sees processes end, and has no view."""
 HOMONYMS = {
     ("dstorm/transports/simulated/group.py", "dead"): "a greenlet's",

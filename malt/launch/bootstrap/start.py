@@ -14,7 +14,7 @@ from malt.launch.hosts.shell import remote_shell
 from malt.launch.machine.mpi_library import PACKAGES, Library
 from malt.launch.program import files_of
 
-_MAIN = "import sys; sys.path.pop(0); from malt.launch.commands.command_line import main; sys.exit(main())"
+_MAIN = "import sys; sys.path.pop(0); from malt.commands.command_line import main; sys.exit(main())"
 _MODULE = "import runpy, sys; sys.path.pop(0); runpy.run_module({!r}, run_name='__main__', alter_sys=True)"
 
 

@@ -57,7 +57,7 @@ def test_a_command_exists(command):
             assert not (named := words[words.index("--only") + 1 :]) or set(named) <= set(PARTS)
         package = ROOT / module.split(".")[0]
         sources = [file.read_text(encoding="utf-8") for file in package.rglob("*.py")]
-    sources += [file.read_text(encoding="utf-8") for file in (ROOT / "malt/launch/commands").rglob("*.py")]
+    sources += [file.read_text(encoding="utf-8") for file in (ROOT / "malt/commands").rglob("*.py")]
     for word in words:
         if word.endswith(".py"):
             assert (ROOT / word).exists()

@@ -14,10 +14,10 @@ import pytest
 
 import malt
 from dstorm.membership.children import RANK_PROCESS, RANKS
+from malt.commands import command_line, placement
+from malt.commands import run as run_command
 from malt.files import folders
 from malt.launch.command import RUNNER, Line
-from malt.launch.commands import command_line, placement
-from malt.launch.commands import run as run_command
 from malt.launch.hosts.allocation import MPIJOB_FILES, Host
 from malt.launch.job import End
 from malt.launch.machine.mpi_library import Library

@@ -10,7 +10,7 @@ import pytest
 from traces import report, traced
 
 import malt
-from malt.launch.commands import command_line
+from malt.commands import command_line
 from malt.watch.trace import files
 from malt.watch.trace.page import page
 from malt.watch.trace.reading import read

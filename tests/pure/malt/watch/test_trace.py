@@ -20,7 +20,7 @@ from ranks import run_failing, run_ranks
 from traces import report, traced
 
 import malt
-from malt.launch.commands import command_line
+from malt.commands import command_line
 from malt.session.world import tracing
 from malt.watch.trace import files, layout, perfetto, summary
 from malt.watch.trace.clocks import Exchange, Offset, offset

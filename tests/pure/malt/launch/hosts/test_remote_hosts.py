@@ -16,12 +16,12 @@ from processes import is_alive, wait_for
 from reported import add, made
 
 from dstorm.membership.processes import is_stopped, process, stat_fields, this_process
+from malt.commands import command_line
+from malt.commands import run as run_command
+from malt.commands.doctor.hosts import examine
 from malt.launch.bootstrap import copying
 from malt.launch.bootstrap.contents import Contents
 from malt.launch.command import Job
-from malt.launch.commands import command_line
-from malt.launch.commands import run as run_command
-from malt.launch.commands.doctor.hosts import examine
 from malt.launch.environment import travelling
 from malt.launch.hosts import examination, findings, remote
 from malt.launch.hosts.agent import agent, checks

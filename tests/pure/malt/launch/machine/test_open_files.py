@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from malt.commands import command_line
 from malt.launch import job
 from malt.launch.command import Line
-from malt.launch.commands import command_line
 from malt.launch.machine import open_files
 from malt.launch.machine.mpi_library import LaunchError
 from malt.session.resilience import hosts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from malt.launch.commands.doctor.self_test import Examination
+from malt.commands.doctor.self_test import Examination
 from malt.launch.machine.mpi_library import Library
 
 

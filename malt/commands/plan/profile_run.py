@@ -1,6 +1,6 @@
 """Runs a program on one rank and notes what its Replicas do: the child of `malt plan`.
 
-python -m malt.launch.commands.plan.profile_run FILE m|f PROGRAM ARGS...
+python -m malt.commands.plan.profile_run FILE m|f PROGRAM ARGS...
 
 FILE gets what was noted, as JSON, if the program ends well. m: PROGRAM is a module.
 """

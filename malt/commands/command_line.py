@@ -13,7 +13,7 @@ from malt.launch.machine.mpi_library import LaunchError, Library, looking_for_li
 if TYPE_CHECKING:
     import argparse
 
-    from malt.launch.commands import options
+    from malt.commands import options
 
 _NO_MPI = "--survive", "--elastic"
 """What the options of a job begin with whose ranks load no MPI."""
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(words: list[str], library: Callable[[], Library]) -> int:
-    from malt.launch.commands import hints, options
+    from malt.commands import hints, options
     from malt.launch.program import named
 
     parser = options.parser(next(iter(words), ""))
@@ -46,7 +46,7 @@ def _main(words: list[str], library: Callable[[], Library]) -> int:
         _check_temporary_files()
         if chosen.command != "run":
             return _other(chosen, program, parser)
-        from malt.launch.commands import run
+        from malt.commands import run
 
         is_marked = words[len(own) : len(own) + 1] == ["--"]
         return run.main(chosen, own, named(program, chosen.module), is_marked, library)
@@ -61,15 +61,15 @@ def _main(words: list[str], library: Callable[[], Library]) -> int:
 def _other(chosen: argparse.Namespace, program: Sequence[str], parser: options.Parser) -> int:
     """Run a command that starts no job of its own. Each loads what it needs."""
     if chosen.command == "doctor":
-        from malt.launch.commands.doctor import command as doctor
+        from malt.commands.doctor import command as doctor
 
         return doctor.main(chosen.n, chosen.json, chosen.hosts)
     if chosen.command == "graph":
-        from malt.launch.commands import graph
+        from malt.commands import graph
 
         return graph.main(chosen.name, chosen.n, chosen.degree, chosen.seed, chosen.hosts, chosen.json, chosen.plot)
     if chosen.command == "plan":
-        from malt.launch.commands.plan import command as plan
+        from malt.commands.plan import command as plan
         from malt.launch.program import named
 
         return plan.main(
@@ -77,19 +77,19 @@ def _other(chosen: argparse.Namespace, program: Sequence[str], parser: options.P
             chosen.bandwidth,
         )  # fmt: skip
     if chosen.command == "report":
-        from malt.launch.commands import report
+        from malt.commands import report
 
         return report.main(chosen.folders, chosen.output)
     if chosen.command == "scale":
-        from malt.launch.commands import scale
+        from malt.commands import scale
 
         return scale.main(chosen.job, chosen.n)
     if chosen.command == "completion":
-        from malt.launch.commands import completion
+        from malt.commands import completion
 
         print(completion.script(parser, chosen.shell), end="")
         return 0
-    from malt.launch.commands import watching
+    from malt.commands import watching
 
     if chosen.command == "stacks":
         return watching.print_stacks(chosen.job)

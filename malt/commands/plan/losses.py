@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from dstorm import Network
-from malt.launch.commands.plan.measuring import Measured
-from malt.launch.commands.plan.prediction import MOST_SIMULATED, NETWORKS, Choice, hosts_of
+from malt.commands.plan.measuring import Measured
+from malt.commands.plan.prediction import MOST_SIMULATED, NETWORKS, Choice, hosts_of
 from malt.launch.machine.mpi_library import LaunchError
 from malt.session.session import world
 from malt.session.simulation import compute, simulate

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from malt.launch.commands.plan import losses
-from malt.launch.commands.plan.measuring import Measured, measured
-from malt.launch.commands.plan.prediction import (
+from malt.commands.plan import losses
+from malt.commands.plan.measuring import Measured, measured
+from malt.commands.plan.prediction import (
     BY_HOST,
     GRAPHS,
     INTERVALS,

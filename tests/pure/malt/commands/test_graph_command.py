@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import malt
-from malt.launch.commands import command_line
+from malt.commands import command_line
 
 pytestmark = pytest.mark.serial
 

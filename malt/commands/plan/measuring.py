@@ -84,7 +84,7 @@ def is_on_harness(program: str) -> bool:
 
 def _run(words: Sequence[str], program: str) -> None:
     """Run the probe. LaunchError: the program has failed."""
-    command = [sys.executable, "-m", "malt.launch.commands.plan.profile_run", *words]
+    command = [sys.executable, "-m", "malt.commands.plan.profile_run", *words]
     environ = outside(os.environ)
     done = subprocess.run(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode:

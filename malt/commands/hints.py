@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
-from malt.launch.commands.options import Parser
+from malt.commands.options import Parser
 from malt.launch.machine.mpi_library import LaunchError
 
 _OF_THE_JOB = re.compile(

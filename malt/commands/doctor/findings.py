@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from malt.launch.commands.doctor.extras import shortfall
-from malt.launch.commands.doctor.facts import Facts, Outcome
-from malt.launch.commands.doctor.self_test import COMPUTE_S, Examination, deadline_s
+from malt.commands.doctor.extras import shortfall
+from malt.commands.doctor.facts import Facts, Outcome
+from malt.commands.doctor.self_test import COMPUTE_S, Examination, deadline_s
 from malt.launch.machine.mpi_library import INSTALL
 from malt.launch.streams.display import count
 
@@ -190,7 +190,7 @@ def _messages(facts: Facts) -> Finding | None:
 
 def _by_hand(facts: Facts) -> str:
     where = f" --hosts {facts.where}" if facts.where else ""
-    return f"malt run -n {facts.ranks}{where} -m malt.launch.commands.doctor.self_test shows what it prints"
+    return f"malt run -n {facts.ranks}{where} -m malt.commands.doctor.self_test shows what it prints"
 
 
 def _first_line(messages: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vol.graphs.builtin import NAMES
 
 if TYPE_CHECKING:
-    from malt.launch.commands.options import Parser
+    from malt.commands.options import Parser
 
 SHELLS = ("bash", "zsh")
 _VALUES = {"graph": NAMES, "completion": SHELLS}

@@ -24,11 +24,11 @@ from typing import IO
 import numpy as np
 
 from malt import __version__
+from malt.commands.doctor import extras, hosts
+from malt.commands.doctor.facts import Facts, Outcome
+from malt.commands.doctor.findings import can_run, judge, record, text
+from malt.commands.doctor.self_test import LOADED, MARK, PROGRAM, Examination, deadline_s, read
 from malt.launch.command import Job, compose, this_machine
-from malt.launch.commands.doctor import extras, hosts
-from malt.launch.commands.doctor.facts import Facts, Outcome
-from malt.launch.commands.doctor.findings import can_run, judge, record, text
-from malt.launch.commands.doctor.self_test import LOADED, MARK, PROGRAM, Examination, deadline_s, read
 from malt.launch.environment import outside
 from malt.launch.hosts.allocation import Host
 from malt.launch.machine.cores import usable_cores
@@ -136,7 +136,7 @@ def _other_mpiexec(mpiexec: str, environ: Mapping[str, str]) -> str | None:
 def run_job(
     ranks: int, environ: Mapping[str, str], most_s: float, where: str = ""
 ) -> tuple[Outcome, Examination | None]:  # fmt: skip
-    """Run a job of malt.launch.commands.doctor.self_test. Returns how it ended, and what it measured, or None. Local.
+    """Run a job of malt.commands.doctor.self_test. Returns how it ended, and what it measured, or None. Local.
 
     `most_s`: how long it may take. `where`: hosts, as for --hosts. One of several such jobs is announced by a line.
     """
@@ -180,8 +180,7 @@ def _supervise(
 
 def _program(most_s: float) -> tuple[str, ...]:
     """PROGRAM, which ends after `most_s` and prints _BEGUN before it loads MALT."""
-    imports = "from malt.launch.commands.doctor.self_test import main"
-    return "-c", f"print({_BEGUN!r}, flush=True); {imports}; main({most_s:.0f})"
+    return "-c", f"print({_BEGUN!r}, flush=True); from malt.commands.doctor.self_test import main; main({most_s:.0f})"
 
 
 def _wait(process: subprocess.Popen[bytes], most_s: float, ranks: int, output: IO[bytes]) -> int | None:

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from malt.launch.commands import command_line, completion, options
+from malt.commands import command_line, completion, options
 
 pytestmark = pytest.mark.serial
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import malt
+from malt.commands.compare import command
+from malt.commands.compare.comparison import Run, measured, table
 from malt.launch.command import Line
-from malt.launch.commands.compare import command
-from malt.launch.commands.compare.comparison import Run, measured, table
 from malt.launch.job import End
 from malt.watch import metrics
 

@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from malt.commands.compare.comparison import Line, Run, measured, table
+from malt.commands.options import ROUNDS
 from malt.launch import job
 from malt.launch.command import Job
 from malt.launch.command import Line as CommandLine
-from malt.launch.commands.compare.comparison import Line, Run, measured, table
-from malt.launch.commands.options import ROUNDS
 from malt.launch.machine.cores import usable_cores
 from malt.launch.machine.mpi_library import LaunchError
 from malt.launch.streams.display import Display, make_files, say

@@ -1,6 +1,6 @@
 """The program of `malt doctor`'s job: its ranks measure one-sided transfers, over the windows that vectors use.
 
-    malt run -n N -m malt.launch.commands.doctor.self_test
+    malt run -n N -m malt.commands.doctor.self_test
 
 Each rank prints LOADED first. Rank 0 prints one line, which `read` finds in the output of the job. Importing this
 module loads no MPI.
@@ -27,7 +27,7 @@ from dstorm.transports.links.endpoints import own_addresses
 if TYPE_CHECKING:
     from dstorm.transports.mpi import MpiTransport, MpiWindow
 
-PROGRAM = ("-m", "malt.launch.commands.doctor.self_test")
+PROGRAM = ("-m", "malt.commands.doctor.self_test")
 """What `malt run` is given."""
 
 MARK = "malt examination: "

@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 
+from malt.commands import hints
+from malt.commands.placement import is_of_this_machine, placement
 from malt.launch.command import Job, Line, compose, is_here, this_machine
-from malt.launch.commands import hints
-from malt.launch.commands.placement import is_of_this_machine, placement
 from malt.launch.environment import outside
 from malt.launch.hosts import allocation
 from malt.launch.hosts.allocation import Host
@@ -58,7 +58,7 @@ def main(
 
 
 def _compare(chosen: argparse.Namespace, words: tuple[str, ...], library: Callable[[], Library]) -> int:
-    from malt.launch.commands.compare import command as compare
+    from malt.commands.compare import command as compare
 
     environ = outside(os.environ)
     chosen.survive = _survive(chosen, environ)
@@ -122,7 +122,7 @@ def _wanted(
     """The job that the options ask for. Variables that they replace leave `environ`. LaunchError."""
     survive = _survive(chosen, environ) or ("1" if chosen.elastic else None)
     if chosen.elastic:
-        from malt.launch.commands import scale
+        from malt.commands import scale
 
         scale.check(chosen.elastic, ranks)
     if chosen.rejoin and survive is None:

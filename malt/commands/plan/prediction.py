@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dstorm import Network
-from malt.launch.commands.plan.measuring import Measured
+from malt.commands.plan.measuring import Measured
 from malt.session.session import world
 from malt.session.simulation import clock, compute, simulate
 from malt.session.vectors.vector import vector

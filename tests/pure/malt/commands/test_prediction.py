@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from malt.launch.commands.command_line import main
-from malt.launch.commands.plan.command import bests, table
-from malt.launch.commands.plan.losses import Losses
-from malt.launch.commands.plan.measuring import Measured, is_on_harness
-from malt.launch.commands.plan.prediction import OWN, Choice, Prediction, across
+from malt.commands.command_line import main
+from malt.commands.plan.command import bests, table
+from malt.commands.plan.losses import Losses
+from malt.commands.plan.measuring import Measured, is_on_harness
+from malt.commands.plan.prediction import OWN, Choice, Prediction, across
 
 pytestmark = pytest.mark.serial
 WAN, LATENCY_S, BANDWIDTH = "WAN 100 Mbit/s", 20e-3, 12.5e6

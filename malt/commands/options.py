@@ -152,7 +152,7 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
-    from malt.launch.commands.plan.prediction import RANKS
+    from malt.commands.plan.prediction import RANKS
 
     parser.usage = "malt plan [OPTIONS] [-m] PROGRAM ARGS..."
     parser.description = (
@@ -201,7 +201,7 @@ def _add_scale(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_completion(parser: argparse.ArgumentParser) -> None:
-    from malt.launch.commands.completion import SHELLS
+    from malt.commands.completion import SHELLS
 
     parser.description = 'Print a completion script. In ~/.bashrc, for example: eval "$(malt completion bash)".'
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=" or ".join(SHELLS))
@@ -262,7 +262,7 @@ def _between(what: str, unit: str, least: float, most: float) -> Callable[[str],
 
 def _ranks(word: str) -> tuple[int, ...]:
     """A type for argparse: numbers of ranks, between commas."""
-    from malt.launch.commands.plan.prediction import RANKS
+    from malt.commands.plan.prediction import RANKS
 
     counts = word.split(",")
     if not all(count.isdecimal() and 2 <= int(count) <= max(RANKS) for count in counts):

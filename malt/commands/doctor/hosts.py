@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
+from malt.commands.doctor.facts import Facts, Outcome
+from malt.commands.doctor.findings import FAIL, OK, Finding, between, can_run, judge, record
+from malt.commands.doctor.self_test import PROGRAM, Examination
 from malt.launch.command import Job
-from malt.launch.commands.doctor.facts import Facts, Outcome
-from malt.launch.commands.doctor.findings import FAIL, OK, Finding, between, can_run, judge, record
-from malt.launch.commands.doctor.self_test import PROGRAM, Examination
 from malt.launch.hosts.allocation import Host
 from malt.launch.hosts.examination import examined
 from malt.launch.hosts.threads import Note, on_each
