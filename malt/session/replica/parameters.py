@@ -20,6 +20,7 @@ _TENSOR = (
     "pass its .detach().numpy(), which shares its memory; or, where it is on a GPU or is assigned anew, as in "
     "p.data = ..., a function that returns such arrays, with set="
 )
+_NUMBER = ": keep a number in an array of one element, as in b = np.zeros(1)"
 _MODULE = "pass {name: tensor.numpy() for name, tensor in model.state_dict().items()}, which shares its memory"
 CHECKS = 3
 """An array that is unchanged in so many checks is warned about."""
@@ -278,7 +279,8 @@ def _check_array(name: str, array: Any, alone: bool, in_place: bool) -> None:
         raise TypeError(f"{name} must be a NumPy array, got a {type(array).__module__.split('.')[0]} tensor: {_TENSOR}")
     if not isinstance(array, np.ndarray) or array.dtype.kind not in ("f" if alone else "fiub"):
         kind = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
-        raise TypeError(f"{name} must be a NumPy array of floating-point numbers, got {kind}")
+        remedy = _NUMBER if isinstance(array, (int, float, np.number)) else ""
+        raise TypeError(f"{name} must be a NumPy array of floating-point numbers, got {kind}{remedy}")
     if array.dtype.itemsize > 8 or not array.dtype.isnative:
         raise TypeError(f"{name} must be of float16, 32 or 64 in native byte order, got {array.dtype}")
     if isinstance(array, np.ma.MaskedArray):

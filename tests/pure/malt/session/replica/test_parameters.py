@@ -21,7 +21,8 @@ OTHER = [
     (lambda p: p.update(c=np.zeros(1)), r"params\['c'\] was not there when the Replica was created, and is now <f8"),
     (lambda p: p.update(w=np.zeros(3, np.float32)), r"params\['w'\] was <f8\[3\] when .*, and is now <f4\[3\]"),
     (lambda p: p.update(n=np.zeros(2, int)), r"params\['n'\] was <i8\[\] when .*, and is now <i8\[2\]"),
-    (lambda p: p.update(w=0.0), r"params\['w'\] must be a NumPy array of floating-point numbers, got float"),
+    (lambda p: p.update(w=0.0), r"params\['w'\] must be .* numbers, got float: .* as in b = np.zeros\(1\)"),
+    (lambda p: p.update(w=np.float64(0)), r"params\['w'\] must be .*, got float64: keep a number in an array of one"),
     (lambda p: p.update(w=np.zeros(6)[::2]), r"params\['w'\] must be C-contiguous"),
 ]
 
