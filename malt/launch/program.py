@@ -13,7 +13,7 @@ from malt.runner import main_file
 
 _PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
 """What an interpreter is called."""
-_BY_VARIABLES = "of Python's own options -u, -m and -c go with malt run; others have variables, as PYTHONOPTIMIZE=1"
+_BY_VARIABLES = "malt run accepts only -u, -m and -c of Python's options: for others set variables, as PYTHONOPTIMIZE=1"
 
 
 def named(program: Sequence[str], is_module: bool) -> tuple[str, ...]:

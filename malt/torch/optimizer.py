@@ -178,7 +178,7 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         ClosedError: the call follows finish, close or malt.finalize. Other errors: as of malt.Replica.agree.
         """
         if not self._open:
-            raise ClosedError(f"{self._name}.agree: it has left, by finish or close")
+            raise ClosedError(f"{self._name}.agree: finish or close was called before: call restart to continue")
         self._take_mean(ends=False)
 
     def finish(self) -> None:
@@ -285,7 +285,7 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
     def _take(self, method: str, *words: Any, **options: Any) -> Any:
         """Take a step by this method of the optimizer of torch, and exchange if that is due."""
         if not self._open:
-            raise ClosedError(f"{self._name}.{method}: it has left, by finish or close")
+            raise ClosedError(f"{self._name}.{method}: finish or close was called before: call restart to continue")
         self._contents.check()
         if self._gradients is not None:
             self._contents.look_up()

@@ -18,7 +18,7 @@ from malt.session.replica.options import AUTO, Plan, checked, is_by_host
 from malt.session.replica.pacing import TRIED, Fixed, Led, Pacing, pacing
 from malt.session.replica.parameter_groups import ParameterGroups
 from malt.session.replica.parameters import Parameters, Unchanged
-from malt.session.replica.resuming import Resumes
+from malt.session.replica.resuming import ENDED, Resumes
 from malt.session.replica.totals import ReplicaStatistics, replica_statistics
 from malt.session.vectors.creation import agree_on_replica, check_name
 from malt.session.vectors.graphs import session_graph
@@ -160,7 +160,7 @@ class Replica(Resumes):
         if type(n) is not int or n < 0:
             n = arguments.whole("n", n, 0)
         if self._vector.closed:
-            raise self._closed_error("step", "this replica has left, by finish, close or malt.finalize")
+            raise self._closed_error("step", ENDED)
         self._steps_to_heartbeat -= 1
         if self._steps_to_heartbeat <= 0:
             now = self._transport.clock()
@@ -216,7 +216,7 @@ class Replica(Resumes):
         they agree on different Replicas; under "bsp", some have made more exchanges. Other errors: as for `finish`.
         """
         if self._vector.closed:
-            raise self._closed_error("agree", "this replica has left, by finish, close or malt.finalize")
+            raise self._closed_error("agree", ENDED)
         self.take_mean(ends=False)
         self.deliver()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from dstorm import ClosedError, Transport
 from malt.session.replica.consensus import CommonModel
@@ -19,6 +19,9 @@ from malt.session.replica.parameter_groups import ParameterGroups
 from malt.session.world.agreement import agree
 from malt.session.world.world import World
 from vol import Vector
+
+ENDED: Final = "finish, close or malt.finalize was called before: create another Replica to continue"
+"""Of a call that needs a Replica which still exchanges."""
 
 
 class Resumes(FinishOnExit):
@@ -56,7 +59,7 @@ class Resumes(FinishOnExit):
         ClosedError: the call follows finish, close or malt.finalize. Errors of `agree`.
         """
         if self._vector.closed:
-            raise ClosedError(f"{self.name}.state_dict: this replica has left, by finish, close or malt.finalize")
+            raise ClosedError(f"{self.name}.state_dict: {ENDED}")
         if not self.is_in_step:
             self.agree()
         self._groups.look_up()
@@ -86,7 +89,7 @@ class Resumes(FinishOnExit):
         rank. ClosedError: the call follows finish, close or malt.finalize.
         """
         if self._vector.closed:
-            raise ClosedError(f"{self.name}.load_state_dict: this replica has left, by finish, close or malt.finalize")
+            raise ClosedError(f"{self.name}.load_state_dict: {ENDED}")
 
         def check() -> tuple[bool, dict[str, Any]]:
             """Return whether the state fits, and what must be the same on all ranks. Local. ValueError: it does not."""

@@ -58,7 +58,7 @@ REFUSED = {
     "run -n 2 python": "malt run: no PROGRAM",
     "run -n 2 python gone.py": "malt run: no such file: gone.py",
     "run -n 2 python -m": "malt run: -m needs the name of a module",
-    "run -n 2 python -O x.py": "malt run: python -O: of Python's own options -u, -m and -c go with malt run",
+    "run -n 2 python -O x.py": "malt run: python -O: malt run accepts only -u, -m and -c of Python's options",
     "run -n 2 python2 x.py": f"malt run: python2 is not the Python of this malt, {sys.executable}: leave it out, or ",
     "plan python": "malt plan: no PROGRAM",
     "plan -m": "malt plan: no PROGRAM",

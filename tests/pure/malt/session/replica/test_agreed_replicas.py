@@ -269,7 +269,7 @@ def test_ranks_agree_on_one_replica_after_as_many_exchanges_under_bsp():
             one.step()
         one.agree()
         one.finish()
-        with pytest.raises(malt.ClosedError, match=r"Replica.agree: this replica has left"):
+        with pytest.raises(malt.ClosedError, match=r"Replica.agree: finish, close or malt.finalize"):
             one.agree()
         two.finish()
 

@@ -153,7 +153,7 @@ def test_a_replica_that_has_left_has_no_state():
         state = replica.state_dict()
         replica.finish()
         for call in (replica.state_dict, lambda: replica.load_state_dict(state)):
-            with pytest.raises(malt.ClosedError, match="this replica has left"):
+            with pytest.raises(malt.ClosedError, match="finish, close or malt.finalize was called before: create"):
                 call()
 
     malt.simulate(run, 2)
