@@ -135,4 +135,4 @@ def test_a_job_that_is_killed_ends_with_the_bits_of_one_that_is_not(tmp_path, jo
         kills += 1
     print(f"killed {kills} times")  # shown by -rP
     assert bits(killed, job_environment, ranks, name) == bits(whole, job_environment, ranks, name, keeps=False)
-    assert "begun anew" not in (killed / "output").read_text()
+    assert "start from scratch" not in (killed / "output").read_text()

@@ -140,7 +140,7 @@ def restored(path):
 def test_on_another_number_of_ranks_parts_are_dealt_or_begun_anew(path, capfd):
     of_others(path, 9, range(9))
     assert restored(path) == ([0, 1], 7, (0, 1), (2, 0))
-    told = f"written on 9 ranks, and there are {malt.size()}: rest, dealt dealt anew; thing, generators of"
+    told = f"written on 9 ranks, and resumed on {malt.size()}: rest, dealt are dealt again; thing, random number gen"
     assert capfd.readouterr().err.count(told) == malt.lowest()
 
 
@@ -154,7 +154,7 @@ def test_a_file_without_parts(path, capfd):
     malt.Checkpoint(path).save({"w": np.arange(2.0), "rest": {"value": 7}}, force=True)
     malt.barrier()
     assert restored(path) == ([0, 1], 7, (0, 1), (0, 1))
-    assert capfd.readouterr().err.count("it has no parts by rank: thing, dealt begun anew") == malt.lowest()
+    assert capfd.readouterr().err.count("it has no parts by rank: thing, dealt start from scratch") == malt.lowest()
 
 
 class Failing(Thing):

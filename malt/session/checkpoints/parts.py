@@ -142,13 +142,14 @@ def _put_back(path: str, name: str, one: Any, state: Any) -> None:
 def _told(size: int, ranks: int, state: State, kept: Mapping[str, bool]) -> str:
     """Return the message if some rank has no part of its own. `kept`: whether parts are dealt, by name. Pure."""
     if not ranks:
-        return f"it has no parts by rank: {', '.join(kept) or 'generators of random numbers'} begun anew"
+        return f"it has no parts by rank: {', '.join(kept) or 'random number generators'} start from scratch"
     dealt = [name for name, one in state.items() if getattr(one, "is_dealt", False)]
     dealt += [name for name, is_kept in kept.items() if is_kept]
-    anew = [*(name for name, is_kept in kept.items() if not is_kept), "generators of random numbers"]
-    ways = [f"{', '.join(names)} {way}" for names, way in ((dealt, "dealt anew"), (anew, "begun anew")) if names]
+    anew = [*(name for name, is_kept in kept.items() if not is_kept), "random number generators"]
+    fates = (dealt, "are dealt again"), (anew, "start from scratch")
+    ways = [f"{', '.join(names)} {fate}" for names, fate in fates if names]
     lack = ", one of which had failed" if ranks == size else ""
-    return f"written on {ranks} ranks{lack}, and there are {size}: {'; '.join(ways)}"
+    return f"written on {ranks} ranks{lack}, and resumed on {size}: {'; '.join(ways)}"
 
 
 def _sent(transport: Transport, message: Bytes | None, root: int, nbytes: int) -> Bytes:

@@ -104,7 +104,7 @@ def test_on_other_ranks_the_optimizer_is_dealt(tmp_path, capfd):
     training(path, "changes", 5)
     fewer = training(path, "changes", ranks=3, steps=5)
     assert fewer[0][:2] == fewer[1][:2] == fewer[2][:2]
-    told = f"malt: {path}: written on 2 ranks, and there are 3: optimizer, scheduler dealt anew; exchange, generators"
+    told = f"malt: {path}: written on 2 ranks, and resumed on 3: optimizer, scheduler are dealt again; exchange, "
     assert capfd.readouterr().err.count(told) == 1
     assert malt.Checkpoint(path).load()["model"].keys() >= {"0.weight", "1.running_mean"}
     done = training(path, "changes", ranks=3)
