@@ -94,8 +94,14 @@ class _Exchange:
         optimizer._has_stepped = bool(state["has_stepped"])
 
     def begin_anew(self) -> None:
-        """Begin with the model of rank 0."""
-        self._optimizer.restart()
+        """Begin with the model of rank 0. The vectors stay: a rank that rejoins later makes them, and no others."""
+        optimizer, contents = self._optimizer, self._optimizer._contents
+        contents.look_up()
+        exchanged = {} if optimizer._replicas else {**contents.trained, **contents.buffers}
+        optimizer._broadcast({**contents.left, **exchanged})
+        for replica, tensors in optimizer._replicas:
+            replica.begin_anew()
+            tensors.write()
 
     def _left(self) -> dict[str, Tensor]:
         """The tensors that no Replica has as they are now, by name."""

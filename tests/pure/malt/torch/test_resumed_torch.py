@@ -54,7 +54,9 @@ def training(path, case, first_stop=None, ranks=2, steps=STEPS, **more):
             optimizer, [lr_scheduler.LinearLR(optimizer), lr_scheduler.MultiStepLR(optimizer, [3, 3, 6])], [2]
         )
         one, ours = malt.Checkpoint(path), malt.torch.state(model, optimizer, scheduler=scheduler)
+        made = list(map(id, optimizer.vectors))
         found = one.restore(**ours)
+        assert list(map(id, optimizer.vectors)) == made, "a rank that rejoins makes these, as its program does"
         for step in range(int(found["step"]) if found else 0, steps):
             if step == first_stop:
                 one.save(**malt.torch.state(model, optimizer, scheduler=scheduler, step=step), force=True)
@@ -97,6 +99,16 @@ def test_ranks_take_the_mean_where_messages_may_be_under_way(tmp_path, case, mor
     assert over[0][:2] == over[1][:2] and over[0][0] == over[0][1]
     done = training(path, case, **more)
     assert done[0][1] == done[1][1] != over[0][1]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_on_other_ranks_all_begin_with_one_model(tmp_path, case):
+    path = tmp_path / "train.ckpt"
+    training(path, case, 5)
+    begun = training(path, case, ranks=3, steps=5)
+    assert begun[0][0] == begun[1][0] == begun[2][0]
+    done = training(path, case, ranks=3)
+    assert done[0][1] == done[1][1] == done[2][1] != begun[0][0]
 
 
 def test_on_other_ranks_the_optimizer_is_dealt(tmp_path, capfd):
