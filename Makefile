@@ -27,7 +27,7 @@ make test-all  all tests, with PyTorch and the frameworks beside it; make test-7
 make test-mpi  of the tests of make test those that load MPI, and all tests across hosts
 make test-plain  tests/mpi and the programs with nothing but mpi4py, NumPy, scipy, pytest and an MPI
 make check     ruff and mypy --strict
-make faults    kill ranks of real jobs at random moments, many times: an hour
+make faults    kill ranks of real jobs at random moments, many times: two hours
 make docs      the pages of docs/ as a site: build/docs/index.html
 make pictures  docs/pictures/*.png, of reports and of that site, by headless Chromium
 make bench     measure against raw MPI and other libraries; make bench-quick in under two minutes
