@@ -102,6 +102,40 @@ def test_the_loop_of_the_guide(job_environment, tmp_path):
     assert (found.returncode, found.stdout) == (0, 2 * "ends 2 True\n"), found
 
 
+FAILS = """
+import os, signal, time
+import numpy as np
+import malt
+
+epochs = []
+
+def happens(epoch):
+    epochs.append(epoch)
+    if malt.rank() == 1 and epoch == 1 and not malt.rejoined():
+        os.kill(os.getpid(), signal.SIGKILL)
+    while epoch == 2 and len(malt.alive()) < 2:
+        time.sleep(0.01)
+
+X = np.random.default_rng(0).normal(size=(200, 30))
+y = np.sign(X[:, 0])
+w = np.zeros(30)
+replica = malt.Replica(w)
+"""
+
+
+def test_ranks_that_meet_in_each_epoch_end_together_though_one_comes_later(job_environment, tmp_path):
+    loop = EXAMPLES["epochs-together"].replace("epoch < 3", "epoch < 5")
+    loop = loop.replace("    replica.agree", "    happens(epoch)\n    replica.agree")
+    program = tmp_path / "program.py"
+    program.write_text(FAILS + loop + "print(epochs, malt.alive(), malt.rejoined())\n")
+    command = [sys.executable, "-m", "malt", "run", "--survive", "--rejoin", "-n", "2", program]
+    found = subprocess.run(
+        command, env=job_environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert found.returncode == 0 and "stays out" not in found.stderr, found
+    assert sorted(found.stdout.splitlines()) == ["[0, 1, 2, 3, 4] (0, 1) False", "[0, 3, 4] (0, 1) True"]
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
