@@ -135,7 +135,7 @@ def test_the_launchers_own_lines_stay_after_ctrl_c(launch):
     tty.type(b"\x03")
     status, lines = tty.end()
     assert status == 130
-    words = next(place for place, line in enumerate(lines) if "did not end within 0.5 s: killed" in line)
+    words = next(place for place, line in enumerate(lines) if "ranks 0, 1 did not end within 0.5 s: killed" in line)
     table = next(place for place, line in enumerate(lines) if line.startswith("job "))
     assert words < table and sum(line.startswith("job ") for line in lines) == 1
     assert lines[-1] == "malt run: ended by SIGINT"

@@ -33,6 +33,7 @@ from malt.launch.processes.signals import Signals
 from malt.launch.streams.display import say
 from malt.launch.streams.output import Output
 from malt.launch.streams.standard_input import StandardInput
+from malt.watch.table import named
 
 END_S = 5.0
 """How long mpiexec may take to end its ranks before everything is killed."""
@@ -131,8 +132,7 @@ class Supervised:
             return True
         if self._leaving.seconds() <= self._grace_s:
             return False
-        names = ", ".join(map(str, self._departure.slow()))
-        say(f"malt run: rank {names} did not end within {self._grace_s:g} s: killed\n")
+        say(f"malt run: {named(self._departure.slow())} did not end within {self._grace_s:g} s: killed\n")
         return True
 
     def _suspend(self, number: int) -> None:
