@@ -83,7 +83,7 @@ def chosen(number: int | None) -> RunningJob:
         which = f"no job {number} of this user runs" if number is not None else "no job of this user runs"
         raise LookupError(f"{which} on this machine, with its folder in {_place()}")
     listed = "".join(f"\n  {job.number}  {job.ranks} ranks  {job.program}" for job in jobs)
-    raise LookupError(f"{len(jobs)} jobs run: select one by its number{listed}")
+    raise LookupError(f"{len(jobs)} jobs are running: select one by its number{listed}")
 
 
 def _place() -> str:

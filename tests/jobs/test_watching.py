@@ -136,7 +136,7 @@ def test_one_of_several_jobs_must_be_named(folder, monkeypatch):
     for name in ("malt-a", "malt-b"):
         (folder / name).mkdir(mode=0o700)
         jobs.publish(folder / name, 2, ["-c", f"print(1)\nprint('{name}\udcff')"])
-    with pytest.raises(LookupError, match=r"2 jobs run: select one by its number\n.* 2 ranks  -c print\(1\) print"):
+    with pytest.raises(LookupError, match=r"2 jobs are running: select one by .*\n.* 2 ranks  -c print\(1\) print"):
         jobs.chosen(None)
     (folder / "malt-b").chmod(0o755)  # others could have written it
     assert jobs.chosen(os.getpid()).folder == folder / "malt-a"
