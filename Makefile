@@ -116,12 +116,12 @@ bench-quick: $(BENCH_READY)
 	@$(VENV)/bin/python -m bench --quick $(ARGS)
 
 papers: $(READY)
-	@$(VENV)/bin/python -m bench.paper --json docs/malt.json $(ARGS)
-	@$(VENV)/bin/python -m bench.mllib --json docs/mllib.json $(ARGS)
-	@$(VENV)/bin/python -m bench.ps2 --json docs/ps2.json $(ARGS)
-	@$(VENV)/bin/python -m bench.angel --json docs/angel.json $(ARGS)
-	@$(VENV)/bin/python -m bench.qjam --json docs/qjam.json $(ARGS)
-	@$(VENV)/bin/python -m bench.modes --json docs/modes.json $(ARGS)
+	@$(VENV)/bin/python -m bench.papers.malt --json docs/malt.json $(ARGS)
+	@$(VENV)/bin/python -m bench.papers.mllib --json docs/mllib.json $(ARGS)
+	@$(VENV)/bin/python -m bench.papers.ps2 --json docs/ps2.json $(ARGS)
+	@$(VENV)/bin/python -m bench.papers.angel --json docs/angel.json $(ARGS)
+	@$(VENV)/bin/python -m bench.papers.qjam --json docs/qjam.json $(ARGS)
+	@$(VENV)/bin/python -m bench.papers.modes --json docs/modes.json $(ARGS)
 	@$(VENV)/bin/python -m bench.fill
 
 # For the tests of malt.torch, which are else skipped: the version that is measured against.

@@ -19,24 +19,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 import malt
-from bench import jobs, scale, start
-from bench import rows as table
-from bench.document import as_markdown, new_file
-from bench.mf import comparison as factorization
-from bench.rows import Row
-from bench.svm import comparison as classification
-from bench.svm import exchanges, logistic, straggler
+from bench.benchmarks import rows as table
+from bench.benchmarks import scale, start
+from bench.benchmarks.mf import comparison as factorization
+from bench.benchmarks.rows import Row
+from bench.benchmarks.svm import comparison as classification
+from bench.benchmarks.svm import exchanges, logistic, straggler
+from bench.harness import jobs
+from bench.harness.document import as_markdown, new_file
 from malt.launch.machine.mpi_library import bound_library
 
 PARTS: dict[str, Callable[[bool], list[Row]]] = {
-    "messages": jobs.rows_of("bench.messages", 2),
+    "messages": jobs.rows_of("bench.benchmarks.messages", 2),
     "training": classification.rows,
     "logistic": logistic.rows,
     "factorization": factorization.several_ranks,
     "libmf": factorization.against_libmf,
     "straggler": straggler.rows,
     "exchanges": exchanges.rows,
-    "load": jobs.rows_of("bench.svm.load", 4),
+    "load": jobs.rows_of("bench.benchmarks.svm.load", 4),
     "start": start.rows,
     "scale": scale.rows,
 }

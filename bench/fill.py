@@ -24,12 +24,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from bench import bars
-from bench.document import Tables, as_markdown
+from bench.drawing import bars
+from bench.harness.document import Tables, as_markdown
 
 DOCS = Path(__file__).parents[1] / "docs"
-VIEWS = {name: f"bench.{name}.page" for name in ("angel", "hosts", "mllib", "modes", "ps2", "qjam")}
-VIEWS |= {"benchmarks": "bench.page", "examples": "bench.pages.lines", "malt": "bench.paper.page"}
+VIEWS = {name: f"bench.papers.{name}.page" for name in ("angel", "malt", "mllib", "modes", "ps2", "qjam")}
+VIEWS |= {"benchmarks": "bench.benchmarks.page", "examples": "bench.pages.lines", "hosts": "bench.hosts.page"}
 """By page, the module that makes tables and figures of its JSON. A page without one has both in its JSON."""
 _LAST = "papers"
 """The page whose figures are cells of the others."""

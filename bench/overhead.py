@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from bench import document, timing
-from bench.document import Measured, Tables, say
+from bench.harness import document, timing
+from bench.harness.document import Measured, Tables, say
 
 RANKS = 2
 OPTIONS: dict[str, list[str]] = {"plain": ["--no-view"], "view": ["--view"], "trace": ["--no-view", "--trace"]}

@@ -11,7 +11,7 @@ from typing import Any
 
 from programs import ROOT
 
-from bench.document import Tables, as_markdown
+from bench.harness.document import Tables, as_markdown
 
 
 def quickly(program: str, folder: Path, tables: Callable[[Any], Tables]) -> tuple[Any, str]:

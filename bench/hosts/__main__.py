@@ -16,11 +16,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bench import document
-from bench.document import Measured, say
+from bench.benchmarks.svm import task
+from bench.harness import document
+from bench.harness.document import Measured, say
 from bench.hosts import failures, page, planning, programs, starts, training, ways
 from bench.hosts.trials import ROOT, linked_hosts, missing_hosts, report, sharing_cores
-from bench.svm import task
 
 TRANSFERS, LATE = ("small", "stream", "landing"), ("far_held", "far_small", "far_model")
 RATE_MBIT, DELAY_MS, LOSS_PERCENT = 100, 20, 1

@@ -16,7 +16,7 @@ from pathlib import Path
 import malt
 from apps import harness
 from apps.harness import job
-from bench import jobs
+from bench.harness import jobs
 from bench.hosts.wire import sent_by_host
 
 

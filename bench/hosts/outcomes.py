@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.document import Table
+from bench.harness.document import Table
 from bench.hosts.trials import middle_and_worst
 
 Runs = Sequence[Mapping[str, Any]]
@@ -15,6 +15,7 @@ _ENDINGS = {
     "well": "ends well, from its start", "early": "a rank raises before malt.init", "raises": "a rank raises",
     "killed": "a rank is killed", "deadline": "a rank does not come, from the deadline on",
 }  # fmt: skip
+
 
 def runs(found: ByMpi) -> list[Mapping[str, Any]]:
     """All runs of a part."""

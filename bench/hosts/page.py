@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench.document import Measured, Table, Tables
+from bench.harness.document import Measured, Table, Tables
 from bench.hosts import failures, outcomes, planning, ways
 from bench.hosts.outcomes import ByMpi
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.benchmarks.svm import task
+from bench.harness.jobs import Report
 from bench.hosts.trials import hosts, own_cores, report
-from bench.jobs import Report
-from bench.svm import task
 
 _RUNS = 9
 """The runs of which the median counts, where it is a matter of chance which messages meet."""

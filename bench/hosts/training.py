@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import malt
-from bench import jobs
+from bench.benchmarks.svm import task
+from bench.harness import jobs
+from bench.harness.timing import turns
 from bench.hosts import facts, ways
 from bench.hosts.ways import WAYS, Way
 from bench.hosts.wire import sent_by_host
-from bench.mllib import ways as ways_to_send
-from bench.svm import task
-from bench.timing import turns
+from bench.papers.mllib import ways as ways_to_send
 from malt.models import linear
 from malt.models.linear import Examples, Order
 

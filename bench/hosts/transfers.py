@@ -16,8 +16,8 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 import malt
-from bench import jobs
-from bench.timing import alternate
+from bench.harness import jobs
+from bench.harness.timing import alternate
 
 Times = dict[str, list[float]]
 

@@ -8,7 +8,7 @@ import numpy as np
 from mpi4py import MPI
 
 import malt
-from bench.svm.task import PROBLEM
+from bench.benchmarks.svm.task import PROBLEM
 from malt.models.linear import Examples, Learner, ModelLearner, SparseModelLearner
 
 

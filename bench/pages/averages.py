@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from bench import document, jobs
-from bench.document import Measured, Table
-from bench.svm.task import L2, RCV1
+from bench.benchmarks.svm.task import L2, RCV1
+from bench.harness import document, jobs
+from bench.harness.document import Measured, Table
 
 RANKS, EPOCHS = 4, (1, 2, 5, 10)
 

@@ -18,10 +18,10 @@ import numpy as np
 
 import malt
 from apps.linear.reading import EMBEDDED
-from bench import document, jobs
-from bench.document import Measured, Table
-from bench.rest import Others
-from bench.timing import turns
+from bench.harness import document, jobs
+from bench.harness.document import Measured, Table
+from bench.harness.rest import Others
+from bench.harness.timing import turns
 
 DEPTH, BINS, RATE, THREADS, ROUNDS, FEATURES = 6, 255, 0.1, 2, 3, 28
 ROWS, TESTED = 1_000_000, 100_000

@@ -15,9 +15,9 @@ import numpy as np
 import malt
 from apps.embed import graph, kernels, measuring, planted
 from apps.embed.kernels import Floats, Pairs
-from bench import document, jobs
-from bench.document import Measured, Table
-from bench.timing import turns
+from bench.harness import document, jobs
+from bench.harness.document import Measured, Table
+from bench.harness.timing import turns
 from malt.kernels import Kernels, compile_first
 
 NODES, COMMUNITIES, DIM, LENGTH, WINDOW, NEGATIVES, WALKS = 10_000, 20, 64, 10, 5, 5, 500

@@ -18,8 +18,8 @@ import numpy as np
 
 import malt
 from apps.linear import reading
-from bench import document
-from bench.document import Measured, Table
+from bench.harness import document
+from bench.harness.document import Measured, Table
 from malt.models import Sharing, linear
 
 GRAPHS = ("all", "exponential", "halton", "auto", "one-peer", "ring")

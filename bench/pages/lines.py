@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.document import Measured, Table, Tables
+from bench.harness.document import Measured, Table, Tables
 
 ROOT = Path(__file__).parents[2]
 

@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import document, jobs
-from bench.document import Measured, Table, reached
-from bench.timing import turns
+from bench.harness import document, jobs
+from bench.harness.document import Measured, Table, reached
+from bench.harness.timing import turns
 
 TARGET = 0.98
 Epochs = list[dict[str, float]]
@@ -49,6 +49,7 @@ CONTENDERS = {
         "localsgd", 2, {"batch": 64, "step": 0.2, "epochs": 6, "warm_up": 0.1, "every": 50}
     ),
 }
+
 
 def run(contender: Contender, seed: int, folder: str, more: Environment) -> Epochs:
     """What one run reports of its epochs. `more`: variables of the environment that PyTorch's ways need."""

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import jobs
+from bench.harness import jobs
 from bench.pages import loop, terminal
 from malt.commands import report
 

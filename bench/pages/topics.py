@@ -23,10 +23,10 @@ import malt
 from apps.lda.corpus import Corpus, planted
 from apps.lda.measuring import HeldOut
 from apps.lda.program import run
-from bench import document, jobs
-from bench.document import Measured, reached
-from bench.rest import Others
-from bench.timing import turns
+from bench.harness import document, jobs
+from bench.harness.document import Measured, reached
+from bench.harness.rest import Others
+from bench.harness.timing import turns
 
 TOPICS, ALPHA, BETA, ITERATIONS, SWEEPS, ROUNDS, SEEDS = 50, 0.1, 0.01, 10, 300, 3, 8
 DOCUMENTS, WORDS, LENGTH, TESTED = 2000, 3000, 150, 200

@@ -17,10 +17,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from bench import document, jobs, timing
-from bench.document import Measured, Table, Tables, reached, say
+from bench.harness import document, jobs, timing
+from bench.harness.document import Measured, Table, Tables, reached, say
+from bench.harness.timing import turns
 from bench.hosts import trials
-from bench.timing import turns
 
 RANKS, EPOCHS, ROWS, TARGETS = 2, 10, 10_000, (0.97, 0.98)
 SELDOM = {"average": "delta", "every": 78}

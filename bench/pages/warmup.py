@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 import malt
 from apps.mlp import pictures
-from bench import document
-from bench.document import Measured, say
+from bench.harness import document
+from bench.harness.document import Measured, say
 
 Array = NDArray[np.float32]
 RANKS, ROWS, SEEDS, EPOCHS = 2, 50_000, 3, 3

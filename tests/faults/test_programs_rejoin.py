@@ -10,8 +10,8 @@ import sys
 import pytest
 from programs import ROOT
 
-from bench.paper import failure, workloads
-from bench.svm import planted
+from bench.benchmarks.svm import planted
+from bench.papers.malt import failure, workloads
 
 pytestmark = pytest.mark.serial
 LIMIT_S = 120
@@ -49,7 +49,7 @@ def train(job_environment, tmp_path):
             "--survive",
             "--rejoin",
             "-m",
-            "bench.paper.struck",
+            "bench.papers.malt.struck",
             *words,
         ]
         environment = job_environment | {"PYTHONPATH": str(ROOT)}

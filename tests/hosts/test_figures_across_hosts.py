@@ -9,8 +9,8 @@ import sys
 import pytest
 from host_network import LIMIT_S, ROOT, missing
 
+from bench.benchmarks.svm import task
 from bench.hosts import trials
-from bench.svm import task
 
 
 @pytest.mark.skipif(not task.RCV1.exists(), reason=task.NO_RCV1)

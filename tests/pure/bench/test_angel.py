@@ -1,4 +1,4 @@
-"""bench.angel: what apps.logistic moves through rank 0 and in parts, and the page that says so."""
+"""bench.papers.angel: what apps.logistic moves through rank 0 and in parts, and the page that says so."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from measured import kept, quickly
 pytest.importorskip("numba")
 
 import malt
-from bench.angel import __main__ as program
-from bench.angel import page, rows, training
-from bench.angel.comparison import OPTIMIZERS, PLACES
+from bench.papers.angel import __main__ as program
+from bench.papers.angel import page, rows, training
+from bench.papers.angel.comparison import OPTIMIZERS, PLACES
 from malt.models.linear import NUMBERS
 
 pytestmark = pytest.mark.serial
@@ -57,5 +57,5 @@ def test_the_figures_of_the_page_are_those_of_a_whole_run():
 
 @pytest.mark.thorough
 def test_a_quick_run_prints_its_tables(tmp_path):
-    found, _ = quickly("bench.angel", tmp_path, page.tables)
+    found, _ = quickly("bench.papers.angel", tmp_path, page.tables)
     assert page.figures(found)["rounds"] == program.QUICK.rounds

@@ -10,13 +10,14 @@ import pytest
 from measured import kept
 
 from bench import __main__ as program
-from bench import document, jobs, page, rows, timing
+from bench.benchmarks import page, rows
+from bench.benchmarks.rows import Row, rated, timed
+from bench.benchmarks.svm import planted
+from bench.benchmarks.svm.task import PROBLEM, Task
+from bench.benchmarks.svm.threads import Threads, descend
+from bench.harness import document, jobs, timing
+from bench.harness.timing import alternate, ratio
 from bench.pages import network, torch
-from bench.rows import Row, rated, timed
-from bench.svm import planted
-from bench.svm.task import PROBLEM, Task
-from bench.svm.threads import Threads, descend
-from bench.timing import alternate, ratio
 from malt.launch.machine.mpi_library import bound_library
 from malt.models import linear
 

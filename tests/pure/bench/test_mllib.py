@@ -1,4 +1,4 @@
-"""bench.mllib: who moves how many bytes, how many steps a way to train takes, and the page that says so."""
+"""bench.papers.mllib: who moves how many bytes, how many steps a way to train takes, and the page that says so."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import re
 import pytest
 from measured import kept, quickly
 
-from bench.mllib import __main__ as program
-from bench.mllib import gantt, page, task, ways
-from bench.mllib.counting import RANKS, count, search
-from bench.mllib.ways import Setting
+from bench.papers.mllib import __main__ as program
+from bench.papers.mllib import gantt, page, task, ways
+from bench.papers.mllib.counting import RANKS, count, search
+from bench.papers.mllib.ways import Setting
 from malt.models import linear
 
 pytestmark = pytest.mark.serial
@@ -93,7 +93,7 @@ def test_the_figures_of_the_page_are_those_of_a_whole_run():
 
 @pytest.mark.thorough
 def test_a_quick_run_prints_its_tables(tmp_path):
-    found, _ = quickly("bench.mllib", tmp_path, page.tables)
+    found, _ = quickly("bench.papers.mllib", tmp_path, page.tables)
     assert [one["features"] for one in found["sizes"]] == list(program.QUICK.sizes)
     assert all(len(lanes[3]) == gantt.RANKS for lanes in found["gantt"])
     assert page.pictures(found)["mllib-gantt"].count('class="compute"') == gantt.RANKS * len(found["gantt"]) + 1

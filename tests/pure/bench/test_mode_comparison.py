@@ -1,4 +1,4 @@
-"""bench.modes: who waits beside a slow rank, who moves how much, and the page that says so."""
+"""bench.papers.modes: who waits beside a slow rank, who moves how much, and the page that says so."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import math
 import pytest
 from measured import kept, quickly
 
-from bench.modes import page, svm
-from bench.modes.training import SLOW, Pace, count
-from bench.modes.way import AVERAGES, GRAPHS, RANKS, SYNCS, WAYS, Way
+from bench.papers.modes import page, svm
+from bench.papers.modes.training import SLOW, Pace, count
+from bench.papers.modes.way import AVERAGES, GRAPHS, RANKS, SYNCS, WAYS, Way
 
 pytestmark = pytest.mark.serial
 ROW_S, MOST = 1e-6, 12
@@ -81,5 +81,5 @@ def test_the_figures_of_the_page_are_those_of_a_whole_run():
 @pytest.mark.thorough
 def test_a_quick_run_prints_its_tables(tmp_path):
     pytest.importorskip("sklearn")
-    found, said = quickly("bench.modes", tmp_path, page.tables)
+    found, said = quickly("bench.papers.modes", tmp_path, page.tables)
     assert "... apps.mlp, slow, bsp, star: " in said and page.pictures(found)["modes-gantt"].startswith("<svg")

@@ -1,4 +1,4 @@
-"""bench.paper: the shapes of the MALT paper's data, what ranks send of each model, and the page that says so."""
+"""bench.papers.malt: the shapes of the MALT paper's data, what ranks send of each model, and the page that says so."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from failing_jobs import under_one_mpi
 from measured import kept, quickly
 
-from bench import curves
-from bench.paper import __main__ as program
-from bench.paper import failure, hosts, page, rcv1, speedup, traffic, workloads
-from bench.svm import planted
+from bench.benchmarks.svm import planted
+from bench.drawing import curves
+from bench.papers.malt import __main__ as program
+from bench.papers.malt import failure, hosts, page, rcv1, speedup, traffic, workloads
 
 pytestmark = pytest.mark.serial
 MESSAGES = {"all": 56, "halton": 24, "ring": 8, "star": 14}
@@ -144,7 +144,7 @@ def test_lines_are_drawn_by_their_names():
 
 def test_the_figures_of_the_page_are_those_of_a_whole_run():
     found = kept("malt")
-    assert found["lines"] == program.changed()["lines"], "python -m bench.paper --only lines --json docs/malt.json"
+    assert found["lines"] == program.changed()["lines"], "python -m bench.papers.malt --only lines"
     names = [one["name"] for one in found["shapes"]]
     assert names == [one["name"] for one in found["speedup"]] == [one["name"] for one in found["traffic"]]
     for one in found["traffic"]:
@@ -172,7 +172,7 @@ def test_the_page_names_what_keeps_all_back_among_many_hosts():
 @pytest.mark.thorough
 @under_one_mpi
 def test_a_quick_run_prints_its_tables(tmp_path):
-    found, _ = quickly("bench.paper", tmp_path, page.tables)
+    found, _ = quickly("bench.papers.malt", tmp_path, page.tables)
     failed = found["failure"]
     assert failed["lost"]["rank"] == failed["back"]["rank"] == failure.RANKS - 1
     assert failed["back"]["back_at_s"] > failed["back"]["at_s"]

@@ -1,4 +1,4 @@
-"""bench.ps2: what a step of Adam and a dot move in each way, and the page that says so."""
+"""bench.papers.ps2: what a step of Adam and a dot move in each way, and the page that says so."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 from measured import kept, quickly
 
 import malt
-from bench.ps2 import __main__ as program
-from bench.ps2 import page, steps
-from bench.ps2.ways import MOVED_BY_ADAM, RANK_0, WAYS, WORKERS, ZIP, Vectors, Worker
+from bench.papers.ps2 import __main__ as program
+from bench.papers.ps2 import page, steps
+from bench.papers.ps2.ways import MOVED_BY_ADAM, RANK_0, WAYS, WORKERS, ZIP, Vectors, Worker
 
 pytestmark = pytest.mark.serial
 LENGTH = 1000
@@ -70,5 +70,5 @@ def test_the_figures_of_the_page_are_those_of_a_whole_run():
 
 @pytest.mark.thorough
 def test_a_quick_run_prints_its_tables(tmp_path):
-    found, _ = quickly("bench.ps2", tmp_path, page.tables)
+    found, _ = quickly("bench.papers.ps2", tmp_path, page.tables)
     assert page.figures(found)["rounds"] == program.QUICK.rounds

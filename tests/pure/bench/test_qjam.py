@@ -1,13 +1,13 @@
-"""bench.qjam: iterations on simulated hosts, and the page of the figures."""
+"""bench.papers.qjam: iterations on simulated hosts, and the page of the figures."""
 
 from __future__ import annotations
 
 import pytest
 from measured import kept, quickly
 
-from bench import jobs
-from bench.qjam import __main__ as program
-from bench.qjam import page, runs
+from bench.harness import jobs
+from bench.papers.qjam import __main__ as program
+from bench.papers.qjam import page, runs
 
 pytestmark = pytest.mark.serial
 
@@ -36,5 +36,5 @@ def test_the_table_has_what_the_authors_report():
 
 @pytest.mark.thorough
 def test_a_quick_run_prints_its_tables(tmp_path):
-    found, _ = quickly("bench.qjam", tmp_path, page.tables)
+    found, _ = quickly("bench.papers.qjam", tmp_path, page.tables)
     assert page.figures(found)["rounds"] == program.QUICK.rounds

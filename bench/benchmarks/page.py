@@ -1,0 +1,120 @@
+"""The tables, figures and picture of docs/benchmarks.md, from the JSON beside it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from bench.benchmarks import rows
+from bench.benchmarks.rows import NUMBA, Row, times
+from bench.drawing import bars
+from bench.harness.document import Measured, Table, Tables, as_markdown
+
+
+class Headline(NamedTuple):
+    """A row that is shown, by the beginning of its name and its peer, and the words for both."""
+
+    name: str
+    against: str
+    what: str
+    peer: str
+    is_compiled: bool = False
+    """Whether the row itself is of a program whose kernels numba compiles, and there is none without."""
+
+
+_SVM, _LOGISTIC = "SVM on 300,000 rows to objective ", "logistic regression on rcv1-ccat to "
+HEADLINES = (
+    Headline(_SVM, "LIBLINEAR, dual, hinge, 2 threads", "linear SVM, 300,000 rows", "LIBLINEAR, 2 threads", True),
+    Headline(_SVM, "scikit-learn SGDClassifier, 1 core", "linear SVM, 300,000 rows", "scikit-learn SGD", True),
+    Headline(
+        _SVM, "the same kernel on 2 threads, one model", "linear SVM, 300,000 rows", "the same kernel, Hogwild", True,
+    ),
+    Headline(
+        f"{_LOGISTIC}0.2995, sgd, ", "scikit-learn, liblinear",
+        "logistic regression, to 0.1 %", "scikit-learn liblinear", True,
+    ),
+    Headline(
+        f"{_LOGISTIC}0.3022, sgd, ", "scikit-learn SGDClassifier",
+        "logistic regression, to 1 %", "scikit-learn SGD", True,
+    ),
+    Headline(
+        "MF on jester, 16 factors: time to test RMSE ", "LIBMF, 2 threads",
+        "recommendations, jester", "LIBMF, 2 threads", True,
+    ),
+    Headline("exchange of 1,000 floats, bsp", "MPI Allreduce", "exchange, 1,000 floats", "MPI Allreduce"),
+    Headline("exchange of 100,000 floats, bsp", "MPI Allreduce", "exchange, 100,000 floats", "MPI Allreduce"),
+    Headline("exchange of 10,000,000 floats, bsp", "MPI Allreduce", "exchange, 10,000,000 floats", "MPI Allreduce"),
+)  # fmt: skip
+_NAMES = tuple(one.name for one in HEADLINES)
+COMPILED = ("training", "logistic", "factorization", "libmf", "straggler", "exchanges", "load")
+"""The parts whose programs were run with numba."""
+NUMBA_ALONE = "MALT with numba"
+_LEFT = 400
+
+
+class Ratios(NamedTuple):
+    """A headline's ratios: plainly and with numba."""
+
+    headline: Headline
+    plain: float | None
+    compiled: float | None
+
+
+def headlines(some: Sequence[Row]) -> list[Ratios]:
+    """The ratios of all headlines that have a row: of several the last, which has most ranks."""
+    made = []
+    for one in HEADLINES:
+        ours = [row for row in some if row.name.startswith(one.name) and row.against == one.against]
+        plain = [row.ratio for row in ours if not row.name.endswith(NUMBA) and not one.is_compiled]
+        compiled = [row.ratio for row in ours if row.name.endswith(NUMBA) or one.is_compiled]
+        if ours:
+            made.append(Ratios(one, *(ratios[-1] if ratios else None for ratios in (plain, compiled))))
+    return made
+
+
+def tables(found: Measured) -> Tables:
+    """Return the headlines, of the first MPI library; and `MPI/PART`: the machine, the day and the rows of each part.
+
+    Rows that are headlines come first in their part.
+    """
+    made: dict[str, Table | str] = {"headlines": table(headlines(rows.first(found)))}
+    for mpi, result in found["results"].items():
+        for name, part in result["parts"].items():
+            first = sorted(rows.from_json(part["rows"]), key=lambda row: not row.name.startswith(_NAMES))
+            shown = as_markdown(rows.page_table(first, NUMBA_ALONE if name in COMPILED else "MALT"))
+            made[f"{mpi}/{name}"] = f"{part['machine']}; {part['measured']}\n\n{shown}"
+    return made
+
+
+def table(found: Sequence[Ratios]) -> Table:
+    """The headlines."""
+    heads = ["task, 2 ranks", "compared with", "MALT without numba", "MALT with numba"]
+    return [heads, *([one.headline.what, one.headline.peer, times(one.plain), times(one.compiled)] for one in found)]
+
+
+def figures(found: Measured) -> dict[str, Any]:
+    """`ratio(what, against)` and `ours`: of the last row whose names begin so, of the first MPI library."""
+    some = rows.first(found)
+
+    def row(what: str, against: str, is_compiled: bool = True) -> Row:
+        known = [one for one in some if is_compiled or not one.name.endswith(NUMBA)]
+        return [one for one in known if one.name.startswith(what) and one.against.startswith(against)][-1]
+
+    return {"ratio": lambda *names: row(*names).ratio, "ours": lambda *names: row(*names).ours}
+
+
+def pictures(found: Measured) -> dict[str, str]:
+    """A bar for each ratio of the headlines."""
+    return {"peers": picture(headlines(rows.first(found)))}
+
+
+def picture(found: Sequence[Ratios]) -> str:
+    """An SVG of a bar for each ratio."""
+    made = []
+    for one in found:
+        for ratio, how in ((one.plain, ", plain"), (one.compiled, "")):
+            if ratio is not None:
+                name = f"{one.headline.what}: {one.headline.peer}{how}"
+                made.append(bars.Bar(name, f"{ratio:.1f}" if ratio >= 1 else f"{ratio:.2f}"))
+    title = "Speed of MALT on 2 ranks, as a multiple of the other library's; with numba unless plain"
+    return bars.picture(made, "x", alone=True, title=title, left=_LEFT)

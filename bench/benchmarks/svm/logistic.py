@@ -1,0 +1,51 @@
+"""Measures apps.logistic on rcv1-ccat against scikit-learn: seconds to 1e-3 and to 1e-2 above the minimum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import malt
+from bench.benchmarks.rows import Row
+from bench.benchmarks.svm import peers, task
+from bench.benchmarks.svm.task import Task
+from malt.models import linear
+
+MINIMUM = 0.299223
+"""That of the mean logistic loss with l2 1e-4: scipy's L-BFGS-B has found it."""
+RANKS = 2
+PROBLEM = linear.Problem("logistic", task.L2, False)
+
+
+def rows(quick: bool) -> list[Row]:
+    """All rows of this module."""
+    if not task.RCV1.exists():
+        return [Row("logistic regression on rcv1-ccat", "all peers", None, 1, note=task.NO_RCV1)]
+    data = malt.open_svmlight(task.RCV1)
+
+    def posed(excess: float, *options: object, every: int = 6000, epochs: int = 12, **more: Any) -> Task:
+        words = ("apps.logistic", task.RCV1, *options)
+        return Task("rcv1-ccat", data, (1 + excess) * MINIMUM, words, every, epochs, PROBLEM, **more)
+
+    near, far = posed(1e-3, "--optimizer", "sgd"), posed(1e-2, "--optimizer", "sgd")
+    adam = posed(1e-2, "--optimizer", "adam", every=500, epochs=20, searches_step=False)
+    rounds = 2 if quick else 5
+    solvers = {f"scikit-learn, {name}": peers.logistic_regression(near, name) for name in ("lbfgs", "liblinear")}
+    sgd = {"scikit-learn SGDClassifier": peers.scikit_learn(far)}
+    return [
+        *_compared({"sgd": near, "lbfgs after 1 epoch of sgd": posed(1e-3, "--warm-start", 1)}, solvers, 2.0, rounds),
+        *_compared({"sgd": far, "adam": adam}, sgd, None, rounds),
+    ]
+
+
+def _compared(
+    ours: dict[str, Task], theirs: dict[str, peers.Peer | None], goal: float | None, rounds: int
+) -> list[Row]:  # fmt: skip
+    """The rows of programs and peers that take turns. `goal`: of the first program."""
+    contenders = {
+        f"logistic regression on {one.name} to {one.target:.4f}, {name}, {RANKS} ranks": partial(one.seconds, RANKS)
+        for name, one in ours.items()
+    }
+    rows = peers.compared(contenders, {name: peers.Other(peer, goal) for name, peer in theirs.items()}, rounds)
+    return [row if row.name == next(iter(contenders)) else replace(row, goal=None) for row in rows]

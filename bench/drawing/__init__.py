@@ -1,0 +1,1 @@
+"""Pictures of docs/: bars, lines, and what ranks do over time."""

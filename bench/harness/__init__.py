@@ -1,0 +1,1 @@
+"""What all measurements share: a command line, jobs, turns, and the rest of the machine."""

@@ -1,0 +1,112 @@
+"""Runs the experiments of the MALT paper (EuroSys 2015) on shapes of its data.
+
+python -m bench.papers.malt [--quick] [--json docs/malt.json] [--only PART ...]
+
+Ranks go on without one that is killed: that part needs Open MPI.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.harness import document
+from bench.harness.document import Measured, say
+from bench.harness.rest import Others
+from bench.pages import lines
+from bench.papers.malt import failure, hosts, page, rcv1, speedup, traffic, workloads
+from bench.papers.malt.workloads import Workload
+
+
+class Scale(NamedTuple):
+    """How much is measured."""
+
+    shapes: workloads.Scale
+    rounds: int
+    failing_rows: int
+    until_back: bool
+    """Whether the others wait for the rank that comes back."""
+    killed_every_s: float
+    goodput_epochs: int
+    host_epochs: int
+    untimed: frozenset[str]
+    """Workloads whose seconds are left out: those of another one of their kind are there."""
+
+
+WHOLE = Scale(workloads.WHOLE, 3, 12_000, False, 30.0, 400, hosts.EPOCHS, frozenset())
+QUICK = Scale(workloads.QUICK, 1, 4000, True, 8.0, 28, 4, frozenset({"alpha", "DNA", "webspam"}))
+
+
+@cache
+def shapes(scale: Scale, folder: Path) -> list[Workload]:
+    """The workloads, made once."""
+    return list(workloads.made(scale.shapes, folder, say))
+
+
+def of_shapes(options: Namespace) -> dict[str, Any]:
+    """What the page says of the workloads."""
+    return {"shapes": [page.shape(one) for one in shapes(options.scale, options.scratch)]}
+
+
+def timed(options: Namespace, _: Measured) -> dict[str, Any]:
+    """Seconds of two ranks beside those of one, in jobs."""
+    scale, made, found = options.scale, of_shapes(options), []
+    others = Others()
+    for one in shapes(scale, options.scratch):
+        if one.name not in scale.untimed:
+            say(f"{one.name}: one rank and {speedup.RANKS}")
+            found.append(speedup.compared(one, scale.rounds))
+    return {**made, "speedup": found, "rounds": scale.rounds, "others": others.share()}
+
+
+def spread(options: Namespace, _: Measured) -> dict[str, Any]:
+    """Virtual seconds of ranks on hosts of their own."""
+    scale = options.scale
+    some = [one for one in shapes(scale, options.scratch) if one.name in hosts.LINEAR and one.name not in scale.untimed]
+    return {**of_shapes(options), "hosts": [hosts.compared(one, scale.host_epochs) for one in some]}
+
+
+def scaled(options: Namespace, _: Measured) -> dict[str, Any]:
+    """The same of many rows like those of RCV1."""
+    say("many rows like those of news")
+    made = workloads.many_news(options.scale.shapes, options.scratch)
+    return {"rcv1": {**rcv1.measured(made), "shape": page.shape(made)}}
+
+
+def counted(options: Namespace, _: Measured) -> dict[str, Any]:
+    """Bytes by graph, on simulated ranks."""
+    found = []
+    for one in shapes(options.scale, options.scratch):
+        say(f"{one.name}: {one.simulated} simulated ranks, by graph")
+        graphs = {graph: traffic.counted(one, graph) for graph in traffic.GRAPHS}
+        found.append({"name": one.name, "ranks": one.simulated, "graphs": graphs})
+    return {**of_shapes(options), "traffic": found}
+
+
+def killed(options: Namespace, _: Measured) -> dict[str, Any]:
+    """The objective over seconds with a failure and without one, and goodput where ranks are killed again, in jobs."""
+    scale, folder = options.scale, options.scratch
+    say(f"{failure.RANKS} ranks, of which one is killed")
+    found = {"failure": failure.curves(scale.failing_rows, folder, scale.until_back)}
+    say(f"{failure.RANKS} ranks, of which one is killed every {scale.killed_every_s:g} s, and comes back")
+    return {**found, "goodput": failure.goodput(scale.killed_every_s, scale.goodput_epochs, folder)}
+
+
+def changed(*_: Any) -> dict[str, Any]:
+    """The lines that a port changes."""
+    return {"lines": [
+        [one.title, *lines.change(lines.source(name, "serial"), lines.source(name, "parallel"))]
+        for name, one in lines.EXAMPLES.items()
+    ]}  # fmt: skip
+
+
+PARTS: dict[str, document.Part] = {
+    "speedup": timed, "hosts": spread, "rcv1": scaled, "traffic": counted, "failure": killed, "lines": changed,
+}  # fmt: skip
+"""What can be measured by itself."""
+
+
+if __name__ == "__main__":
+    document.measure("bench.papers.malt", str(__doc__), lambda _: {}, page.tables, parts=PARTS, scales=(WHOLE, QUICK))

@@ -1,0 +1,173 @@
+"""The tables and figures of docs/malt.md, from the JSON beside it. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from bench.harness.document import Measured, Table, Tables, one_of, reached
+from bench.papers.malt import failure, hosts, rcv1, speedup
+from bench.papers.malt.workloads import Workload
+
+_LAST = 5
+"""Epochs at the end, in which a rank that came back takes part."""
+
+
+def shape(one: Workload) -> dict[str, Any]:
+    """What the page says of a workload."""
+    fields = ("name", "kind", "rows", "weights", "nonzeros", "measure")
+    return {**{field: getattr(one, field) for field in fields}, "real": one.words[0] == "apps.svm"}
+
+
+def tables(found: Measured) -> Tables:
+    """The tables of the page."""
+    return {
+        "shapes": _shapes(found), "speedup": _speedup(found), "hosts": _hosts("like", found["hosts"]),
+        "rcv1": _hosts("above the end", rcv1.to_the_ends(found["rcv1"])), "bytes": _traffic(found),
+        "graphs": _graphs(found), "failure": _failure(found), "lines": _lines(found),
+    }  # fmt: skip
+
+
+def figures(found: Measured) -> dict[str, Any]:
+    """What the sentences of the page say."""
+    return {
+        "rounds": found["rounds"], "ranks": speedup.RANKS, "others": found["others"],
+        "is_real": found["shapes"][0]["real"], "failing_rows": found["failure"]["rows"], "failing": failure.RANKS,
+        "failing_every": failure.EVERY, "pace": 1 / failure.PACE_S, "killed_in": failure.KILLED_IN,
+        **_host_numbers(found), **_speed_numbers(found), **_byte_numbers(found), **_failure_numbers(found),
+        "news": rcv1.figures(found["rcv1"]),
+    }  # fmt: skip
+
+
+def _shapes(measured: Measured) -> Table:
+    rows = [[one["name"], one["kind"], f"{one['rows']:,}", f"{one['weights']:,}", f"{one['nonzeros']:,.0f}"]
+            for one in measured["shapes"]]  # fmt: skip
+    return [["like", "trained", "rows", "weights", "features a row"], *rows]
+
+
+def _speedup(measured: Measured) -> Table:
+    rows = []
+    for one in measured["speedup"]:
+        pairs = [alone / several for alone, several in zip(one["one"], one["several"], strict=True)]
+        rows.append([
+            one["name"], one["measure"].replace("_", " "), f"{one['target']:.4f}",
+            f"{one['close'] - 1:.1%}", _seconds(one["one"]),
+            _seconds(one["several"]), f"{one['ratio']:.2f}",
+            f"{reached(min(pairs) or math.inf)}, {max(pairs):.2f}",
+            f"{one['rate']:.2f} x",
+            " / ".join(reached(count, ".0f") for count in one["epochs"]),
+        ])  # fmt: skip
+    heads = ["like", "measure", "goal", "above", "1 rank, s", f"{speedup.RANKS} ranks, s", "times as fast", "from, to",
+             "rows a second", "epochs, 1 / 2 ranks"]  # fmt: skip
+    return [heads, *rows]
+
+
+def _speed_numbers(measured: Measured) -> dict[str, Any]:
+    rates = [one["rate"] for one in measured["speedup"]]
+    news = measured["speedup"][0]
+    return {
+        "least_rate": min(rates), "most_rate": max(rates), "rate": statistics.median(rates),
+        "ratio": {one["name"]: one["ratio"] for one in measured["speedup"]},
+        "news_ms": 1e3 * statistics.median(news["one"]) / news["epochs"][0],
+    }  # fmt: skip
+
+
+def _hosts(first: str, found: Sequence[Measured]) -> Table:
+    heads = [first, "1 rank, ms", *(f"{ranks} ranks" for ranks in hosts.RANKS), "epochs, 1 rank",
+             *(f"{ranks} ranks" for ranks in hosts.RANKS)]  # fmt: skip
+    rows = []
+    for one in found:
+        alone, epochs = one["one"]
+        for graph, several in one["graphs"].items():
+            gains = (f"{alone / seconds:.1f}" if seconds < math.inf else "-" for seconds, _ in several)
+            later = (f"{count:.0f}" if count < math.inf else "-" for _, count in several)
+            rows.append([f"{one['name']}, {graph}", f"{1e3 * alone:.1f}", *gains, reached(epochs, ".0f"), *later])
+    return [heads, *rows]
+
+
+def _host_numbers(measured: Measured) -> dict[str, Any]:
+    found = measured["hosts"]
+    news = one_of(found, name="RCV1")
+    most = max(
+        (one["one"][0] / seconds, one["name"], ranks, graph)
+        for one in found for graph, many in one["graphs"].items()
+        for ranks, (seconds, _) in zip(hosts.RANKS, many, strict=True)
+    )  # fmt: skip
+    shape = one_of(measured["shapes"], name="RCV1")
+    peers = hosts.RANKS[-1] - 1
+    return {
+        "network": hosts.NETWORK, "latency_us": 1e6 * hosts.LATENCY_S, "every": hosts.EVERY,
+        "host_epochs": hosts.EPOCHS, "peers": peers, "row_us": {one["name"]: 1e6 * one["row_s"] for one in found},
+        "sent_ms": 1e3 * peers * 4 * shape["weights"] / hosts.BANDWIDTH, "rows_ms": 1e3 * hosts.EVERY * news["row_s"],
+        "news_rows": shape["rows"], "news_each": shape["rows"] // hosts.RANKS[-1], "hosts_most": most[0],
+        "hosts_best": most[1], "hosts_ranks": most[2], "hosts_graph": most[3],
+    }  # fmt: skip
+
+
+def _byte_numbers(measured: Measured) -> dict[str, float]:
+    graphs = {one["name"]: one["graphs"] for one in measured["traffic"]}
+    fewer = {name: found["all"]["dense"] / found["all"]["sent"] for name, found in graphs.items()}
+    sparse = [fewer[name] for name in ("RCV1", "webspam", "KDD12")]
+    messages = {graph: graphs["RCV1"][graph]["messages"] for graph in ("halton", "all")}
+    return {
+        "sparse_least": min(sparse), "sparse_most": max(sparse), "marks": 1 / fewer["alpha"] - 1,
+        "halton": messages["halton"], "all_messages": messages["all"],
+    }  # fmt: skip
+
+
+def _failure_numbers(measured: Measured) -> dict[str, Any]:
+    found, struck = measured["failure"], failure.KILLED_IN - 1
+    runs = [found[name] for name in failure.RUNS]
+    without, killed, rejoined = ([now[0] - before[0] for before, now in pairwise(run)] for run in runs)
+    return {
+        "stall": killed[struck - 1] - without[struck - 1], "lost_rows": found["lost"]["rows"],
+        "longer": statistics.median(killed[struck:]) / statistics.median(without),
+        "period": measured["goodput"]["period_s"], "goodput": measured["goodput"]["goodput"],
+        "long": measured["goodput"]["killed"]["seconds"],
+        "away": found["back"]["back_at_s"] - found["back"]["at_s"],
+        "again": statistics.median(rejoined[-_LAST:]) / statistics.median(without),
+        "ends": [run[-1][0] for run in runs], "reached": [run[-1][1] for run in runs],
+    }  # fmt: skip
+
+
+def _seconds(taken: list[float]) -> str:
+    return reached(statistics.median(taken), ".3f")
+
+
+def _traffic(measured: Measured) -> Table:
+    rows = []
+    for one in measured["traffic"]:
+        found = one["graphs"]["all"]
+        share = f"{100 * found['sent'] / found['dense']:.1f}"
+        sizes = (_megabytes(found[key]) for key in ("dense", "sent"))
+        rows.append([one["name"], str(one["ranks"]), f"{found['messages']:,}", *sizes, share])
+    return [["like", "ranks", "messages", "all weights, MB", "rows touched, MB", "% of all"], *rows]
+
+
+def _megabytes(nbytes: float) -> str:
+    return f"{nbytes / 1e6:,.2f}"
+
+
+def _graphs(measured: Measured) -> Table:
+    found = measured["traffic"]
+    heads = ["graph", *(f"{one['name']}, {one['ranks']} ranks" for one in found), f"{found[0]['name']}, objective"]
+    rows = [[graph, *(_megabytes(one["graphs"][graph]["sent"]) for one in found), f"{reached['measured']:.4f}"]
+            for graph, reached in found[0]["graphs"].items()]  # fmt: skip
+    return [heads, *rows]
+
+
+def _failure(measured: Measured) -> Table:
+    runs = [measured["failure"][name] for name in failure.RUNS]
+    heads = ["epoch", "without a failure, s", "objective", f"one of {failure.RANKS} killed, s", "objective",
+             "killed and restarted, s", "objective"]  # fmt: skip
+    rows = [[str(epoch), *(f"{value:.4f}" for run in both for value in run)]
+            for epoch, both in enumerate(zip(*runs, strict=True), 1)]  # fmt: skip
+    return [heads, *rows]
+
+
+def _lines(measured: Measured) -> Table:
+    rows = [[title, *map(str, counts)] for title, *counts in measured["lines"]]
+    return [["", "lines, serial", "parallel", "added", "changed"], *rows]

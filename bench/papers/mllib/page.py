@@ -1,0 +1,70 @@
+"""The tables and figures of docs/mllib.md, and its picture of time, from the JSON beside it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bench.harness.document import Measured, Table, Tables
+from bench.papers.mllib import ways
+from bench.papers.mllib.gantt import Lanes, picture
+
+AXIS = 1.5
+"""The picture of time ends so many times after the last run but that of SendGradient."""
+
+
+def tables(found: Measured) -> Tables:
+    """The tables of the page."""
+    return {"steps": _counts(found), "sums": _sums(found), "sizes": _sizes(found["sizes"])}
+
+
+def figures(found: Measured) -> dict[str, Any]:
+    """What the sentences of the page say: by way, its steps, and what its busiest rank moves in one, in models."""
+    counts = {one["way"].replace("*", ""): one for one in found["counts"]}
+    m = found["model_nbytes"]
+    hot = {way: one["hottest"] / m / one["steps"] for way, one in counts.items() if _is_number(one["steps"])}
+    sent = {way: one["bytes"] / m / one["steps"] for way, one in counts.items() if _is_number(one["steps"])}
+    return {
+        **found["about"], "m": m, "others": found["others"],
+        "steps_of": {way: one["steps"] for way, one in counts.items()},
+        "gradient": counts[ways.MLLIB.name]["steps"], "model": counts[ways.MLLIB_STAR.name.replace("*", "")]["steps"],
+        "hot": hot, "sent": sent, "sums_of": found["sums"],
+    }  # fmt: skip
+
+
+def pictures(found: Measured) -> dict[str, str]:
+    """The runs on one axis of time."""
+    runs = [Lanes(*one) for one in found["gantt"]]
+    return {"mllib-gantt": picture(runs, AXIS * max(one.until for one in runs[1:]))}
+
+
+def _counts(found: Measured) -> Table:
+    rows = [["", "steps", "all ranks send, MB", "busiest rank, MB", "a step, in m", "virtual s", "step size", "epochs"]]
+    for one in found["counts"]:
+        took = ["-"] * 4
+        if _is_number(one["steps"]):
+            a_step = f"{one['hottest'] / one['steps'] / found['model_nbytes']:.2f}"
+            took = [f"{one['bytes'] / 1e6:,.1f}", f"{one['hottest'] / 1e6:,.1f}", a_step, f"{one['seconds']:.3f}"]
+        way = one["way"].replace("*", r"\*")
+        rows.append([way, str(one["steps"]), *took, f"{one['step']:g}", f"{one['share']:g}"])
+    return rows
+
+
+def _sums(found: Measured) -> Table:
+    rows = [["step size", *(f"{step:g}" for step in found["sum_steps"])]]
+    return rows + [[name, *(" / ".join(map(str, pair)) for pair in pairs)] for name, pairs in found["sums"].items()]
+
+
+def _sizes(found: Iterable[Mapping[str, float]]) -> Table:
+    heads = ["features", "distribute", "compute", "aggregate", "update", "all"]
+    rows = [[*heads, "by reduce-scatter", "by tree", "by star"]]
+    for row in found:
+        phases = [row[name] for name in ("distribute", "compute", "aggregate", "update")]
+        others = [row[name] for name in ("reduce-scatter", "tree", "star")]
+        cells = [f"{1e3 * seconds:.2f} ms" for seconds in (*phases, sum(phases), *others)]
+        rows.append([f"{int(row['features']):,}", *cells])
+    return rows
+
+
+def _is_number(steps: object) -> bool:
+    return isinstance(steps, int)
