@@ -19,7 +19,7 @@ from typing import Any
 from bench.benchmarks.svm import task
 from bench.harness import document
 from bench.harness.document import Measured, say
-from bench.hosts import failures, page, planning, programs, starts, training, ways
+from bench.hosts import failures, page, planning, training, ways
 from bench.hosts.trials import ROOT, linked_hosts, missing_hosts, report, sharing_cores
 
 TRANSFERS, LATE = ("small", "stream", "landing"), ("far_held", "far_small", "far_model")
@@ -80,8 +80,7 @@ def planned(python: str, quick: bool) -> Lines:
     return found
 
 
-_OUTCOMES = programs.programs, starts.starts, failures.failures, failures.survival
-_MEASURED = (transfers, link, far, graphs, planned, *_OUTCOMES)
+_MEASURED = (transfers, link, far, graphs, planned, failures.starts, failures.failures, failures.survival)
 WITHOUT_DATA = {"transfers", "starts", "failures", "survival"}
 
 

@@ -1,4 +1,4 @@
-"""Failures of ranks, hosts and links while a job on several hosts runs: who goes on, and when; and what is left."""
+"""Jobs on several hosts that end well, or fail: of a rank, a host, a link. Who goes on, when, and what is left."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from bench.hosts import trials
+from bench.hosts.lockstep import DEADLINE_S
 from bench.hosts.trials import KILL_ALL, Job
 
-RUNS, AT_ONCE = 10, 8
-"""Of each case; and how many jobs at once, each on a network of its own. They wait most of the time."""
-NAMES = "abc"
-STEPS, LONG = 80, 240
-"""As many as take 4 s and more; and as a rank needs that is started again after 5 s."""
+AT_ONCE, STARTS_AT_ONCE = 8, 2
+"""Jobs at once, each on a network of its own. They wait most of the time, but while they start."""
+STEPS, LONG, FEW = 80, 240, 4
+"""As many as take 4 s and more; as a rank needs that is started again after 5 s; and those of a start."""
 KILL_RANK = "pkill -KILL -n -f 'runner/[p]rogram.py'"
 CUT_S = 15.0
 """Longer than any keepalive."""
@@ -33,18 +33,18 @@ Found = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """A failure in a job, what is to come of it, and what happens to it later."""
+    """What happens to a job, what is to come of it, and what happens to it later."""
 
-    strike: Callable[[Any], object]
-    """Brings it about, on a network of hosts."""
-    after: Callable[[Any], object] = bool
+    strike: Callable[[Any], object] | None = None
+    """Brings a failure about, on a network of hosts. None: the job fails as `ending` says, or ends well."""
+    after: Callable[[Any], object] | None = None
     """What is done CUT_S later."""
     survivors: Sequence[int] = ()
     """Those that go on where they may. Empty: the job ends."""
     lost: str = ""
     """The host that is not there any more: nobody cleans it."""
     ending: str = "well"
-    """That of rank 3, of bench.hosts.lockstep."""
+    """That of one rank, another one in each run, of bench.hosts.lockstep."""
     at: str = "a:2,b:2"
     """The hosts of the job, and their ranks."""
     options: Sequence[str] = ("--survive=best-effort",)
@@ -53,6 +53,8 @@ class Case(NamedTuple):
     """How long the job may take to end after the failure."""
     is_apart: bool = False
     """Whether those that go on are on host b, and `malt run`, which has lost them, ends with an error."""
+    steps: int = STEPS
+    runs: int = 10
 
 
 def _kill_rank(network: Any) -> None:
@@ -72,12 +74,22 @@ def _mend(network: Any) -> None:
     network.link("b", "up")
 
 
-_ALL_END = {"options": (), "limit_s": ENDED_S}
+_SHAPES = {"2 hosts of 2 ranks": "a:2,b:2", "4 hosts of 2 ranks": "a:2,b:2,c:2,d:2"}
+_ENDINGS = {
+    "well": "ends well, from its start", "early": "a rank raises before malt.init", "raises": "a rank raises",
+    "killed": "a rank is killed", "deadline": "a rank does not come, from the deadline on",
+}  # fmt: skip
+STARTS = {
+    f"{shape}: {words}": Case(
+        ending=ending, at=at, options=(), steps=FEW, runs=30 if ending == "well" else 5,
+        survivors=range(2 * (1 + at.count(","))) if ending == "well" else (),
+    )
+    for shape, at in _SHAPES.items() for ending, words in _ENDINGS.items()
+}  # fmt: skip
+"""Without --survive, a rank's own doing."""
 ENDS = {
-    "a rank raises": Case(bool, ending="raises", **_ALL_END),
-    "a rank is killed": Case(_kill_rank, **_ALL_END),
-    "a host is lost, its daemons killed": Case(_lose_host, lost="b", **_ALL_END),
-    "a link goes down": Case(_cut, **_ALL_END),
+    "a host is lost, its daemons killed": Case(_lose_host, lost="b", options=(), limit_s=ENDED_S),
+    "a link goes down": Case(_cut, options=(), limit_s=ENDED_S),
 }
 """Without --survive."""
 _REJOIN = ("--survive=best-effort", "--rejoin")
@@ -85,13 +97,20 @@ GOES_ON = {
     "a rank is killed": Case(_kill_rank, survivors=(0, 1, 2)),
     "a host is lost, its daemons killed": Case(_lose_host, survivors=(0, 1), lost="b"),
     "a link is cut for 15 s, and mended": Case(_cut, _mend, survivors=(0, 1)),
-    "a rank is killed, and comes back (`--rejoin`)": Case(_kill_rank, survivors=(0, 1, 2, 3), options=_REJOIN),
+    "a rank is killed, and comes back (`--rejoin`)": Case(
+        _kill_rank, survivors=(0, 1, 2, 3), options=_REJOIN, steps=LONG
+    ),
     "the side of `malt run` is the smaller part": Case(
         partial(_cut, names="a"), survivors=(0, 1), at="b:2,a:2", limit_s=LAUNCHER_S, is_apart=True
     ),
     "all three hosts lose each other": Case(partial(_cut, names="abc"), at="a:1,b:1,c:1", limit_s=LAUNCHER_S),
 }
 """With --survive=best-effort."""
+
+
+def starts(python: str, quick: bool) -> dict[str, list[Found]]:
+    """What starts of jobs have come to, by case."""
+    return _each(STARTS, python, quick, "abcd", STARTS_AT_ONCE)
 
 
 def failures(python: str, quick: bool) -> dict[str, list[Found]]:
@@ -104,19 +123,21 @@ def survival(python: str, quick: bool) -> dict[str, list[Found]]:
     return _each(GOES_ON, python, quick)
 
 
-def _each(cases: Mapping[str, Case], python: str, quick: bool) -> dict[str, list[Found]]:
+def _each(
+    cases: Mapping[str, Case], python: str, quick: bool, names: str = "abc", at_once: int = AT_ONCE
+) -> dict[str, list[Found]]:
     """The runs of each case. The cases that last longest come last in their table, and begin first."""
-    runs, names = (1, list(cases)[:1]) if quick else (RUNS, list(cases))
-    order = [name for name in reversed(names) for _ in range(runs)]
-    found = trials.side_by_side([partial(_tried, python=python, case=cases[name]) for name in order], NAMES, AT_ONCE)
-    return {name: [one for which, one in zip(order, found, strict=True) if which == name] for name in names}
+    chosen = list(cases)[: 2 if quick else None]
+    order = [(name, run) for name in reversed(chosen) for run in range(1 if quick else cases[name].runs)]
+    tried = [partial(_tried, python=python, case=cases[name], run=run, names=names) for name, run in order]
+    found = trials.side_by_side(tried, names, at_once)
+    return {name: [one for (which, _), one in zip(order, found, strict=True) if which == name] for name in chosen}
 
 
-def _tried(network: Any, python: str, case: Case) -> Found:
+def _tried(network: Any, python: str, case: Case, run: int, names: str) -> Found:
     """What a job has come to, and what is left of it on the hosts that are there."""
-    words = [LONG if "--rejoin" in case.options else STEPS, case.ending, 3]
-    job = Job(network, python, case.at, words, *case.options)
-    job.await_said("begun", job.ranks)
+    ranks = sum(int(one.partition(":")[2]) for one in case.at.split(","))
+    job = Job(network, python, case.at, [case.steps, case.ending, run % ranks], *case.options)
     since = _struck(network, job, case)
     status, ended = job.end()
     ends, printed = _elsewhere(network, job, since) if case.is_apart else (job.said("ended"), "")
@@ -125,20 +146,23 @@ def _tried(network: Any, python: str, case: Case) -> Found:
     times = {"ended_s": ended - since, "status": status}
     if case.survivors:
         times["pause_s"] = trials.pause_s(ends, since)
-    found, seconds = trials.until_clean(network, NAMES.replace(case.lost, ""), CLEAN_S, printed)
+    found, seconds = trials.until_clean(network, names.replace(case.lost, ""), CLEAN_S, printed)
     errors = "" if is_expected and seconds is not None else job.errors[-3000:]
     lost = trials.left(network, case.lost)
     return {**times, "expected": is_expected, "left": found, "clean_s": seconds, "lost": lost, "errors": errors}
 
 
 def _struck(network: Any, job: Job, case: Case) -> float:
-    """When the failure came."""
+    """When the failure came, or the deadline of the others; when the job began, if nothing fails."""
     if case.ending != "well":
         job.await_said("failed", 1)
-        return float(job.said("failed")[0]["failed"])
+        return float(job.said("failed")[0]["failed"]) + (DEADLINE_S if case.ending == "deadline" else 0.0)
+    if case.strike is None:
+        return job.began
+    job.await_said("begun", job.ranks)
     since = time.monotonic()
     case.strike(network)
-    if case.after is not bool:
+    if case.after is not None:
         time.sleep(max(0.0, since + CUT_S - time.monotonic()))
         case.after(network)
     return since

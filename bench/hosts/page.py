@@ -153,7 +153,6 @@ def graphs(found: ByMpi) -> Table:
 
 PARTS: dict[str, Callable[[ByMpi], Table]] = {
     "transfers": transfers, "link": compared, "planned": planned, "far": compared, "graphs": graphs,
-    "programs": outcomes.programs, "starts": outcomes.starts, "failures": outcomes.failures,
-    "survival": outcomes.survival,
+    "starts": outcomes.ended, "failures": outcomes.ended, "survival": outcomes.survival,
 }  # fmt: skip
 """The tables, in the order of the page."""

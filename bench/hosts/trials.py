@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import queue
-import statistics
 import subprocess
 import sys
 import threading
@@ -242,8 +241,3 @@ def side_by_side(trials: Sequence[Trial], names: str, networks: int) -> list[dic
         for _ in range(min(networks, len(trials))):
             free.put(opened.enter_context(hosts(names)))
         return list(pool.map(tried, trials))
-
-
-def middle_and_worst(seconds: Sequence[float]) -> tuple[float, float]:
-    """The median and the maximum. Pure."""
-    return statistics.median(seconds), max(seconds)

@@ -20,7 +20,7 @@ def test_the_quick_form_finds_that_jobs_end_and_go_on_as_promised(tmp_path):
     assert done.returncode == 0, done.stderr
     (found,) = json.loads((tmp_path / "page.json").read_text()).values()
     runs = [(part, name, run) for part in parts for name, each in found[part].items() for run in each]
-    assert len(runs) == 3
+    assert len(runs) == 4
     for run in runs:
         assert run[2]["expected"] and run[2]["clean_s"] is not None, run
     assert "| 1 of 1 |" in done.stdout

@@ -13,20 +13,19 @@ pytestmark = pytest.mark.serial
 
 
 def run(expected=True, seconds=2.0, **left):
-    return {"ending": "raises", "status": 1, "seconds": seconds, "ended_s": seconds, "pause_s": 0.5,
-            "expected": expected, "left": {}, "clean_s": 0.0} | left  # fmt: skip
+    return {"status": 1, "ended_s": seconds, "pause_s": 0.5, "expected": expected, "left": {}, "clean_s": 0.0} | left
 
 
 def test_a_start_that_hangs_is_counted():
-    found = {"Open MPI": {"2 hosts of 2 ranks": [run(), run(False, 120.0, status=None)]}}
-    assert outcomes.starts(found)[1:] == [["2 hosts of 2 ranks: a rank raises", "1 of 2", "61.0, 120.0 s", "nothing"]]
+    found = {"Open MPI": {"a rank raises": [run(), run(False, 120.0, status=None)]}}
+    assert outcomes.ended(found)[1:] == [["a rank raises", "1 of 2", "61.0, 120.0 s", "nothing"]]
     assert [one["status"] for one in outcomes.runs(found)] == [1, None]
 
 
 def test_what_is_left_is_named():
     late = run(left={"b": ["/tmp/malt-x"]}, clean_s=7.2)
     found = {"MPICH": {"a rank is killed": [run(), late], "a link goes down": [late, run(clean_s=None)]}}
-    assert outcomes.failures(found)[1:] == [
+    assert outcomes.ended(found)[1:] == [
         ["a rank is killed", "2 of 2", "2.0, 2.0 s", "on b nothing after 7 s more"],
         ["a link goes down", "2 of 2", "2.0, 2.0 s", "in 1 runs something stays"],
     ]
