@@ -108,12 +108,10 @@ CHARTS: dict[str, Chart | Lines] = {
     "qjam": Chart("qjam", 0, "speedup of an iteration", unit="x", title=_FASTER, others="Qjam"),
     "malt": Chart("malt", 1, "times as fast", "from, to", unit="x", alone=True, title=f"{_FASTER}, 2 ranks"),
     "malt-hosts": Chart("malt", 2, "10 ranks", unit="x", alone=True, title=f"{_FASTER}, 10 hosts"),
-    "malt-rcv1": Chart("malt", 3, "10 ranks", unit="x", alone=True, title=f"{_FASTER}, 10 hosts, RCV1"),
     "malt-bytes": Chart(
-        "malt", 4, "% of all", unit="%", alone=True, title="Bytes of the rows touched, relative to all weights"
+        "malt", 3, "% of all", unit="%", alone=True, title="Bytes of the rows touched, relative to all weights"
     ),
-    "malt-graphs": Chart("malt", 5, "RCV1", unit="MB", alone=True, title="Sent by all ranks in an epoch, RCV1"),
-    "malt-failure": Lines("malt", 6, (2, 4, 6), "seconds", "objective", "Objective over time, 4 ranks"),
+    "malt-failure": Lines("malt", 4, (2, 4, 6), "seconds", "objective", "Objective over time, 4 ranks"),
     "modes-svm": Chart("modes", 1, "ms to", unit="ms", title="Time to the objective, one rank slow", others=_RARE),
     "modes-bytes": Chart(
         "modes", 1, "busiest rank, MB", unit="MB", title="Moved by the busiest rank to the objective", others=_RARE

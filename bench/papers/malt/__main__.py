@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from bench.harness import document
 from bench.harness.document import Measured, say
 from bench.harness.rest import Others
-from bench.pages import lines
-from bench.papers.malt import failure, hosts, page, rcv1, speedup, traffic, workloads
+from bench.papers.malt import failure, hosts, page, simulated, speedup, workloads
 from bench.papers.malt.workloads import Workload
 
 
@@ -30,13 +29,12 @@ class Scale(NamedTuple):
     """Whether the others wait for the rank that comes back."""
     killed_every_s: float
     goodput_epochs: int
-    host_epochs: int
     untimed: frozenset[str]
     """Workloads whose seconds are left out: those of another one of their kind are there."""
 
 
-WHOLE = Scale(workloads.WHOLE, 3, 12_000, False, 30.0, 400, hosts.EPOCHS, frozenset())
-QUICK = Scale(workloads.QUICK, 1, 4000, True, 8.0, 28, 4, frozenset({"alpha", "DNA", "webspam"}))
+WHOLE = Scale(workloads.WHOLE, 3, 12_000, False, 30.0, 400, frozenset())
+QUICK = Scale(workloads.QUICK, 1, 4000, True, 8.0, 28, frozenset({"alpha", "DNA", "webspam"}))
 
 
 @cache
@@ -62,26 +60,19 @@ def timed(options: Namespace, _: Measured) -> dict[str, Any]:
 
 
 def spread(options: Namespace, _: Measured) -> dict[str, Any]:
-    """Virtual seconds of ranks on hosts of their own."""
-    scale = options.scale
-    some = [one for one in shapes(scale, options.scratch) if one.name in hosts.LINEAR and one.name not in scale.untimed]
-    return {**of_shapes(options), "hosts": [hosts.compared(one, scale.host_epochs) for one in some]}
-
-
-def scaled(options: Namespace, _: Measured) -> dict[str, Any]:
-    """The same of many rows like those of RCV1."""
-    say("many rows like those of news")
-    made = workloads.many_news(options.scale.shapes, options.scratch)
-    return {"rcv1": {**rcv1.measured(made), "shape": page.shape(made)}}
+    """Virtual seconds of ranks on hosts of their own. RCV1 is there with many rows."""
+    scale, folder = options.scale, options.scratch
+    some = [one for one in shapes(scale, folder) if one.name in hosts.LINEAR and one.name not in scale.untimed]
+    each = [workloads.many_news(scale.shapes, folder), *some]
+    return {**of_shapes(options), "hosts": [{**page.shape(one), **hosts.compared(one)} for one in each]}
 
 
 def counted(options: Namespace, _: Measured) -> dict[str, Any]:
-    """Bytes by graph, on simulated ranks."""
+    """Bytes of the rows that are touched, on simulated ranks."""
     found = []
     for one in shapes(options.scale, options.scratch):
-        say(f"{one.name}: {one.simulated} simulated ranks, by graph")
-        graphs = {graph: traffic.counted(one, graph) for graph in traffic.GRAPHS}
-        found.append({"name": one.name, "ranks": one.simulated, "graphs": graphs})
+        say(f"{one.name}: {one.simulated} simulated ranks")
+        found.append({"name": one.name, "ranks": one.simulated, **simulated.counted(one)})
     return {**of_shapes(options), "traffic": found}
 
 
@@ -94,17 +85,7 @@ def killed(options: Namespace, _: Measured) -> dict[str, Any]:
     return {**found, "goodput": failure.goodput(scale.killed_every_s, scale.goodput_epochs, folder)}
 
 
-def changed(*_: Any) -> dict[str, Any]:
-    """The lines that a port changes."""
-    return {"lines": [
-        [one.title, *lines.change(lines.source(name, "serial"), lines.source(name, "parallel"))]
-        for name, one in lines.EXAMPLES.items()
-    ]}  # fmt: skip
-
-
-PARTS: dict[str, document.Part] = {
-    "speedup": timed, "hosts": spread, "rcv1": scaled, "traffic": counted, "failure": killed, "lines": changed,
-}  # fmt: skip
+PARTS: dict[str, document.Part] = {"speedup": timed, "hosts": spread, "traffic": counted, "failure": killed}
 """What can be measured by itself."""
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 import malt
 from bench.harness import timing
-from bench.harness.document import Measured, say
+from bench.harness.document import say
 from bench.papers.malt import simulated
 from bench.papers.malt.workloads import Workload
 from malt.commands.plan.losses import Charge
@@ -24,39 +24,35 @@ RANKS = (2, 5, 10, 20)
 GRAPHS = ("all", "halton")
 EVERY = 1000
 """Rows of a rank between two exchanges. The paper: 1,000 to 5,000."""
-LINEAR = ("RCV1", "alpha", "DNA")
-"""What is compared: for webspam queues between 20 ranks would take gigabytes."""
-EPOCHS = 30
-"""Of several ranks, at most."""
+LINEAR = ("alpha", "DNA")
+"""What is compared beside RCV1: for webspam queues between 20 ranks would take gigabytes."""
 _ADDED = 7
 """Times that merging is timed."""
 
 
-def compared(workload: Workload, epochs: int = EPOCHS) -> dict[str, Any]:
-    """Virtual seconds and epochs of 1 and of each number of RANKS to the end of one rank, nearly. Starts a job."""
-    return to_the_end(curves(workload, epochs), workload.close)
+def compared(workload: Workload) -> dict[str, Any]:
+    """What 1 and each number of RANKS take to the end of one rank, nearly. Starts a job.
 
-
-def curves(workload: Workload, epochs: int) -> dict[str, Any]:
-    """What 1 and each number of RANKS reach in `epochs` epochs, and when. Starts a job.
-
-    A rank computes as long for a row as that job on one core of this machine, and merges a message as long as an
-    addition takes here: the least of some.
+    "one": seconds and epochs. "graphs": these and the share of messages that have left, by graph. A rank computes as
+    long for a row as that job on one core of this machine, and merges a message as long as an addition takes here: the
+    least of some.
     """
     alone = workload.report(1, 0)["epochs"]
     totals = [(0.0, 0), *((epoch["seconds"], epoch["examples"]) for epoch in alone)]
     row_s = min((after[0] - before[0]) / (after[1] - before[1]) for before, after in pairwise(totals))
     merge_s = addition_s(workload.weights)
+    target = workload.close * alone[-1][workload.measure]
     graphs: dict[str, list[Any]] = {}
     for graph in GRAPHS:
         say(f"{workload.name}: up to {RANKS[-1]} simulated hosts, graph {graph}")
-        graphs[graph] = [several(workload, graph, ranks, (row_s, merge_s), epochs) for ranks in RANKS]
-    one = [[epoch["examples"] * row_s, epoch[workload.measure]] for epoch in alone]
-    return {"name": workload.name, "row_s": row_s, "merge_s": merge_s, "one": one, "graphs": graphs}
+        found = [several(workload, graph, ranks, (row_s, merge_s)) for ranks in RANKS]
+        graphs[graph] = [[*reached(one["epochs"], target), one["left"]] for one in found]
+    one = reached([[epoch["examples"] * row_s, epoch[workload.measure]] for epoch in alone], target)
+    return {"row_s": row_s, "merge_s": merge_s, "one": one, "graphs": graphs}
 
 
 def several(
-    workload: Workload, graph: str, ranks: int, pace: tuple[float, float], epochs: int,
+    workload: Workload, graph: str, ranks: int, pace: tuple[float, float],
     link: tuple[float, float] = (LATENCY_S, BANDWIDTH),
 ) -> dict[str, Any]:  # fmt: skip
     """What so many ranks reach, and when. `pace`: seconds of a row and of a merge. `link`: as of `malt.Network`. Local.
@@ -65,17 +61,10 @@ def several(
     left, and were not superseded before.
     """
     taken = EVERY * pace[0] + len(malt.graph(graph, ranks).sources(0)) * pace[1]
-    words = ("--graph", graph, "--sync", "asp", "--exchange-every", EVERY, "--epochs", epochs)
+    words = ("--graph", graph, "--sync", "asp", "--exchange-every", EVERY, "--epochs", workload.epochs[1])
     made = simulated.report(workload, ranks, words, malt.Network(*link), lambda: charge(taken))["epochs"]
     left = made[-1]["bytes_sent"] / made[-1]["bytes_dense"]
     return {"epochs": [[epoch["seconds"], epoch[workload.measure]] for epoch in made], "left": left}
-
-
-def to_the_end(found: Measured, close: float) -> dict[str, Any]:
-    """`curves` as seconds and epochs until the measure is that of one rank in the end, times `close`. Pure."""
-    target = close * found["one"][-1][1]
-    graphs = {graph: [reached(one["epochs"], target) for one in many] for graph, many in found["graphs"].items()}
-    return {**found, "one": reached(found["one"], target), "graphs": graphs}
 
 
 def reached(curve: Sequence[Sequence[float]], target: float) -> list[float]:

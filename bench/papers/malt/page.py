@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from bench.harness.document import Measured, Table, Tables, one_of, reached
-from bench.papers.malt import failure, hosts, rcv1, speedup
+import malt
+from bench.harness.document import Measured, Table, Tables, reached
+from bench.papers.malt import failure, hosts, speedup
 from bench.papers.malt.workloads import Workload
 
+MANY = 10
+"""Hosts of which the page says most."""
 _LAST = 5
 """Epochs at the end, in which a rank that came back takes part."""
 
@@ -25,9 +28,8 @@ def shape(one: Workload) -> dict[str, Any]:
 def tables(found: Measured) -> Tables:
     """The tables of the page."""
     return {
-        "shapes": _shapes(found), "speedup": _speedup(found), "hosts": _hosts("like", found["hosts"]),
-        "rcv1": _hosts("above the end", rcv1.to_the_ends(found["rcv1"])), "bytes": _traffic(found),
-        "graphs": _graphs(found), "failure": _failure(found), "lines": _lines(found),
+        "shapes": _shapes(found), "speedup": _speedup(found), "hosts": _hosts(found), "bytes": _traffic(found),
+        "failure": _failure(found),
     }  # fmt: skip
 
 
@@ -37,8 +39,7 @@ def figures(found: Measured) -> dict[str, Any]:
         "rounds": found["rounds"], "ranks": speedup.RANKS, "others": found["others"],
         "is_real": found["shapes"][0]["real"], "failing_rows": found["failure"]["rows"], "failing": failure.RANKS,
         "failing_every": failure.EVERY, "pace": 1 / failure.PACE_S, "killed_in": failure.KILLED_IN,
-        **_host_numbers(found), **_speed_numbers(found), **_byte_numbers(found), **_failure_numbers(found),
-        "news": rcv1.figures(found["rcv1"]),
+        **_host_numbers(found["hosts"]), **_speed_numbers(found), **_byte_numbers(found), **_failure_numbers(found),
     }  # fmt: skip
 
 
@@ -75,47 +76,36 @@ def _speed_numbers(measured: Measured) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _hosts(first: str, found: Sequence[Measured]) -> Table:
-    heads = [first, "1 rank, ms", *(f"{ranks} ranks" for ranks in hosts.RANKS), "epochs, 1 rank",
+def _hosts(measured: Measured) -> Table:
+    heads = ["like", "1 rank, ms", *(f"{ranks} ranks" for ranks in hosts.RANKS), "epochs, 1 rank",
              *(f"{ranks} ranks" for ranks in hosts.RANKS)]  # fmt: skip
     rows = []
-    for one in found:
+    for one in measured["hosts"]:
         alone, epochs = one["one"]
         for graph, several in one["graphs"].items():
-            gains = (f"{alone / seconds:.1f}" if seconds < math.inf else "-" for seconds, _ in several)
-            later = (f"{count:.0f}" if count < math.inf else "-" for _, count in several)
+            gains = (f"{alone / seconds:.1f}" if seconds < math.inf else "-" for seconds, *_ in several)
+            later = (reached(count, ".0f") if count < math.inf else "-" for _, count, _ in several)
             rows.append([f"{one['name']}, {graph}", f"{1e3 * alone:.1f}", *gains, reached(epochs, ".0f"), *later])
     return [heads, *rows]
 
 
-def _host_numbers(measured: Measured) -> dict[str, Any]:
-    found = measured["hosts"]
-    news = one_of(found, name="RCV1")
-    most = max(
-        (one["one"][0] / seconds, one["name"], ranks, graph)
-        for one in found for graph, many in one["graphs"].items()
-        for ranks, (seconds, _) in zip(hosts.RANKS, many, strict=True)
-    )  # fmt: skip
-    shape = one_of(measured["shapes"], name="RCV1")
-    peers = hosts.RANKS[-1] - 1
+def _host_numbers(found: Sequence[Measured]) -> dict[str, Any]:
+    """What the page says of RCV1 on MANY hosts. Lists are by graph."""
+    news, place = found[0], hosts.RANKS.index(MANY)
+    peers = [len(malt.graph(graph, MANY).sources(0)) for graph in hosts.GRAPHS]
     return {
-        "network": hosts.NETWORK, "latency_us": 1e6 * hosts.LATENCY_S, "every": hosts.EVERY,
-        "host_epochs": hosts.EPOCHS, "peers": peers, "row_us": {one["name"]: 1e6 * one["row_s"] for one in found},
-        "sent_ms": 1e3 * peers * 4 * shape["weights"] / hosts.BANDWIDTH, "rows_ms": 1e3 * hosts.EVERY * news["row_s"],
-        "news_rows": shape["rows"], "news_each": shape["rows"] // hosts.RANKS[-1], "hosts_most": most[0],
-        "hosts_best": most[1], "hosts_ranks": most[2], "hosts_graph": most[3],
+        "network": hosts.NETWORK, "latency_us": 1e6 * hosts.LATENCY_S, "every": hosts.EVERY, "news": news,
+        "peers": peers, "row_us": [1e6 * one["row_s"] for one in found], "many": MANY,
+        "taken_ms": [1e3 * (hosts.EVERY * news["row_s"] + count * news["merge_s"]) for count in peers],
+        "link_ms": [1e3 * count * 4 * news["weights"] / hosts.BANDWIDTH for count in peers],
+        "left": [news["graphs"][graph][place][2] for graph in hosts.GRAPHS],
     }  # fmt: skip
 
 
 def _byte_numbers(measured: Measured) -> dict[str, float]:
-    graphs = {one["name"]: one["graphs"] for one in measured["traffic"]}
-    fewer = {name: found["all"]["dense"] / found["all"]["sent"] for name, found in graphs.items()}
+    fewer = {one["name"]: one["dense"] / one["sent"] for one in measured["traffic"]}
     sparse = [fewer[name] for name in ("RCV1", "webspam", "KDD12")]
-    messages = {graph: graphs["RCV1"][graph]["messages"] for graph in ("halton", "all")}
-    return {
-        "sparse_least": min(sparse), "sparse_most": max(sparse), "marks": 1 / fewer["alpha"] - 1,
-        "halton": messages["halton"], "all_messages": messages["all"],
-    }  # fmt: skip
+    return {"sparse_least": min(sparse), "sparse_most": max(sparse), "marks": 1 / fewer["alpha"] - 1}
 
 
 def _failure_numbers(measured: Measured) -> dict[str, Any]:
@@ -140,23 +130,10 @@ def _seconds(taken: list[float]) -> str:
 def _traffic(measured: Measured) -> Table:
     rows = []
     for one in measured["traffic"]:
-        found = one["graphs"]["all"]
-        share = f"{100 * found['sent'] / found['dense']:.1f}"
-        sizes = (_megabytes(found[key]) for key in ("dense", "sent"))
-        rows.append([one["name"], str(one["ranks"]), f"{found['messages']:,}", *sizes, share])
+        sizes = (f"{one[key] / 1e6:,.2f}" for key in ("dense", "sent"))
+        share = f"{100 * one['sent'] / one['dense']:.1f}"
+        rows.append([one["name"], str(one["ranks"]), f"{one['messages']:,}", *sizes, share])
     return [["like", "ranks", "messages", "all weights, MB", "rows touched, MB", "% of all"], *rows]
-
-
-def _megabytes(nbytes: float) -> str:
-    return f"{nbytes / 1e6:,.2f}"
-
-
-def _graphs(measured: Measured) -> Table:
-    found = measured["traffic"]
-    heads = ["graph", *(f"{one['name']}, {one['ranks']} ranks" for one in found), f"{found[0]['name']}, objective"]
-    rows = [[graph, *(_megabytes(one["graphs"][graph]["sent"]) for one in found), f"{reached['measured']:.4f}"]
-            for graph, reached in found[0]["graphs"].items()]  # fmt: skip
-    return [heads, *rows]
 
 
 def _failure(measured: Measured) -> Table:
@@ -166,8 +143,3 @@ def _failure(measured: Measured) -> Table:
     rows = [[str(epoch), *(f"{value:.4f}" for run in both for value in run)]
             for epoch, both in enumerate(zip(*runs, strict=True), 1)]  # fmt: skip
     return [heads, *rows]
-
-
-def _lines(measured: Measured) -> Table:
-    rows = [[title, *map(str, counts)] for title, *counts in measured["lines"]]
-    return [["", "lines, serial", "parallel", "added", "changed"], *rows]

@@ -1,8 +1,9 @@
-"""The program of a workload on simulated ranks: its report, the same in each run."""
+"""The program of a workload on simulated ranks: its report, and the bytes that it sends, the same in each run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import malt
 from apps.mf import program as mf
@@ -31,3 +32,16 @@ def report(
         PROGRAMS[str(workload.words[0])](arguments)
 
     return jobs.simulated(run, ranks, (*workload.words[1:], *words), network)[1]
+
+
+def counted(workload: Workload, graph: str = "all") -> dict[str, Any]:
+    """What all ranks have sent in an epoch under bsp, and how good the model is then. Local.
+
+    `dense` is what their messages would have taken with whole arrays.
+    """
+    words = (*workload.sparse, "--graph", graph, "--sync", "bsp", "--epochs", 1)
+    last = report(workload, workload.simulated, words)["epochs"][-1]
+    return {
+        "sent": last["bytes_sent"], "dense": last["bytes_dense"], "messages": last["merged"],
+        "measured": last[workload.measure],
+    }  # fmt: skip

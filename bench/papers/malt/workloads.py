@@ -147,7 +147,7 @@ def _clicks(scale: Scale, folder: Path) -> Workload:
 def many_news(scale: Scale, folder: Path) -> Workload:
     """Rows like those of RCV1, generated from a seed: more than there are at hand."""
     rows, epochs = scale.news
-    return svm("RCV1, many rows", planted.made(count=rows), folder, 1000)._replace(epochs=(10, epochs))
+    return svm(f"RCV1, {rows:,} rows", planted.made(count=rows), folder, 1000)._replace(epochs=(10, epochs))
 
 
 def svm(name: str, data: malt.Dataset, folder: Path, every: int, simulated: int = 8) -> Workload:
