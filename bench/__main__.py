@@ -9,7 +9,6 @@ the other parts.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import platform
@@ -29,41 +28,47 @@ from bench.harness import jobs
 from bench.harness.document import as_markdown, new_file
 from malt.launch.machine.mpi_library import bound_library
 
+
+def in_job(module: str, ranks: int) -> Callable[[bool], list[Row]]:
+    """A part that runs `module` on `ranks` ranks, and reads the rows that it writes."""
+    return lambda quick: [Row(**row) for row in jobs.report(ranks, module, *["--quick"] * quick)]
+
+
 PARTS: dict[str, Callable[[bool], list[Row]]] = {
-    "messages": jobs.rows_of("bench.benchmarks.messages", 2),
+    "messages": in_job("bench.benchmarks.messages", 2),
     "training": classification.rows,
     "logistic": logistic.rows,
     "factorization": factorization.several_ranks,
     "libmf": factorization.against_libmf,
     "straggler": straggler.rows,
     "exchanges": exchanges.rows,
-    "load": jobs.rows_of("bench.benchmarks.svm.load", 4),
+    "load": in_job("bench.benchmarks.svm.load", 4),
     "start": start.rows,
     "scale": scale.rows,
 }
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Run the parts, print their table, and write the files that were asked for."""
+    """Run the parts, print their tables, and write the files that were asked for."""
     made: dict[str, list[Row]] = {}
     for name in options.only or PARTS:
         print(f"... {name}", file=sys.stderr, flush=True)
         made[name] = PARTS[name](options.quick)
+        print(f"{name}\n\n{as_markdown(table.table(made[name]))}\n")
     library = bound_library()
     about = {"mpi": f"{library.family} {'.'.join(map(str, library.version))}", "malt": malt.__version__}
     about["quick"] = options.quick
-    print(f"{about['mpi']}\n\n{as_markdown(table.table(list(itertools.chain(*made.values()))))}")
     if options.json:
         _write(options.json, library.family, about, made)
 
 
 def _write(path: Path, family: str, about: dict[str, object], made: dict[str, list[Row]]) -> None:
-    stored = json.loads(path.read_text()) if path.exists() else {"format": 3, "results": {}}
+    stored = json.loads(path.read_text()) if path.exists() else {"format": 4, "results": {}}
     before = stored["results"].get(family, {})
     is_same = about == {name: before.get(name) for name in about}
     today = time.strftime("%Y-%m-%d")
     measured = {"measured": today, "machine": machine()}
-    new = {name: {**measured, "rows": table.to_json(rows)} for name, rows in made.items()}
+    new = {name: {**measured, "rows": [row._asdict() for row in rows]} for name, rows in made.items()}
     parts = {**(before["parts"] if is_same else {}), **new}
     stored["results"][family] = {**about, "parts": {name: parts[name] for name in PARTS if name in parts}}
     path.write_text(json.dumps(stored) + "\n", encoding="utf-8")

@@ -80,8 +80,8 @@ def tables(found: Measured) -> Tables:
     made: dict[str, Table | str] = {"headlines": table(headlines(rows.first(found)))}
     for mpi, result in found["results"].items():
         for name, part in result["parts"].items():
-            first = sorted(rows.from_json(part["rows"]), key=lambda row: not row.name.startswith(_NAMES))
-            shown = as_markdown(rows.page_table(first, NUMBA_ALONE if name in COMPILED else "MALT"))
+            first = sorted((Row(**row) for row in part["rows"]), key=lambda row: not row.name.startswith(_NAMES))
+            shown = as_markdown(rows.table(first, NUMBA_ALONE if name in COMPILED else "MALT"))
             made[f"{mpi}/{name}"] = f"{part['machine']}; {part['measured']}\n\n{shown}"
     return made
 

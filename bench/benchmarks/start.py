@@ -11,13 +11,13 @@ from bench.benchmarks.rows import Row
 from bench.harness import jobs
 from bench.harness.timing import alternate
 
-RANKS, MARGIN_S = 4, 0.3
+RANKS = 4
 OURS = "import malt; malt.init()"
 BARE = "from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"
 
 
 def rows(quick: bool) -> list[Row]:
-    """One row: the seconds that MALT adds, against those that it may add."""
+    """One row: the seconds that MALT adds."""
     with tempfile.TemporaryDirectory() as folder:
         files = {code: Path(folder, f"{place}.py") for place, code in enumerate((OURS, BARE))}
         for code, file in files.items():
@@ -26,4 +26,4 @@ def rows(quick: bool) -> list[Row]:
         times = alternate(contenders, rounds=3 if quick else 7)
     more = statistics.median(mine - bare for mine, bare in zip(times[OURS], times[BARE], strict=True))
     name = "start and end of 4 ranks: time that MALT adds to mpi4py"
-    return [Row(name, "0.3 s more than bare mpi4py", MARGIN_S / max(more, 1e-3), 1.0, more, MARGIN_S)]
+    return [Row(name, "", None, more)]

@@ -1,4 +1,4 @@
-"""Jobs on ranks of their own: what they report of themselves, and the rows that they write."""
+"""Jobs on ranks of their own, and what they report of themselves."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import malt
-from bench.benchmarks import rows
-from bench.benchmarks.rows import Row
 
 T = TypeVar("T")
 Report = Any
@@ -99,9 +97,3 @@ def first(epochs: Sequence[Report], measure: str, target: float, rising: bool = 
 def seconds_to(target: float, measure: str, made: Report) -> float:
     """Seconds of training until an epoch brings `measure` down to the target; infinity if none does."""
     return float(first(made["epochs"], measure, target).get("seconds", math.inf))
-
-
-def rows_of(module: str, ranks: int) -> Callable[[bool], list[Row]]:
-    """A part of the benchmark that runs `module` on `ranks` ranks and reads the rows that it writes."""
-
-    return lambda quick: rows.from_json(report(ranks, module, *(["--quick"] if quick else [])))

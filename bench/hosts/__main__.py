@@ -92,7 +92,7 @@ def _family(python: str) -> str:
 def part(measured: Callable[[str, bool], Any], options: Namespace, found: Measured) -> Measured:
     """What is measured with each MPI, beside the other parts of these."""
     if not (task.RCV1.exists() or measured.__name__ in WITHOUT_DATA):
-        sys.exit(f"bench.hosts is skipped: it {task.NO_RCV1}")
+        sys.exit(f"bench.hosts is skipped: {task.NO_RCV1}")
     made = {}
     with sharing_cores():
         for python in options.mpi:

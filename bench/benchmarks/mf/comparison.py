@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.benchmarks.mf import libmf, ratings
 from bench.benchmarks.mf.libmf import Libmf
 from bench.benchmarks.mf.ratings import RANK, Setting, Source
-from bench.benchmarks.rows import Row, rated, timed
+from bench.benchmarks.rows import Row, missing, rated, timed
 from bench.harness import jobs
 from bench.harness.timing import turns
 
@@ -52,10 +52,10 @@ def _scaling(source: Source, rounds: int) -> list[Row]:
         ]
     what, alone = f"MF on {source.name}, {RANK} factors", "1 rank"
     return [
-        rated(f"{what}: ratings/s, 2 ranks", alone, 1.7, rates[2], rates[1]),
-        timed(f"{what}: time to its final test RMSE x {CLOSE}, 2 ranks", alone, 1 / 0.65, times[2], times[1]),
+        rated(f"{what}: ratings/s, 2 ranks", alone, rates[2], rates[1]),
+        timed(f"{what}: time to its final test RMSE x {CLOSE}, 2 ranks", alone, times[2], times[1]),
         *(
-            timed(f"{what}: final test RMSE, {ranks} ranks", alone, 0.998, errors[ranks], errors[1], unit="RMSE")
+            timed(f"{what}: final test RMSE, {ranks} ranks", alone, errors[ranks], errors[1], unit="RMSE")
             for ranks in (2, 4)
         ),
     ]
@@ -66,9 +66,9 @@ def _against_libmf(source: Source, quick: bool) -> list[Row]:
     what, against = f"MF on {source.name}, {RANK} factors", f"LIBMF, {libmf.THREADS} threads"
     module = libmf.load()
     if not source.train.exists():
-        return [Row(what, against, None, 3, note=f"needs ../shared/data/{source.name}")]
+        return [missing(what, against, f"it needs ../shared/data/{source.name}")]
     if module is None:
-        return [Row(what, against, None, 3, note="not installed: it needs a C++ compiler")]
+        return [missing(what, against, "it is not installed")]
     peer = Libmf(module, source, quick)
 
     def seconds(report: jobs.Report) -> float:
@@ -84,6 +84,6 @@ def _against_libmf(source: Source, quick: bool) -> list[Row]:
     )  # fmt: skip
     note = f"LIBMF: {peer.best}; MALT: {best}"
     return [
-        timed(f"{what}: time to test RMSE {peer.target:.4f}, 2 ranks", against, 3, times, their_times, note),
-        rated(f"{what}: ratings/s, 2 ranks", against, 3, rates, their_rates),
+        timed(f"{what}: time to test RMSE {peer.target:.4f}, 2 ranks", against, times, their_times, note),
+        rated(f"{what}: ratings/s, 2 ranks", against, rates, their_rates),
     ]

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from bench.benchmarks.rows import Row, rated
+from bench.benchmarks.rows import Row, missing, rated
 from bench.benchmarks.svm import peers, task
-from bench.benchmarks.svm.peers import Other, Peer
+from bench.benchmarks.svm.peers import Peer
 from bench.benchmarks.svm.task import Task
 from bench.benchmarks.svm.threads import Threads
 from bench.harness.timing import copy_rate, turns
@@ -20,7 +20,6 @@ RATE_EXAMPLES, RATE_EVERY = 7_000_000, 5000
 """Examples of a training whose rate is measured, at least, and those between two of its exchanges."""
 ONE_MODEL, MODEL_EACH = "the same kernel on 2 threads, one model", "the same kernel on 2 threads, one model each"
 THREADS_EPOCHS = 5
-NO_COMPILER = "not installed: it needs a C++ compiler"
 
 
 def rows(quick: bool) -> list[Row]:
@@ -32,7 +31,7 @@ def rows(quick: bool) -> list[Row]:
     if task.RCV1.exists():
         made += _compared(task.rcv1(), quick)
     else:
-        made.append(Row("SVM on rcv1-ccat", "all peers", None, 1, note=task.NO_RCV1))
+        made.append(missing("SVM on rcv1-ccat", "all peers", task.NO_RCV1))
     if not quick:
         with tempfile.TemporaryDirectory() as folder:
             made += _compared(task.large(Path(folder)), quick)
@@ -48,10 +47,10 @@ def _compared(one: Task, quick: bool) -> list[Row]:
 def _times(one: Task, threads: Threads, rounds: int) -> list[Row]:
     """Seconds to the target, of 1 and 2 ranks against each peer at its best setting."""
     others = {
-        "scikit-learn SGDClassifier, 1 core": Other(peers.scikit_learn(one), 2.5),
-        "LIBLINEAR, dual, hinge, 1 thread": Other(peers.liblinear(one, 1), 2.0, NO_COMPILER),
-        "LIBLINEAR, dual, hinge, 2 threads": Other(peers.liblinear(one, 2), 2.0, NO_COMPILER),
-        ONE_MODEL: Other(Peer(threads.seconds)),
+        "scikit-learn SGDClassifier, 1 core": peers.scikit_learn(one),
+        "LIBLINEAR, dual, hinge, 1 thread": peers.liblinear(one, 1),
+        "LIBLINEAR, dual, hinge, 2 threads": peers.liblinear(one, 2),
+        ONE_MODEL: Peer(threads.seconds),
     }
     what = f"SVM on {one.name} to objective {one.target:.4f}"
     ours = {f"{what}, {name}": partial(one.seconds, ranks) for name, ranks in RANKS.items()}
@@ -75,10 +74,10 @@ def _rates(one: Task, threads: Threads, quick: bool) -> list[Row]:
     streamed = copy_rate(64_000_000) / nbytes * count
     what = f"SVM on {one.name}, examples/s"
     made = [
-        rated(f"{what}, 2 ranks", "1 rank", 1.85, taken["2 ranks"], taken["1 rank"]),
-        *(rated(f"{what}, 2 ranks", name, None, taken["2 ranks"], taken[name]) for name in models),
-        rated(f"{what}, 1 core", "data streamed at the copy rate", None, [alone], [streamed]),
+        rated(f"{what}, 2 ranks", "1 rank", taken["2 ranks"], taken["1 rank"]),
+        *(rated(f"{what}, 2 ranks", name, taken["2 ranks"], taken[name]) for name in models),
+        rated(f"{what}, 1 core", "data streamed at the copy rate", [alone], [streamed]),
     ]
     if theirs := peers.scikit_learn_rate(one):
-        made.append(rated(f"{what}, 1 core", "scikit-learn", 1.5, [alone], [theirs]))
+        made.append(rated(f"{what}, 1 core", "scikit-learn", [alone], [theirs]))
     return made

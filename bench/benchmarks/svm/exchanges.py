@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bench.benchmarks.rows import Row, timed
+from bench.benchmarks.rows import Row, missing, timed
 from bench.benchmarks.svm import task
 from bench.benchmarks.svm.task import L2, RCV1
 from bench.harness import jobs
@@ -24,7 +24,7 @@ def rows(quick: bool) -> list[Row]:
     """A row for each number of ranks, each side with its best interval. The note has all intervals."""
     what = "SVM on rcv1-ccat, exchanges to 0.1 % above the optimum"
     if not RCV1.exists():
-        return [Row(what, "means of models", None, 1, note=task.NO_RCV1)]
+        return [missing(what, "means of models", task.NO_RCV1)]
     target = ABOVE * _report(1, "--optimizer", "dual", "--gap", 1e-6)["final"]["objective"]
     dual_every, model_every = (QUICK_DUAL_EVERY, QUICK_MODEL_EVERY) if quick else (DUAL_EVERY, MODEL_EVERY)
     made = []
@@ -33,7 +33,7 @@ def rows(quick: bool) -> list[Row]:
         model = {every: _needed(ranks, target, every, "--sync", "bsp", "--epochs", EPOCHS) for every in model_every}
         note = f"dual: {_listed(dual)}; means: {_listed(model)}"
         ours, theirs = [min(dual.values())], [min(model.values())]
-        made.append(timed(f"{what}, dual, {ranks} ranks", "means of models", 1, ours, theirs, note, "exchanges"))
+        made.append(timed(f"{what}, dual, {ranks} ranks", "means of models", ours, theirs, note, "exchanges"))
     return made
 
 

@@ -1,8 +1,6 @@
 """Measures how often apps.svm ends far from the optimum if other work keeps the cores busy.
 
-    malt run -n 4 -m bench.benchmarks.svm.load [--quick | FIRST LAST] --json FILE
-
-FIRST and LAST: the seeds, 0 to 199 without them.
+    malt run -n 4 -m bench.benchmarks.svm.load [--quick] --json FILE
 
 Every core has a process that never sleeps. A training of 10 epochs then takes about as long as a time slice of the
 system, and a rank may have waited for its core while the others trained. The model must be good nevertheless.
@@ -21,7 +19,7 @@ from pathlib import Path
 
 import malt
 from apps.svm import program
-from bench.benchmarks.rows import Row, to_json
+from bench.benchmarks.rows import Row, missing
 from bench.benchmarks.svm import task
 from bench.harness import jobs
 
@@ -64,21 +62,20 @@ def objectives(average: str, seeds: Sequence[int]) -> list[float]:
 
 
 def main() -> None:
-    words = sys.argv[1:-2]
-    seeds = QUICK_RUNS if words == ["--quick"] else range(int(words[0]), int(words[1]) + 1) if words else RUNS
+    seeds = QUICK_RUNS if "--quick" in sys.argv else RUNS
     malt.init()
     rows = []
     for average in AVERAGES:
         name = f"SVM on rcv1-ccat, 4 ranks, asp, --average {average}, busy cores: runs that end above {BAD}"
         if not task.RCV1.exists():
-            rows.append(Row(name, "none of them", None, 1, note=task.NO_RCV1))
+            rows.append(missing(name, "", task.NO_RCV1))
             continue
         with busy_cores():
             found = objectives(average, seeds)
         bad = sum(one > BAD for one in found)
         note = f"{bad} of {len(seeds)}; the worst ended at {max(found, default=0.0):.4f}"
-        rows.append(Row(name, "none of them", float(bad == 0), 1, float(bad), 0.0, "runs", note=note))
-    jobs.give(to_json(rows))
+        rows.append(Row(name, "", None, float(bad), unit="runs", note=note))
+    jobs.give([row._asdict() for row in rows])
 
 
 if __name__ == "__main__":

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import malt
-from bench.benchmarks.rows import Row
+from bench.benchmarks.rows import Row, missing
 from bench.benchmarks.svm import peers, task
 from bench.benchmarks.svm.task import Task
 from malt.models import linear
@@ -21,7 +20,7 @@ PROBLEM = linear.Problem("logistic", task.L2, False)
 def rows(quick: bool) -> list[Row]:
     """All rows of this module."""
     if not task.RCV1.exists():
-        return [Row("logistic regression on rcv1-ccat", "all peers", None, 1, note=task.NO_RCV1)]
+        return [missing("logistic regression on rcv1-ccat", "all peers", task.NO_RCV1)]
     data = malt.open_svmlight(task.RCV1)
 
     def posed(excess: float, *options: object, every: int = 6000, epochs: int = 12, **more: Any) -> Task:
@@ -34,18 +33,15 @@ def rows(quick: bool) -> list[Row]:
     solvers = {f"scikit-learn, {name}": peers.logistic_regression(near, name) for name in ("lbfgs", "liblinear")}
     sgd = {"scikit-learn SGDClassifier": peers.scikit_learn(far)}
     return [
-        *_compared({"sgd": near, "lbfgs after 1 epoch of sgd": posed(1e-3, "--warm-start", 1)}, solvers, 2.0, rounds),
-        *_compared({"sgd": far, "adam": adam}, sgd, None, rounds),
+        *_compared({"sgd": near, "lbfgs after 1 epoch of sgd": posed(1e-3, "--warm-start", 1)}, solvers, rounds),
+        *_compared({"sgd": far, "adam": adam}, sgd, rounds),
     ]
 
 
-def _compared(
-    ours: dict[str, Task], theirs: dict[str, peers.Peer | None], goal: float | None, rounds: int
-) -> list[Row]:  # fmt: skip
-    """The rows of programs and peers that take turns. `goal`: of the first program."""
+def _compared(ours: dict[str, Task], theirs: dict[str, peers.Peer | None], rounds: int) -> list[Row]:
+    """The rows of programs and peers that take turns."""
     contenders = {
         f"logistic regression on {one.name} to {one.target:.4f}, {name}, {RANKS} ranks": partial(one.seconds, RANKS)
         for name, one in ours.items()
     }
-    rows = peers.compared(contenders, {name: peers.Other(peer, goal) for name, peer in theirs.items()}, rounds)
-    return [row if row.name == next(iter(contenders)) else replace(row, goal=None) for row in rows]
+    return peers.compared(contenders, theirs, rounds)

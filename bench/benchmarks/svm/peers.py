@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from bench.benchmarks.rows import Row, timed
+from bench.benchmarks.rows import Row, missing, timed
 from bench.benchmarks.svm.task import L2, Task
 from bench.harness.timing import turns
 
@@ -33,26 +33,17 @@ class Peer(NamedTuple):
     setting: str = ""
 
 
-class Other(NamedTuple):
-    """A program to compare with."""
-
-    peer: Peer | None
-    goal: float | None = None
-    why_not: str = "not installed"
-
-
-def compared(ours: Mapping[str, Callable[[int], float]], others: Mapping[str, Other], rounds: int) -> list[Row]:
+def compared(ours: Mapping[str, Callable[[int], float]], others: Mapping[str, Peer | None], rounds: int) -> list[Row]:
     """The rows of the seconds of programs and peers that take turns, each of ours against each peer."""
-    theirs = {name: other.peer.seconds for name, other in others.items() if other.peer}
-    taken = turns({**ours, **theirs}, rounds)
+    taken = turns({**ours, **{name: peer.seconds for name, peer in others.items() if peer}}, rounds)
     made = []
     for mine in ours:
-        for name, (peer, goal, why_not) in others.items():
+        for name, peer in others.items():
             if peer is None:
-                made.append(Row(mine, name, None, goal, note=why_not))
+                made.append(missing(mine, name, "it is not installed"))
             else:
                 note = f"best setting: {peer.setting}" if peer.setting else ""
-                made.append(timed(mine, name, goal, taken[mine], taken[name], note))
+                made.append(timed(mine, name, taken[mine], taken[name], note))
     return made
 
 

@@ -11,7 +11,7 @@ from measured import kept
 
 from bench import __main__ as program
 from bench.benchmarks import page, rows
-from bench.benchmarks.rows import Row, rated, timed
+from bench.benchmarks.rows import Row, missing, rated, timed
 from bench.benchmarks.svm import planted
 from bench.benchmarks.svm.task import PROBLEM, Task
 from bench.benchmarks.svm.threads import Threads, descend
@@ -39,10 +39,9 @@ def test_contenders_take_turns_and_are_timed_alike(monkeypatch):
 
 
 def test_a_row_is_the_median_of_pairs():
-    row = timed("what", "whom", 2.0, ours=[1.0, 1.0, 10.0], theirs=[3.0, 2.0, 20.0])
-    assert (row.ratio, row.ours, row.theirs, row.outcome) == (2.0, 1.0, 3.0, "reached")
-    assert timed("what", "whom", 2.5, [1.0], [2.0]).outcome == "**not reached**"
-    assert rated("what", "whom", 0.4, ours=[1.0, 1.0, 10.0], theirs=[3.0, 2.0, 20.0]).ratio == 0.5
+    row = timed("what", "whom", ours=[1.0, 1.0, 10.0], theirs=[3.0, 2.0, 20.0])
+    assert (row.ratio, row.ours, row.theirs) == (2.0, 1.0, 3.0)
+    assert rated("what", "whom", ours=[1.0, 1.0, 10.0], theirs=[3.0, 2.0, 20.0]).ratio == 0.5
 
 
 def test_the_time_to_a_target_is_that_of_the_first_epoch_that_reaches_it():
@@ -50,24 +49,13 @@ def test_the_time_to_a_target_is_that_of_the_first_epoch_that_reaches_it():
     assert [jobs.seconds_to(target, "error", report) for target in (2.5, 1.0, 0.5)] == [2.0, 3.0, float("inf")]
 
 
-def test_a_row_that_was_not_measured_says_why():
-    table = rows.table([Row("what", "whom", None, 2.0, note="not installed")])
-    assert table[-1] == ["what", "whom", "-", "-", "-", "2 x", "not measured: not installed"]
-
-
-def test_a_row_without_a_goal_has_none():
-    assert rows.table([Row("what", "whom", 0.5, None)])[-1] == ["what", "whom", "-", "-", "0.50 x", "-", ""]
-    kept_rows = [row for some in rows.read(kept("benchmarks")).values() for row in some]
-    assert {row.outcome for row in kept_rows if row.goal is None} == {""} and all(row.goal != 0 for row in kept_rows)
-
-
-def test_readers_see_no_goals_and_both_ways_in_one_line():
-    made = [Row("a", "whom", 0.5, 2.0, 2.0, 1.0), Row("a, with numba", "whom", 2.0, 2.0, 0.5, 1.0),
-            Row("b", "whom", None, 2.0, note="not installed"), Row("c", "60 us", 3.0, 1.0, 2.0, 6.0)]  # fmt: skip
-    assert rows.page_table(made) == [
+def test_readers_see_both_ways_in_one_line_and_what_was_not_measured():
+    made = [Row("a", "whom", 0.5, 2.0, 1.0), Row("a, with numba", "whom", 2.0, 0.5, 1.0),
+            missing("b", "whom", "it is not installed"), Row("c", "", None, 2.0)]  # fmt: skip
+    assert rows.table(made) == [
         ["what", "compared with", "reference", "MALT", "ratio", "MALT with numba", "ratio with numba", "notes"],
         ["a", "whom", "1 s", "2 s", "0.50 x", "500 ms", "2.00 x", ""],
-        ["b", "whom", "-", "-", "-", "-", "-", "not measured: not installed"],
+        ["b", "whom", "-", "-", "-", "-", "-", "not measured: it is not installed"],
         ["c", "-", "-", "2 s", "-", "-", "-", ""],
     ]
 
@@ -75,7 +63,7 @@ def test_readers_see_no_goals_and_both_ways_in_one_line():
 def test_a_headline_never_has_the_better_number_alone():
     [headline] = [one for one in page.HEADLINES if one.name == "exchange of 100,000 floats, bsp"]
     name, whom = headline.name, headline.against
-    made = [Row(name, whom, 0.65, 1.0), Row(f"{name}, with numba", whom, 1.42, 1.0)]
+    made = [Row(name, whom, 0.65), Row(f"{name}, with numba", whom, 1.42)]
     found = page.headlines(made)
     assert page.table(found)[-1] == [headline.what, headline.peer, "0.65 x", "1.42 x"]
     assert all(text in page.picture(found) for text in (">0.65 x<", ">1.4 x<"))
@@ -90,7 +78,7 @@ def test_numbers_have_a_unit_that_reads_well():
 
 def test_parts_that_were_not_measured_again_are_kept(tmp_path, monkeypatch, capsys):
     def ran(name, ratio, *more):
-        monkeypatch.setitem(program.PARTS, name, lambda quick: [Row(name, "whom", ratio, 1.0)])
+        monkeypatch.setitem(program.PARTS, name, lambda quick: [Row(name, "whom", ratio)])
         file = tmp_path / "results.json"
         monkeypatch.setattr("sys.argv", ["bench", "--only", name, "--json", str(file), *more])
         program.main()
