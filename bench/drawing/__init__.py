@@ -1,1 +1,1 @@
-"""Pictures of docs/: bars, lines, and what ranks do over time."""
+"""Pictures of docs/: bars, and what ranks do over time."""

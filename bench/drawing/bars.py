@@ -1,4 +1,4 @@
-"""Draws tables of docs/ as bars or lines: docs/pictures/*.svg. What is drawn is read from the pages of their scripts.
+"""Draws tables of docs/ as bars: docs/pictures/*.svg. What is drawn is read from the pages of their scripts.
 
 python -m bench.fill does it.
 """
@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
-
-from bench.drawing import curves
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -45,31 +43,9 @@ class Chart(NamedTuple):
         return picture(bars, self.unit, self.alone, self.title, self.others)
 
 
-class Lines(NamedTuple):
-    """Columns of a table of a page, each over the column on its left, whose heading is the name of the line."""
-
-    page: str
-    table: int
-    columns: tuple[int, ...]
-    """Their places, from 0."""
-    across: str
-    up: str
-    title: str
-
-    def draw(self, folder: Path = DOCS) -> str:
-        """The lines of the page as it stands in `folder`. Local. LookupError: it has no such table, or column."""
-        heading, *rows = tables((folder / f"{self.page}.md").read_text(encoding="utf-8"))[self.table]
-        series = {}
-        for column in self.columns:
-            points = [(number(row[column - 1]), number(row[column])) for row in rows]
-            name = heading[column - 1].removesuffix(", s")
-            series[name] = [(x, y) for x, y in points if x is not None and y is not None]
-        return curves.picture(series, self.across, self.up, self.title)
-
-
 _FASTER = "Speedup over one rank"
 _RARE = "averaging once per epoch"
-CHARTS: dict[str, Chart | Lines] = {
+CHARTS: dict[str, Chart] = {
     "network": Chart("network", 0, "s to 0.98", "from, to", title="Training time to a test accuracy of 0.98"),
     "boosting": Chart("boosting", 0, "s", "from, to", title="Training time of 100 trees, a9a"),
     "boosting-rows": Chart("boosting", 1, "s", "from, to", title="Training time of 20 trees, 1,000,000 rows"),
@@ -111,7 +87,6 @@ CHARTS: dict[str, Chart | Lines] = {
     "malt-bytes": Chart(
         "malt", 3, "% of all", unit="%", alone=True, title="Bytes of the rows touched, relative to all weights"
     ),
-    "malt-failure": Lines("malt", 4, (2, 4, 6), "seconds", "objective", "Objective over time, 4 ranks"),
     "modes-svm": Chart("modes", 1, "ms to", unit="ms", title="Time to the objective, one rank slow", others=_RARE),
     "modes-bytes": Chart(
         "modes", 1, "busiest rank, MB", unit="MB", title="Moved by the busiest rank to the objective", others=_RARE

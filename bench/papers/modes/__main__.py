@@ -21,7 +21,7 @@ from bench.harness.rest import Others
 from bench.papers.mllib.counting import shown
 from bench.papers.modes import machine, mlp, page, svm
 from bench.papers.modes.training import BANDWIDTH, LATENCY_S, NETWORK, SLOW, Count, Pace, count
-from bench.papers.modes.way import GRAPHS, RANKS, SYNCS, WAYS, Task, Way
+from bench.papers.modes.way import RANKS, SYNCS, WAYS, Task, Way
 
 
 class Scale(NamedTuple):
@@ -75,25 +75,18 @@ def costs(options: Namespace, _: Measured) -> dict[str, Any]:
 def counts(options: Namespace, found: Measured) -> dict[str, Any]:
     """What each way takes, with even ranks and with a slow one, by simulated ranks."""
     made: dict[str, Any] = {}
-    lanes = []
     for one, most in zip(tasks(options.scale), options.scale.most, strict=True):
         trained = {}
         for name, slow in PACES.items():
             pace = Pace(found["row_s"][one.name], slow)
-            runs = []
+            trained[name] = []
             for way in WAYS:
                 taken = count(one, way, pace, most)
-                runs.append((way, taken))
+                trained[name].append(as_json(way, taken))
                 say(f"{one.name}, {name}, {way.name}: {1e3 * taken.seconds:.1f} ms, exchanges: {shown(taken.steps)}")
-            trained[name] = [as_json(way, taken) for way, taken in runs]
-        lanes = lanes or [page.lanes(way, taken) for way, taken in runs if way in DRAWN]
         made[one.name] = {"what": one.what, "measure": one.measure, "every": one.every, "rows": one.rows,
                           "nbytes": one.nbytes, **trained}  # fmt: skip
-    return {"counts": made, "lanes": lanes}
-
-
-DRAWN = [Way(GRAPHS[0], sync) for sync in SYNCS if sync != "ssp:1"]
-"""What is drawn on one axis of time: of the first task, with a slow rank."""
+    return {"counts": made}
 
 
 def real(options: Namespace, _: Measured) -> dict[str, Any]:
@@ -113,10 +106,8 @@ PARTS = {"costs": costs, "counts": counts, "jobs": real}
 
 
 def as_json(way: Way, one: Count) -> dict[str, object]:
-    """A count, in words where it is no number, without its lanes."""
-    rest = one._asdict()
-    del rest["lanes"]
-    return {"way": way.name, **rest, "steps": shown(one.steps)}
+    """A count, in words where it is no number."""
+    return {"way": way.name, **one._asdict(), "steps": shown(one.steps)}
 
 
 if __name__ == "__main__":

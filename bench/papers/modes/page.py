@@ -1,4 +1,4 @@
-"""The tables and figures of docs/modes.md, and its picture of time, from the JSON beside it. Pure."""
+"""The tables and figures of docs/modes.md from the JSON beside it. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from statistics import median
 from typing import Any
 
 from bench.harness.document import Measured, Table, Tables, reached
-from bench.papers.mllib.gantt import Lanes, picture
-from bench.papers.modes.training import Count
-from bench.papers.modes.way import AVERAGES, Way
-
-AXIS_S = 0.008
-"""Where the picture of time ends."""
+from bench.papers.modes.way import AVERAGES
 
 
 def tables(found: Measured) -> Tables:
@@ -25,21 +20,11 @@ def tables(found: Measured) -> Tables:
 
 def figures(found: Measured) -> dict[str, Any]:
     """What the sentences of the page say."""
-    svm, mlp = Rows(found, "apps.svm"), Rows(found, "apps.mlp")
-    real = found["real"]["name"]
-    return {**found["about"], "others": found["others"], "real_name": real, "svm": svm, "mlp": mlp}
-
-
-def pictures(found: Measured) -> dict[str, str]:
-    """The runs on one axis of time."""
-    return {"modes-gantt": picture([Lanes(*one) for one in found["lanes"]], AXIS_S)}
-
-
-def lanes(way: Way, one: Count) -> Lanes:
-    """What each rank has done when, until the picture ends. Pure."""
-    ranks = [[(kind, round(start, 7), round(end, 7)) for kind, start, end in lane if start < AXIS_S]
-             for lane in one.lanes]  # fmt: skip
-    return Lanes(way.name, int(one.steps) if math.isfinite(one.steps) else 0, one.seconds, ranks)
+    programs = {
+        name.removeprefix("apps."): {key: one[key] for key in ("what", "every", "nbytes")} | {"row_us": 1e6 * row_s}
+        for (name, one), row_s in zip(found["counts"].items(), found["row_s"].values(), strict=True)
+    }
+    return {**found["about"], "others": found["others"], "real_name": found["real"]["name"], **programs}
 
 
 def table(one: Measured, pace: str) -> Table:
@@ -77,36 +62,3 @@ def jobs(found: Measured) -> Table:
         rest = [f"{one['epochs']:g}", f"{one['sent'] / 1e6:,.1f}", f"{one['overwritten']:.0%}"]
         rows.append([str(one["ranks"]), one["sync"], reached(median(times), ".3f"), extent, *rest])
     return rows
-
-
-class Rows:
-    """The rows of a program, by pace and way: `even` or `slow`, and the name of a way as the tables have it."""
-
-    def __init__(self, found: Measured, name: str) -> None:
-        self._one = found["counts"][name]
-        self.what, self.every, self.nbytes = (self._one[key] for key in ("what", "every", "nbytes"))
-        self.row_us = 1e6 * found["row_s"][name]
-        self.even, self.slow = ({row["way"]: row for row in self._one[pace]} for pace in ("even", "slow"))
-
-    def step(self, way: str) -> float:
-        """As `a_step`, where ranks are even."""
-        return a_step(self.even[way], self.nbytes)
-
-    def times(self, pace: str, slower: str, faster: str) -> float:
-        """How many times as long one way takes as the other; NaN where one does not reach the objective."""
-        one, other = (getattr(self, pace)[way] for way in (slower, faster))
-        return float(one["seconds"] / other["seconds"]) if _is_reached(one) and _is_reached(other) else math.nan
-
-    def gain(self, graph: str) -> float:
-        """How many times as fast asp is as bsp beside a slow rank."""
-        return self.times("slow", f"bsp, {graph}", f"asp, {graph}")
-
-    def of_bsp(self, way: str) -> float:
-        """The time of a way as a part of that of bsp on the same graph, beside a slow rank."""
-        return self.times("slow", way, f"bsp, {way.split(', ')[1]}")
-
-    @property
-    def share(self) -> float:
-        """The share of its time that a rank waits under bsp on the graph all, beside a slow one."""
-        row = self.slow["bsp, all"]
-        return float(row["waited_s"] / row["seconds"])

@@ -11,7 +11,6 @@ import numpy as np
 import malt
 from bench.harness import traffic
 from bench.papers.mllib.counting import Watch
-from bench.papers.mllib.gantt import Span
 from bench.papers.mllib.ways import parts
 from bench.papers.modes.way import RANKS, Learner, Task, Way
 from dstorm.queues.statistics import added
@@ -41,6 +40,8 @@ class Tally(NamedTuple):
 
     rows: int = 0
     computed_s: float = 0.0
+    ended_s: float = 0.0
+    """The end of its last step."""
     traffic: malt.Statistics = malt.Statistics()
 
 
@@ -68,8 +69,6 @@ class Count(NamedTuple):
     merged: int = 0
     overwritten: int = 0
     """Models that a newer one of the same rank has replaced before they were merged."""
-    lanes: tuple[tuple[Span, ...], ...] = ()
-    """What each rank has done when."""
 
 
 class Race:
@@ -79,7 +78,6 @@ class Race:
         self._task, self._way, self._pace = task, way, pace
         self._watch = Watch(task, most, alone=not way.is_collective)
         self._tallies = [Tally()] * RANKS
-        self._lanes: list[list[Span]] = [[] for _ in range(RANKS)]
         self._ended: Count | None = None
 
     def run(self, rank: int, seed: int) -> None:
@@ -102,14 +100,11 @@ class Race:
         rank = malt.rank()
         before, busy_s = self._tallies[rank], self._pace.of(rank) * len(part)
         malt.compute(busy_s)
-        begun = malt.clock() - start
         learner.learn(part)
         learner.exchange()
-        ended = malt.clock() - start
         carried = reduce(added, [vector.statistics() for vector in learner.vectors])
-        waits = min(begun + carried.waited_s - before.traffic.waited_s, ended)
-        self._lanes[rank] += [("wait", begun, waits), ("exchange", waits, ended)]
-        self._tallies[rank] = Tally(before.rows + len(part), before.computed_s + busy_s, carried)
+        ended_s = malt.clock() - start
+        self._tallies[rank] = Tally(before.rows + len(part), before.computed_s + busy_s, ended_s, carried)
 
     def _count(self, seconds: float) -> Count:
         """What it has taken until now. A rank's unfinished step does not count."""
@@ -118,8 +113,7 @@ class Race:
         lags = [one.lag for one in carried if one.lag.count]
         merged = sum(lag.count for lag in lags)
         waited = [one.waited_s for one in carried]
-        lasted = [lane[-1][2] if lane else 0.0 for lane in self._lanes]
-        others = [end - one.computed_s - wait for end, one, wait in zip(lasted, tallies, waited, strict=True)]
+        others = [one.ended_s - one.computed_s - one.traffic.waited_s for one in tallies]
         edges = [{peer: edge.bytes_sent for peer, edge in one.peers.items()} for one in carried]
         return Count(
             self._watch.steps(), len(self._watch.objectives), seconds,
@@ -127,7 +121,7 @@ class Race:
             exchanged_s=sum(others) / RANKS, hottest=max(traffic.moved(edges)),
             lag=sum(lag.mean * lag.count for lag in lags) / max(merged, 1),
             most_lag=max((lag.max for lag in lags), default=0), merged=merged,
-            overwritten=sum(one.overwritten for one in carried), lanes=tuple(map(tuple, self._lanes)),
+            overwritten=sum(one.overwritten for one in carried),
         )  # fmt: skip
 
     @property

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
+from typing import Any, NamedTuple
 
 import malt
-from malt.models.linear import Order
 
 RANKS = 8
 """As in MALT-2's table."""
@@ -42,53 +39,15 @@ AVERAGES = Way("one average per epoch", "")
 WAYS = (*(Way(graph, sync) for graph in GRAPHS for sync in SYNCS), AVERAGES)
 
 
-class Learner(Protocol):
-    """One rank's part of a training."""
+Task = Any
+"""A program, its rows, and the objective to reach: `Svm` or `Mlp`.
 
-    vectors: Sequence[Any]
-    """What carries its model to other ranks: vectors, or `Averages`."""
-
-    @property
-    def model(self) -> Any:
-        """The model that is measured: views."""
-
-    def learn(self, part: Order) -> None:
-        """Train on these of the rank's rows. Local, but for models that travel while others learn: One-sided."""
-
-    def exchange(self) -> None:
-        """Exchange what is still to be exchanged. One-sided; for `AVERAGES` Collective."""
-
-    def finish(self) -> None:
-        """Leave: nobody waits for this rank any more. Collective."""
-
-
-class Task(Protocol):
-    """A program, its rows, and the objective to reach."""
-
-    name: str
-    what: str
-    """The rows, and how it is trained, for the page."""
-    measure: str
-    """The objective and its target, for the head of a column."""
-    target: float
-    at_first: float
-    every: int
-    """Rows that a rank trains on between two exchanges."""
-    rows: int
-    nbytes: int
-    """Of the model."""
-
-    def objective(self, model: Any) -> float:
-        """That of a model. Local."""
-
-    def learner(self, way: Way) -> Learner:
-        """This rank's part, one of `RANKS`. Collective."""
-
-    def order(self, generator: np.random.Generator) -> Order:
-        """The order of an epoch over this rank's rows. Local."""
-
-    def work(self) -> int:
-        """Train on some rows alone, and return how many these were: what is timed. Local."""
+All say `what` they are, the `measure` and its `target`, `at_first`, `rows`, the rows of a rank `every` exchange, and the
+`nbytes` of the model. Local: `objective` of a model; `order` of an epoch over this rank's rows; `work`, which trains on
+some rows alone, and returns how many, to be timed. Collective: `learner`, this rank's part. It has the `vectors` that
+carry its `model`, and can `learn` from rows, `exchange` and `finish`.
+"""
+Learner = Any
 
 
 class Averages:

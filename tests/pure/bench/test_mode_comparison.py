@@ -67,19 +67,18 @@ def test_a_count_is_the_same_again(endless):
 
 def test_the_figures_of_the_page_are_those_of_a_whole_run():
     found = kept("modes")
-    for name in ("apps.svm", "apps.mlp"):
-        rows = page.Rows(found, name)
-        assert list(rows.slow) == [way.name for way in WAYS]
+    for one in found["counts"].values():
+        slow = {row["way"]: row for row in one["slow"]}
+        assert list(slow) == [way.name for way in WAYS]
         for graph in GRAPHS:
-            asp, bsp = (rows.slow[f"{sync}, {graph}"] for sync in ("asp", "bsp"))
-            assert asp["waited_s"] == 0 < bsp["waited_s"] / bsp["seconds"]
+            asp, bsp = (slow[f"{sync}, {graph}"] for sync in ("asp", "bsp"))
+            assert asp["waited_s"] == 0 < bsp["waited_s"]
             assert not isinstance(bsp["steps"], int) or asp["seconds"] < bsp["seconds"]
-        assert rows.step("bsp, halton") < rows.step("bsp, star") / 2
     assert {one["sync"] for one in found["real"]["jobs"]} == set(SYNCS)
 
 
 @pytest.mark.thorough
 def test_a_quick_run_prints_its_tables(tmp_path):
     pytest.importorskip("sklearn")
-    found, said = quickly("bench.papers.modes", tmp_path, page.tables)
-    assert "... apps.mlp, slow, bsp, star: " in said and page.pictures(found)["modes-gantt"].startswith("<svg")
+    _, said = quickly("bench.papers.modes", tmp_path, page.tables)
+    assert "... apps.mlp, slow, bsp, star: " in said

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from failing_jobs import under_one_mpi
 from measured import kept, quickly
 
 from bench.benchmarks.svm import planted
-from bench.drawing import curves
 from bench.papers.malt import failure, hosts, page, simulated, speedup, workloads
 
 pytestmark = pytest.mark.serial
@@ -123,14 +121,6 @@ def test_a_link_that_is_too_slow_for_all_peers_is_fast_enough_for_few(posed, mon
     links = (("all", 5e8), ("halton", 5e8), ("all", 1e15))  # a model of 2 KB every 20 us
     slow, few, free = (hosts.several(one, graph, 8, (1e-6, 0.0), (0.0, rate))["left"] for graph, rate in links)
     assert slow < 0.8 and few > 0.9 < free
-
-
-def test_lines_are_drawn_by_their_names():
-    series = {"a < b": [(0.0, 1.0), (1.0, 0.5)], "c": [(0.0, 1.0), (2.0, 0.0)]}
-    drawn = curves.picture(series, "seconds", "loss", "Time")
-    svg = ElementTree.fromstring(drawn)
-    lines = [one.get("class") for one in svg.iter("{http://www.w3.org/2000/svg}polyline")]
-    assert lines == ["line first", "line second"] and {"Time", "MALT, a < b", "MALT, c"} <= set(svg.itertext())
 
 
 def test_the_figures_of_the_page_are_those_of_a_whole_run():
