@@ -118,16 +118,6 @@ def shapes() -> Table:
     return rows
 
 
-def costs_by_graph(results: Sequence[Result]) -> str:
-    """A list in Markdown: for each graph, how the bytes of an exchange grow with the ranks."""
-    lines = []
-    for graph in dict.fromkeys(one.graph for one in results):
-        costs = [(one.ranks, one.bytes_a_rank / ROUNDS) for one in results if one.graph == graph]
-        shown = ", ".join(f"{cost:,.0f} at {ranks}" for ranks, cost in costs)
-        lines.append(f"- {graph}: bytes a rank sends in an exchange: {shown}.")
-    return "\n".join(lines)
-
-
 def measured(options: Namespace) -> Measured:
     """The figures of the page."""
     training = Training()
@@ -136,7 +126,7 @@ def measured(options: Namespace) -> Measured:
         for graph in GRAPHS:
             results.append(training.run(graph, ranks, SEED))
             print(results[-1], flush=True)
-    return {"tables": {"runs": table(results), "costs": costs_by_graph(results), "shapes": shapes()}, "figures": {}}
+    return {"tables": {"runs": table(results), "shapes": shapes()}, "figures": {}}
 
 
 if __name__ == "__main__":

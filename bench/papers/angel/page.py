@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bench.harness.document import Measured, Table, Tables, one_of
-from bench.papers.angel.comparison import ABOVE, HISTORY, L1, L2, OPTIMIZERS, PARTS, PLACES, RANK_0, Row
+from bench.papers.angel.comparison import ABOVE, HISTORY, L1, L2, OPTIMIZERS, PLACES, Row
 
 
 def tables(found: Measured) -> Tables:
@@ -14,30 +14,10 @@ def tables(found: Measured) -> Tables:
 
 
 def figures(found: Measured) -> dict[str, object]:
-    """What the sentences of the page say. Lists are by optimizer."""
-    about, rows = found["about"], found["rows"]
-    few, ranks = about["ranks"][0], about["ranks"][-1]
-    star, parts = (_training_mb(one_of(rows, optimizer="lbfgs", place=place.name, ranks=ranks)) for place in PLACES)
-    hosts = {one["place"]: one["seconds"] for one in found["modelled"]}
-    return {
-        **about, "others": found["others"], "above": ABOVE, "l1": L1, "l2": L2, "history": HISTORY, "few": few,
-        "ranks": ranks, "memory_star": star, "memory_parts": parts, "moved_less": _each(rows, ranks, "moved"),
-        "faster": _each(rows, ranks, "seconds"), "faster_few": _each(rows, few, "seconds"),
-        "reported": [one.reported for one in OPTIMIZERS], "hosts_less": hosts[RANK_0.name] / hosts[PARTS.name],
-    }  # fmt: skip
-
-
-def _training_mb(row: Row) -> float:
-    return float(row["most_mb"] - row["before_mb"])
-
-
-def _each(rows: Iterable[Row], ranks: int, what: str) -> list[float]:
-    """How many times less of something the parts take than rank 0, by optimizer."""
-    found = []
-    for optimizer in OPTIMIZERS:
-        star, parts = (one_of(rows, optimizer=optimizer.name, place=place.name, ranks=ranks)[what] for place in PLACES)
-        found.append(max(star) / max(parts) if what == "moved" else star / parts)
-    return found
+    """What the sentences of the page say beside cells of its tables."""
+    about = {f"about_{name}": value for name, value in found["about"].items()}
+    constants = {"above": ABOVE, "l1": L1, "l2": L2, "history": HISTORY}
+    return {**about, **constants, "others": found["others"], "reported": [one.reported for one in OPTIMIZERS]}
 
 
 def _table(rows: Iterable[Row], ranks: Iterable[int]) -> Table:
@@ -47,9 +27,9 @@ def _table(rows: Iterable[Row], ranks: Iterable[int]) -> Table:
             for place in PLACES:
                 one = one_of(rows, optimizer=optimizer.name, place=place.name, ranks=some)
                 mb = [f"{nbytes / 1e6:,.1f}" for nbytes in (max(one["moved"]), sum(one["moved"]) // 2)]
-                memory = [f"{_training_mb(one):,.0f}", f"{one['most_mb']:,.0f}"]
+                memory = [f"{one['most_mb'] - one['before_mb']:,.0f}", f"{one['most_mb']:,.0f}"]
                 name = f"{place.name}, {optimizer.name}, {some} ranks"
-                lines.append([name, f"{one['seconds']:.2f}", str(one["epochs"]), *mb, *memory])
+                lines.append([name, f"{one['seconds']:.3f}", str(one["epochs"]), *mb, *memory])
     headings = ("", "seconds", "epochs", "busiest rank, MB", "all ranks, MB", "memory of training, rank 0, MB",
                 "most memory of rank 0, MB")  # fmt: skip
     return [headings, *lines]

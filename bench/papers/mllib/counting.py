@@ -10,7 +10,7 @@ import numpy as np
 import malt
 from bench.harness import jobs, traffic
 from bench.papers.mllib.task import Task
-from bench.papers.mllib.ways import Edges, Setting, Training, Way, send_when_it_likes
+from bench.papers.mllib.ways import Edges, Setting, Training, Way
 from malt.models import linear
 
 RANKS = 8
@@ -40,7 +40,7 @@ class Watch:
     of their own, and rank 0's counts.
     """
 
-    def __init__(self, goal: Any, most: int, alone: bool) -> None:
+    def __init__(self, goal: Any, most: int, alone: bool = False) -> None:
         self._goal, self._most, self._alone = goal, most, alone
         self._at_first = goal.at_first
         self.objectives: list[float] = []
@@ -74,7 +74,7 @@ class Watch:
 
 def count(task: Task, way: Way, setting: Setting, most: int, ranks: int = RANKS, seed: int = 0) -> Count:
     """What the training takes, on `ranks` simulated ranks that have an equal part of the rows each."""
-    watch = Watch(task, most, way.train is send_when_it_likes)
+    watch = Watch(task, most)
     network = malt.Network(*jobs.GIGABIT)
     network.buffers = False
     ends = [rank * len(task.data.labels) // ranks for rank in range(ranks + 1)]

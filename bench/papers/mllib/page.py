@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bench.harness.document import Measured, Table, Tables
-from bench.papers.mllib import ways
 from bench.papers.mllib.gantt import Lanes, picture
 
 AXIS = 1.5
@@ -19,17 +18,8 @@ def tables(found: Measured) -> Tables:
 
 
 def figures(found: Measured) -> dict[str, Any]:
-    """What the sentences of the page say: by way, its steps, and what its busiest rank moves in one, in models."""
-    counts = {one["way"].replace("*", ""): one for one in found["counts"]}
-    m = found["model_nbytes"]
-    hot = {way: one["hottest"] / m / one["steps"] for way, one in counts.items() if _is_number(one["steps"])}
-    sent = {way: one["bytes"] / m / one["steps"] for way, one in counts.items() if _is_number(one["steps"])}
-    return {
-        **found["about"], "m": m, "others": found["others"],
-        "steps_of": {way: one["steps"] for way, one in counts.items()},
-        "gradient": counts[ways.MLLIB.name]["steps"], "model": counts[ways.MLLIB_STAR.name.replace("*", "")]["steps"],
-        "hot": hot, "sent": sent, "sums_of": found["sums"],
-    }  # fmt: skip
+    """What the sentences of the page say beside cells of its tables."""
+    return {**found["about"], "m": found["model_nbytes"], "others": found["others"], "sums_of": found["sums"]}
 
 
 def pictures(found: Measured) -> dict[str, str]:

@@ -42,8 +42,6 @@ class Way(NamedTuple):
     """Of malt.allreduce."""
     op: str = "mean"
     """What becomes of the models of the ranks."""
-    graph: str = "all"
-    """Of those who write to each other."""
 
     @property
     def settings(self) -> list[Setting]:
@@ -135,21 +133,6 @@ def push_changes(way: Way, training: Training) -> Edges:
     return {peer: edge.bytes_sent + edge.bytes_read for peer, edge in peers.items()}
 
 
-def send_when_it_likes(way: Way, training: Training) -> Edges:
-    """A rank writes its model into the memory of its peers, averages what has come, and waits for nobody (MALT)."""
-    task = training.task
-    model: Params = np.zeros(task.n_features + 1, np.float32)
-    replica, trained = malt.Replica(model, every=1, graph=way.graph, sync="asp"), 0.0
-    for number, part in enumerate(training.parts(), 1):
-        trained = linear.train(task.problem, training.mine, part, model, training.step, trained)
-        replica.step()
-        if training.reached(number, model):
-            peers = replica.vectors[0].statistics().peers
-            replica.close()
-            return {peer: edge.bytes_sent for peer, edge in peers.items()}
-    raise AssertionError
-
-
 def send_alphas(way: Way, training: Training) -> Edges:
     """A step of communication is the sum of the changes of dual variables and weights (CoCoA+). Collective."""
     task, begun = training.task, malt.init().statistics()
@@ -183,8 +166,6 @@ MODEL_STAR = Way("SendModel, star", send_model, MODEL_STEPS, SHARES, "star")
 MLLIB_STAR = Way("SendModel, reduce-scatter (MLlib*)", send_model, MODEL_STEPS, SHARES)
 BATCH_SUMS = Way("sums each batch, owners", push_changes, BATCH_STEPS, SHARES[1:], op="sum")
 EPOCH_MEANS = Way("means each epoch, owners", push_changes, MODEL_STEPS, (1.0,))
-ASP_ALL = Way("malt, asp, graph all", send_when_it_likes, MODEL_STEPS, SHARES)
-ASP_EXPONENTIAL = Way("malt, asp, graph exponential", send_when_it_likes, MODEL_STEPS, SHARES, graph="exponential")
 DUAL = Way("malt, dual, reduce-scatter (CoCoA+)", send_alphas, (1.0,), (1.0, 0.3, 0.1), op="sum")
-WAYS = (MLLIB, MODEL_TREE, MODEL_STAR, MLLIB_STAR, BATCH_SUMS, EPOCH_MEANS, ASP_ALL, ASP_EXPONENTIAL, DUAL)
+WAYS = (MLLIB, MODEL_TREE, MODEL_STAR, MLLIB_STAR, BATCH_SUMS, EPOCH_MEANS, DUAL)
 SUMS = Way("sums of changes, reduce-scatter", send_model, MODEL_STEPS, (1.0,), op="sum")

@@ -42,10 +42,10 @@ WAYS = (*(Way(graph, sync) for graph in GRAPHS for sync in SYNCS), AVERAGES)
 Task = Any
 """A program, its rows, and the objective to reach: `Svm` or `Mlp`.
 
-All say `what` they are, the `measure` and its `target`, `at_first`, `rows`, the rows of a rank `every` exchange, and the
-`nbytes` of the model. Local: `objective` of a model; `order` of an epoch over this rank's rows; `work`, which trains on
-some rows alone, and returns how many, to be timed. Collective: `learner`, this rank's part. It has the `vectors` that
-carry its `model`, and can `learn` from rows, `exchange` and `finish`.
+All say `what` they are, the `measure` and its `target`, `at_first`, `rows`, the rows of a rank `every` exchange, and
+the `nbytes` of the model. Local: `objective` of a model; `order` of an epoch over this rank's rows; `work`, which
+trains on some rows alone, and returns how many, to be timed. Collective: `learner`, this rank's part. It has the
+`vectors` that carry its `model`, and can `learn` from rows, `exchange` and `finish`.
 """
 Learner = Any
 

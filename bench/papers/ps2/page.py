@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from bench.harness.document import Measured, Table, Tables, one_of
 from bench.papers.ps2.steps import EXCHANGE, Record
-from bench.papers.ps2.ways import MOVED_BY_ADAM, RANK_0, WAYS, WORKERS, ZIP
+from bench.papers.ps2.ways import WAYS
 
 
 def tables(found: Measured) -> Tables:
@@ -21,28 +21,12 @@ def tables(found: Measured) -> Tables:
 
 
 def figures(found: Measured) -> dict[str, object]:
-    """What the sentences of the page say: of the longest vectors, on most ranks where nothing else is said."""
-    about, records, modelled = found["about"], found["records"], found["modelled"]
-    ranks, length = about["ranks"][-1], about["lengths"][-1]
-    values = _values(records, ranks, length)
-    parts = {way: _share_of_the_hottest(_one(records, "adam", way.name, ranks, length)) for way in (WORKERS, RANK_0)}
-    many = about["modelled_ranks"], about["modelled_length"]
-    exchange_s = _one(modelled, EXCHANGE, "", *many)["seconds"]
+    """What the sentences of the page say beside cells of its tables."""
+    about = found["about"]
     return {
-        "rounds": about["rounds"], "others": found["others"], "ranks": ranks, "length": power(length),
-        "zip_moved": values[ZIP.name], "workers_moved": values[WORKERS.name], "rank_0_moved": values[RANK_0.name],
-        "rank_0_share": parts[RANK_0], "workers_share": parts[WORKERS],
-        "faster": {some: _faster(records, some, length) for some in about["ranks"]},
-        "dot_sent": max(_one(records, "dot", ZIP.name, ranks, length)["sent"]), "hosts_ranks": many[0],
-        "hosts_length": power(many[1]), "adam_ns": 1e9 * about["adam_s"],
-        "whole_ms": [1e3 * (exchange_s + _one(modelled, "adam", way.name, *many)["seconds"]) for way in WAYS],
+        "rounds": about["rounds"], "others": found["others"], "adam_ns": 1e9 * about["adam_s"],
+        "hosts_ranks": about["modelled_ranks"], "hosts_length": power(about["modelled_length"]),
     }  # fmt: skip
-
-
-def _faster(records: Iterable[Record], ranks: int, length: int) -> list[float]:
-    """How many times as fast a step where vectors lie is as in each other way."""
-    first, *others = (_one(records, "adam", way.name, ranks, length)["seconds"] for way in WAYS)
-    return [float(one / first) for one in others]
 
 
 def power(length: int) -> str:
@@ -58,18 +42,6 @@ def in_all(record: Record) -> int:
 
 def _one(records: Iterable[Record], operation: str, way: str, ranks: int, length: int) -> Record:
     return one_of(records, operation=operation, way=way, ranks=ranks, length=length)
-
-
-def _values(records: Iterable[Record], ranks: int, length: int) -> dict[str, float]:
-    """By way, the values that a step of Adam moves, for each parameter; of zip the bytes."""
-    moved = {way.name: in_all(_one(records, "adam", way.name, ranks, length)) for way in WAYS}
-    assert moved[WORKERS.name] == 4 * MOVED_BY_ADAM * length
-    return {name: nbytes / 4 / length if nbytes else 0 for name, nbytes in moved.items()}
-
-
-def _share_of_the_hottest(record: Record) -> float:
-    """The part of all bytes that the busiest rank moves."""
-    return float(max(record["moved"]) / in_all(record))
 
 
 def _rows(about: Measured, operation: str) -> list[tuple[str, str, int]]:

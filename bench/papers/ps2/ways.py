@@ -11,8 +11,6 @@ import malt
 
 ADAM_S, DOT_S = 1e-8, 5e-10
 """What a rank of the simulation computes for an element."""
-MOVED_BY_ADAM = 7
-"""Vectors that are moved where Adam is elsewhere: w, mean, variance and gradient there, and all but the last back."""
 
 
 class Vectors(NamedTuple):

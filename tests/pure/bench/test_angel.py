@@ -58,4 +58,4 @@ def test_the_figures_of_the_page_are_those_of_a_whole_run():
 @pytest.mark.thorough
 def test_a_quick_run_prints_its_tables(tmp_path):
     found, _ = quickly("bench.papers.angel", tmp_path, page.tables)
-    assert page.figures(found)["rounds"] == program.QUICK.rounds
+    assert page.figures(found)["about_rounds"] == program.QUICK.rounds

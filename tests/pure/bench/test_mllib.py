@@ -12,11 +12,8 @@ from bench.papers.mllib import __main__ as program
 from bench.papers.mllib import gantt, page, task, ways
 from bench.papers.mllib.counting import RANKS, count, search
 from bench.papers.mllib.ways import Setting
-from malt.models import linear
 
 pytestmark = pytest.mark.serial
-LOG_DEGREE = {8: (56, 24), 16: (240, 64)}
-"""By the number of ranks: messages of an exchange along "all", and along a graph of log-degree."""
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +40,6 @@ def test_owners_move_as_much_as_reduce_scatter(text):
     moved, whole = hottest(text, ways.EPOCH_MEANS, most=20)
     assert 3.4 <= moved <= 4.5  # with one pull more than there are steps
     assert 14 <= whole <= 15
-
-
-@pytest.mark.parametrize("ranks", LOG_DEGREE)
-def test_messages_of_an_exchange_under_asp(ranks):
-    whole, sparse = LOG_DEGREE[ranks]
-    problem = linear.Problem("hinge", task.L2, False)
-    few = task.Task(task.rows(20 * ranks, 20, task.TEXT), 20, problem, optimum=-math.inf, square=1.0)
-    for way, messages in ((ways.ASP_ALL, whole), (ways.ASP_EXPONENTIAL, sparse)):
-        one = count(few, way, Setting(0.25, 1.0), 20, ranks)
-        assert one.bytes / (4 * 21) / 20 == pytest.approx(messages, rel=0.1)  # ranks end a step sooner or later
 
 
 def test_models_take_a_tenth_of_the_steps_that_gradients_take(text):

@@ -9,10 +9,12 @@ from measured import kept, quickly
 import malt
 from bench.papers.ps2 import __main__ as program
 from bench.papers.ps2 import page, steps
-from bench.papers.ps2.ways import MOVED_BY_ADAM, RANK_0, WAYS, WORKERS, ZIP, Vectors, Worker
+from bench.papers.ps2.ways import RANK_0, WAYS, WORKERS, ZIP, Vectors, Worker
 
 pytestmark = pytest.mark.serial
 LENGTH = 1000
+MOVED_BY_ADAM = 7
+"""Vectors that are moved where Adam is elsewhere: w, mean, variance and gradient there, and all but the last back."""
 
 
 @pytest.fixture(scope="module", params=[2, 4])
