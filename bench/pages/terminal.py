@@ -1,7 +1,4 @@
-"""The screen of `malt run --view` while four ranks train, of which one is slow and one is killed: for a picture.
-
-malt run --survive --view -n 4 -m bench.pages.terminal
-"""
+"""The screen of `malt run --view` while four ranks train, of which one is slow and one is killed: for a picture."""
 
 from __future__ import annotations
 
@@ -17,12 +14,8 @@ import termios
 import time
 from html import escape
 
-import numpy as np
-
-import malt
-
-STEPS, FATAL_STEP, SLOW, KILLED = 400, 120, 3, 2
-STEP_S, SLOW_STEP_S = 0.02, 0.03
+_LOOP = ("bench.pages.loop", "asp", "all", "0.02", "120")
+"""The job."""
 _COLUMNS, _ROWS = 118, 14
 _SHOWN_S = 4.0
 """How long the screen is followed after the failure."""
@@ -47,7 +40,7 @@ def page() -> str:
     stream = pyte.ByteStream(screen)
     own, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
-    words = [sys.executable, "-m", "malt", "run", "--survive", "--view", "-n", "4", "-m", __spec__.name]
+    words = [sys.executable, "-m", "malt", "run", "--survive", "--view", "-n", "4", "-m", *_LOOP]
     job = subprocess.Popen(
         words, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
         env={**os.environ, "TERM": "xterm-256color"},
@@ -80,26 +73,3 @@ def _line(cells: object) -> str:
         colour = _COLOURS.get(cell.fg, f"#{cell.fg}" if len(cell.fg) == 6 else _COLOURS["default"])
         parts.append(f'<span style="color:{colour}{weight}">{escape(cell.data)}</span>')
     return "".join(parts)
-
-
-def main() -> None:
-    """Train logistic regression on rows generated from a seed; one rank is slow, and one is killed. Collective."""
-    rng = np.random.default_rng(malt.rank())
-    w, X = np.zeros(1000), rng.standard_normal((4000, 1000))
-    y = np.sign(X[:, 0] + rng.standard_normal(4000))
-    replica = malt.Replica(w, every=1)
-    for step in malt.progress(range(STEPS)):
-        some = slice(step * 25 % 4000, step * 25 % 4000 + 25)
-        w += 0.002 * (y[some] / (1 + np.exp(y[some] * (X[some] @ w)))) @ X[some]
-        replica.step()
-        time.sleep(SLOW_STEP_S if malt.rank() == SLOW else STEP_S)
-        malt.report(loss=float(np.log1p(np.exp(-y[some] * (X[some] @ w))).mean()), examples=25 * (step + 1))
-        if malt.rank() == KILLED and step == FATAL_STEP:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if malt.rank() == 0 and step % 100 == 50:
-            print("objective", round(float(np.log1p(np.exp(-y * (X @ w))).mean()), 4), flush=True)
-    replica.finish()
-
-
-if __name__ == "__main__":
-    main()
