@@ -25,7 +25,7 @@ def figures(found: Measured) -> dict[str, Any]:
     """What the sentences of the page say."""
     crossed = {hosts: {run["way"]: run["across"] for run in runs}
                for hosts, runs in _first(_each(found, "graphs")).items()}  # fmt: skip
-    predicted = {mpi: _summary(rows) for mpi, rows in _each(found, "planned").items()}
+    predicted = {mpi: planning.summary(rows) for mpi, rows in _each(found, "planned").items()}
     return {
         "rounds": max(len(of) for one in _each(found, "link").values() for of in _by_way(one).values()),
         "link_gain": _sooner(found, "link"), "far_gain": _sooner(found, "far"), "across": crossed,
@@ -96,17 +96,6 @@ def _predicted(mpi: str, row: Measured) -> list[str]:
     off = f"{error:.0%}" if error < math.inf else "-"
     graph = row["way"].removeprefix("bsp, ")
     return [f"{row['mbit']} Mbit/s, {graph}", mpi, *(f"{number:.2f}" for number in numbers), *seconds, off]
-
-
-def _summary(rows: Sequence[Measured]) -> dict[str, Any]:
-    """The errors of predictions; at how many of the rates graphs come in their order; the best of all in words."""
-    median, largest = planning.summary(rows)
-    best = {
-        kind: ", ".join(f"{way.removeprefix('bsp, ')} at {mbit}" for mbit, way in planning.best(rows, kind))
-        for kind in ("predicted", "measured")
-    }
-    in_order, rates = len(planning.in_order(rows)), len({row["mbit"] for row in rows})
-    return {"median": median, "largest": largest, "in_order": in_order, "rates": rates, **best}
 
 
 def compared(found: ByMpi) -> Table:

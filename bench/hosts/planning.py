@@ -15,8 +15,6 @@ MBIT = (10, 30, 100)
 PLAN = Plan(("bsp, all", "bsp, hierarchical", "bsp, ring"), 3, 0.0, 25, 0.1945, has_facts=True)
 QUICK = PLAN._replace(rounds=1, exchanges=4, target=0.5)
 HOSTS = ("a", "a", "b", "b")
-BEST = 3
-"""How many of the best choices are compared by their order."""
 
 
 def predicted(facts: Mapping[str, Any], plan: Plan) -> list[dict[str, Any]]:
@@ -53,23 +51,23 @@ def error(row: Mapping[str, Any]) -> float:
     return abs(float(row["predicted"]) / float(row["measured"]) - 1)
 
 
-def best(rows: Sequence[Mapping[str, Any]], kind: str) -> list[tuple[int, str]]:
-    """The rate and the way of the least seconds, in their order: "predicted" or "measured"."""
-    ordered = sorted(rows, key=lambda row: float(row[kind] or "inf"))
-    return [(row["mbit"], row["way"]) for row in ordered[:BEST]]
-
-
 def in_order(rows: Sequence[Mapping[str, Any]]) -> list[int]:
     """The rates at which the ways come in the predicted order."""
 
     def ways(mbit: int, kind: str) -> list[str]:
-        return [way for _, way in best([row for row in rows if row["mbit"] == mbit], kind)]
+        some = [row for row in rows if row["mbit"] == mbit]
+        return [row["way"] for row in sorted(some, key=lambda row: float(row[kind] or "inf"))]
 
-    rates = sorted({row["mbit"] for row in rows})
-    return [mbit for mbit in rates if ways(mbit, "predicted") == ways(mbit, "measured")]
+    return [mbit for mbit in sorted({row["mbit"] for row in rows}) if ways(mbit, "predicted") == ways(mbit, "measured")]
 
 
-def summary(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """The median error, and the largest."""
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The errors of predictions, and at how many of the rates the ways come in their order."""
     errors = [error(row) for row in rows]
-    return statistics.median(errors), max(errors)
+    rates = len({row["mbit"] for row in rows})
+    return {
+        "median": statistics.median(errors),
+        "largest": max(errors),
+        "in_order": len(in_order(rows)),
+        "rates": rates,
+    }

@@ -7,7 +7,6 @@ python -m bench.papers.modes [--quick] [--json docs/modes.json] [--only PART ...
 
 from __future__ import annotations
 
-import math
 import sys
 from argparse import Namespace
 from collections.abc import Callable
@@ -17,31 +16,22 @@ from typing import Any, NamedTuple
 from bench.benchmarks.svm import task
 from bench.harness import document, timing
 from bench.harness.document import Measured, say
-from bench.harness.rest import Others
 from bench.papers.mllib.counting import shown
-from bench.papers.modes import machine, mlp, page, svm
+from bench.papers.modes import mlp, page, svm
 from bench.papers.modes.training import BANDWIDTH, LATENCY_S, NETWORK, SLOW, Count, Pace, count
-from bench.papers.modes.way import RANKS, SYNCS, WAYS, Task, Way
+from bench.papers.modes.way import RANKS, WAYS, Task, Way
 
 
 class Scale(NamedTuple):
     """How much is measured."""
 
     tasks: tuple[Callable[[], Task], ...]
-    most: tuple[int, ...]
-    """Exchanges of rank 0, at most, by task."""
-    real: Callable[[], task.Task]
-    """The rows of the real jobs."""
-    ranks: tuple[int, ...]
-    """Of the real jobs."""
-    rounds: int
-    """Of the real jobs."""
-    syncs: tuple[str, ...]
-    """Those of the real jobs."""
+    most: int
+    """Exchanges of rank 0, at most."""
 
 
-WHOLE = Scale((svm.news, mlp.digits), (120, 120), task.rcv1, (2, 4), 3, SYNCS)
-QUICK = Scale((svm.small, mlp.small), (12, 12), machine.embedded, (2,), 1, ("asp", "bsp"))
+WHOLE = Scale((svm.news, mlp.digits), 120)
+QUICK = Scale((svm.small, mlp.small), 12)
 MEASURED = 7
 """Times that the kernels are timed."""
 PACES = {"even": 1.0, "slow": SLOW}
@@ -59,8 +49,7 @@ def measured(options: Namespace) -> dict[str, Any]:
     for folder in () if options.quick else (task.RCV1, mlp.MNIST):
         if not folder.exists():
             sys.exit(f"{folder} is not there: --quick does without")
-    about = {"ranks": RANKS, "slow": SLOW, "network": NETWORK, "latency_us": 1e6 * LATENCY_S, "gbit": 8e-9 * BANDWIDTH,
-             "real_ranks": options.scale.ranks, "rounds": options.scale.rounds}  # fmt: skip
+    about = {"ranks": RANKS, "slow": SLOW, "network": NETWORK, "latency_us": 1e6 * LATENCY_S, "gbit": 8e-9 * BANDWIDTH}
     return {"about": about}
 
 
@@ -75,13 +64,13 @@ def costs(options: Namespace, _: Measured) -> dict[str, Any]:
 def counts(options: Namespace, found: Measured) -> dict[str, Any]:
     """What each way takes, with even ranks and with a slow one, by simulated ranks."""
     made: dict[str, Any] = {}
-    for one, most in zip(tasks(options.scale), options.scale.most, strict=True):
+    for one in tasks(options.scale):
         trained = {}
         for name, slow in PACES.items():
             pace = Pace(found["row_s"][one.name], slow)
             trained[name] = []
             for way in WAYS:
-                taken = count(one, way, pace, most)
+                taken = count(one, way, pace, options.scale.most)
                 trained[name].append(as_json(way, taken))
                 say(f"{one.name}, {name}, {way.name}: {1e3 * taken.seconds:.1f} ms, exchanges: {shown(taken.steps)}")
         made[one.name] = {"what": one.what, "measure": one.measure, "every": one.every, "rows": one.rows,
@@ -89,19 +78,7 @@ def counts(options: Namespace, found: Measured) -> dict[str, Any]:
     return {"counts": made}
 
 
-def real(options: Namespace, _: Measured) -> dict[str, Any]:
-    """What the modes take on real ranks."""
-    scale = options.scale
-    say(f"jobs of {' and '.join(map(str, scale.ranks))} ranks, {scale.rounds} of each mode")
-    others = Others()
-    rows = scale.real()
-    made = [one._asdict() for one in machine.runs(rows, scale.ranks, scale.rounds, scale.syncs)]
-    for one in made:
-        one["seconds"] = [seconds if math.isfinite(seconds) else None for seconds in one["seconds"]]
-    return {"real": {"name": rows.name, "target": rows.target, "jobs": made}, "others": others.share()}
-
-
-PARTS = {"costs": costs, "counts": counts, "jobs": real}
+PARTS = {"costs": costs, "counts": counts}
 """What can be measured by itself, in this order: `counts` charges what `costs` has found."""
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from statistics import median
 from typing import Any
 
-from bench.harness.document import Measured, Table, Tables, reached
+from bench.harness.document import Measured, Table, Tables
 from bench.papers.modes.way import AVERAGES
 
 
 def tables(found: Measured) -> Tables:
-    """The tables of the page: of each program with even ranks and with a slow one; of real ranks."""
-    of_programs = {f"{name.removeprefix('apps.')}_{pace}": table(one, pace)
-                   for name, one in found["counts"].items() for pace in ("even", "slow")}  # fmt: skip
-    return {**of_programs, "jobs": jobs(found["real"])}
+    """The tables of the page: of each program with even ranks and with a slow one."""
+    return {f"{name.removeprefix('apps.')}_{pace}": table(one, pace)
+            for name, one in found["counts"].items() for pace in ("even", "slow")}  # fmt: skip
 
 
 def figures(found: Measured) -> dict[str, Any]:
@@ -24,7 +21,7 @@ def figures(found: Measured) -> dict[str, Any]:
         name.removeprefix("apps."): {key: one[key] for key in ("what", "every", "nbytes")} | {"row_us": 1e6 * row_s}
         for (name, one), row_s in zip(found["counts"].items(), found["row_s"].values(), strict=True)
     }
-    return {**found["about"], "others": found["others"], "real_name": found["real"]["name"], **programs}
+    return {**found["about"], **programs}
 
 
 def table(one: Measured, pace: str) -> Table:
@@ -50,15 +47,3 @@ def _is_reached(row: Measured) -> bool:
 def a_step(row: Measured, nbytes: int) -> float:
     """What the busiest rank moves in an exchange of rank 0, in models. Pure."""
     return float(row["hottest"] / row["exchanges"] / nbytes)
-
-
-def jobs(found: Measured) -> Table:
-    """What each mode has taken on real ranks."""
-    heads = [f"s to objective {found['target']:.4g}", "from, to", "epochs", "all ranks send, MB", "overwritten"]
-    rows = [["ranks", "", *heads]]
-    for one in found["jobs"]:
-        times = [math.inf if seconds is None else seconds for seconds in one["seconds"]]
-        extent = ", ".join(reached(one, ".3f") for one in (min(times), max(times)))
-        rest = [f"{one['epochs']:g}", f"{one['sent'] / 1e6:,.1f}", f"{one['overwritten']:.0%}"]
-        rows.append([str(one["ranks"]), one["sync"], reached(median(times), ".3f"), extent, *rest])
-    return rows

@@ -1,4 +1,4 @@
-"""bench.hosts.planning: how far predictions are off, and in which order they put the best."""
+"""bench.hosts.planning: how far predictions are off, and in which order they put ways."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ def row(mbit, graph, predicted, measured):
 ROWS = [row(10, "all", 10.0, 12.5), row(100, "all", 4.0, 4.0), row(100, "ring", 1.0, 2.0), row(30, "ring", 3.0, 3.0)]
 
 
-def test_the_errors_and_the_order_of_the_best():
+def test_the_errors_and_the_order():
     assert [planning.error(one) for one in ROWS] == pytest.approx([0.2, 0.0, 0.5, 0.0])
-    assert planning.summary(ROWS) == (pytest.approx(0.1), pytest.approx(0.5))
-    assert planning.best(ROWS, "measured") == [(100, "bsp, ring"), (30, "bsp, ring"), (100, "bsp, all")]
+    assert planning.summary(ROWS) == pytest.approx({"median": 0.1, "largest": 0.5, "in_order": 3, "rates": 3})
     assert planning.in_order(ROWS) == [10, 30, 100]
     assert planning.in_order([*ROWS[:2], row(100, "ring", 1.0, 4.5), ROWS[3]]) == [10, 30]
     assert planning.error(row(10, "all", 1.0, None)) == planning.error(row(10, "all", None, 1.0)) == float("inf")
@@ -32,11 +31,6 @@ def test_the_errors_and_the_order_of_the_best():
 def test_the_page_has_them():
     first = ["10 Mbit/s, all", "Open MPI", "8.00", "1.00", "2.00", "10.00", "12.50", "20%"]
     assert page.planned({"Open MPI": ROWS})[1] == first
-    said = page._summary(ROWS)
-    assert (said["in_order"], said["rates"], f"{said['median']:.0%}, {said['largest']:.0%}") == (3, 3, "10%, 50%")
-    assert said["measured"] == said["predicted"] == "ring at 100, ring at 30, all at 100"
-    swapped = page._summary([*ROWS[:2], row(100, "ring", 1.0, 3.5), ROWS[3]])
-    assert swapped["measured"].startswith("ring at 30") and swapped["predicted"].startswith("ring at 100")
 
 
 def test_a_connection_has_a_latency_and_a_bandwidth():
