@@ -1,8 +1,8 @@
 """Measures the processor time that `malt run --view` and `malt run --trace DIR` add to a job of two ranks.
 
-    python -m bench.overhead RCV1 MNIST [--rounds N] [--quick] [--json FILE [--only svm mlp]]
+    python -m bench.overhead [--quick] [--json FILE [--only svm mlp]]
 
-RCV1 is svmlight text, MNIST a folder of idx files. Runs with and without the options take turns. Of the view each part
+Runs with and without the options take turns. Of the view each part
 is measured by itself: what the launcher needs more, and the threads of the ranks that answer it. What a trace adds is
 the difference of two runs, which vary by more.
 """
@@ -19,18 +19,19 @@ import sys
 import tempfile
 import threading
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from bench.harness import document, timing
+from bench.harness import datasets, document, timing
 from bench.harness.document import Measured, Tables, say
 
 RANKS = 2
 OPTIONS: dict[str, list[str]] = {"plain": ["--no-view"], "view": ["--view"], "trace": ["--no-view", "--trace"]}
 """What is compared. The folder of a trace follows its option."""
-EPOCHS, DATA = {"svm": 6000, "mlp": 60}, {"svm": "rcv1", "mlp": "mnist"}
+ROUNDS = 2
+EPOCHS, DATA = {"svm": 6000, "mlp": 60}, {"svm": datasets.RCV1, "mlp": datasets.MNIST}
 """By program: so many epochs last 20 s or longer; its argument."""
 _RANK = "--rank"
 
@@ -77,9 +78,10 @@ def once(program: Sequence[str], how: str) -> Usage:
 
 def measured(name: str, options: Namespace, _: Measured) -> Measured:
     """The usage of runs of a program with each of OPTIONS, in turns."""
-    data, epochs = getattr(options, DATA[name]), EPOCHS[name] // (50 if options.quick else 1)
-    program = [f"apps.{name}", data, "--epochs", str(epochs)]
-    return {name: timing.turns({how: lambda _, how=how: once(program, how) for how in OPTIONS}, options.rounds)}
+    datasets.need(DATA[name])
+    epochs, rounds = (EPOCHS[name] // 50, 1) if options.quick else (EPOCHS[name], ROUNDS)
+    program = [f"apps.{name}", str(DATA[name]), "--epochs", str(epochs)]
+    return {name: timing.turns({how: lambda _, how=how: once(program, how) for how in OPTIONS}, rounds)}
 
 
 def tables(found: Measured) -> Tables:
@@ -110,13 +112,6 @@ def rank(folder: str, module: str) -> None:
     Path(folder, f"usage-{os.getpid()}.json").write_text(json.dumps(usage))
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """Add what this command alone has."""
-    parser.add_argument("rcv1", metavar="RCV1", help="svmlight text")
-    parser.add_argument("mnist", metavar="MNIST", help="a folder of idx files")
-    parser.add_argument("--rounds", type=int, default=3)
-
-
 if __name__ == "__main__":
     if sys.argv[1:2] == [_RANK]:
         folder, module, *rest = sys.argv[2:]
@@ -124,4 +119,4 @@ if __name__ == "__main__":
         rank(folder, module)
     else:
         parts = {name: partial(measured, name) for name in EPOCHS}
-        document.measure("bench.overhead", str(__doc__), lambda _: {}, tables, add_options, parts)
+        document.measure("bench.overhead", str(__doc__), lambda _: {}, tables, parts=parts)

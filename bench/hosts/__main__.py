@@ -16,8 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bench.benchmarks.svm import task
-from bench.harness import document
+from bench.harness import datasets, document
 from bench.harness.document import Measured, say
 from bench.hosts import failures, page, planning, training, ways
 from bench.hosts.trials import ROOT, linked_hosts, missing_hosts, report, sharing_cores
@@ -91,8 +90,8 @@ def _family(python: str) -> str:
 
 def part(measured: Callable[[str, bool], Any], options: Namespace, found: Measured) -> Measured:
     """What is measured with each MPI, beside the other parts of these."""
-    if not (task.RCV1.exists() or measured.__name__ in WITHOUT_DATA):
-        sys.exit(f"bench.hosts is skipped: {task.NO_RCV1}")
+    if not (datasets.RCV1.exists() or measured.__name__ in WITHOUT_DATA):
+        sys.exit(f"bench.hosts is skipped: {datasets.NO_RCV1}")
     made = {}
     with sharing_cores():
         for python in options.mpi:

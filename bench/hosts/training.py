@@ -17,7 +17,7 @@ import numpy as np
 
 import malt
 from bench.benchmarks.svm import task
-from bench.harness import jobs
+from bench.harness import datasets, jobs
 from bench.harness.timing import turns
 from bench.hosts import facts, ways
 from bench.hosts.ways import WAYS, Way
@@ -159,7 +159,7 @@ def _last(marks: Sequence[Sequence[float]], seconds: float) -> Mark:
 
 def rows() -> Rows:
     """The rows of rcv1-ccat, dealt to the ranks. Collective."""
-    data = malt.open_svmlight(task.RCV1)
+    data = malt.open_svmlight(datasets.RCV1)
     dealt = np.random.default_rng(0).permutation(len(data.y))
     everything = linear.examples(data.X, data.y, dealt)
     mine = linear.examples(data.X, data.y, malt.shard(dealt))

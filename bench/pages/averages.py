@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from bench.benchmarks.svm.task import L2, RCV1
+from bench.benchmarks.svm.task import L2
 from bench.harness import document, jobs
+from bench.harness.datasets import RCV1
 from bench.harness.document import Measured, Table
 
 RANKS, EPOCHS = 4, (1, 2, 5, 10)

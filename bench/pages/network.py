@@ -1,8 +1,8 @@
 """Compares apps.mlp with PyTorch, DDP and torchft: seconds to a test accuracy on MNIST.
 
-python -m bench.pages.network FOLDER [--torchft FOLDER] [--rounds 3] [--json docs/network.json]
+python -m bench.pages.network [--torchft FOLDER] [--quick] [--json docs/network.json]
 
-FOLDER: that of MNIST. --torchft: the folder that torchft lies in, where the environment lacks it.
+--torchft: the folder that torchft lies in, where the environment lacks it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.harness import document, jobs
+from bench.harness.datasets import MNIST, need
 from bench.harness.document import Measured, Table, reached
 from bench.harness.timing import turns
 
-TARGET = 0.98
+TARGET, ROUNDS = 0.98, 3
 Epochs = list[dict[str, float]]
 Environment = dict[str, str]
 
@@ -51,15 +52,15 @@ CONTENDERS = {
 }
 
 
-def run(contender: Contender, seed: int, folder: str, more: Environment) -> Epochs:
+def run(contender: Contender, seed: int, more: Environment) -> Epochs:
     """What one run reports of its epochs. `more`: variables of the environment that PyTorch's ways need."""
     settings = contender.settings
     if contender.way == "ours":
         words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", value)]
-        found: Epochs = jobs.report(contender.processes, "apps.mlp", folder, *words, "--seed", seed)["epochs"]
+        found: Epochs = jobs.report(contender.processes, "apps.mlp", MNIST, *words, "--seed", seed)["epochs"]
         return found
     options = json.dumps({**settings, "way": contender.way, "seed": seed})
-    found = jobs.processes(contender.processes, ["-m", "bench.pages.digits", folder, options], more)
+    found = jobs.processes(contender.processes, ["-m", "bench.pages.digits", str(MNIST), options], more)
     return found
 
 
@@ -103,20 +104,20 @@ def table(runs: Mapping[str, list[Epochs]]) -> Table:
 
 def measured(options: Namespace) -> Measured:
     """The figures of the page. It starts jobs."""
+    need(MNIST)
+    rounds = 1 if options.quick else ROUNDS
     with lighthouse(options.torchft) as more:
         chosen = {name: one for name, one in CONTENDERS.items() if more or one.way != "localsgd"}
         runs = turns({
-            name: lambda seed, one=one: run(one, seed, options.folder, more or {})
+            name: lambda seed, one=one: run(one, seed, more or {})
             for name, one in list(chosen.items())[: 1 if options.quick else None]
-        }, options.rounds)  # fmt: skip
-    return {"tables": {"runs": table(runs)}, "figures": {"rounds": options.rounds}}
+        }, rounds)  # fmt: skip
+    return {"tables": {"runs": table(runs)}, "figures": {"rounds": rounds}}
 
 
 def add_options(parser: ArgumentParser) -> None:
     """Add what this command alone has."""
-    parser.add_argument("folder")
     parser.add_argument("--torchft", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,20 @@
 """Compares malt.torch with DDP over gloo: time, accuracy and bytes of a small network on MNIST.
 
-python -m bench.pages.torch FOLDER [--rounds 3] [--quick] [--json docs/torch.json] [--only host]
-
-FOLDER: that of MNIST.
+python -m bench.pages.torch [--quick] [--json docs/torch.json] [--only host]
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from bench.harness import document, jobs, timing
+from bench.harness import datasets, document, jobs, timing
 from bench.harness.document import Measured, Table, Tables, reached, say
 from bench.harness.timing import turns
 from bench.hosts import trials
@@ -37,19 +34,21 @@ OVER_LINK = ("DDP, gloo", "gradients, every batch", "changes, every 78 batches",
 MBIT = 100
 """The rate of the link between two hosts."""
 HOSTS = "ab"
+ROUNDS, LINK_ROUNDS = 3, 2
 Epochs = list[dict[str, float]]
 
 
-def runs(options: Namespace, whom: Collection[str], run: Callable[..., Epochs]) -> dict[str, list[Epochs]]:
+def runs(options: Namespace, whom: Collection[str], run: Callable[..., Epochs], rounds: int) -> dict[str, list[Epochs]]:
     """What `whom` report of their epochs, in turns. run(way, program, folder, options) is one of them."""
+    datasets.need(datasets.MNIST)
 
     def ran(who: str, seed: int) -> Epochs:
         say(f"round {seed}, {who}")
         whole = {"way": "malt", "is_dense": False, "rows": ROWS, "batch": 32, "step": 0.05, "epochs": options.scale,
                  "seed": seed, **CONTENDERS[who]}  # fmt: skip
-        return run(whole["way"], "bench.pages.digits", os.path.abspath(options.folder), json.dumps(whole))
+        return run(whole["way"], "bench.pages.digits", str(datasets.MNIST), json.dumps(whole))
 
-    return turns({who: partial(ran, who) for who in [*whom][: 2 if options.quick else None]}, options.rounds)
+    return turns({who: partial(ran, who) for who in [*whom][: 2 if options.quick else None]}, rounds)
 
 
 def table(runs: Mapping[str, Sequence[Epochs]], cost: str) -> Table:
@@ -81,6 +80,7 @@ def _reached(runs: Sequence[Epochs], target: float, cost: str) -> str:
 
 def on_host(options: Namespace, found: Measured) -> Measured:
     """Rounds on one host."""
+    rounds = 1 if options.quick else ROUNDS
 
     def run(way: str, *words: str) -> Epochs:
         made: Epochs = (
@@ -89,7 +89,7 @@ def on_host(options: Namespace, found: Measured) -> Measured:
         )  # fmt: skip
         return made
 
-    return _with(found, {"host": table(runs(options, CONTENDERS, run), "sent")}, {"rounds": options.rounds})
+    return _with(found, {"host": table(runs(options, CONTENDERS, run, rounds), "sent")}, {"rounds": rounds})
 
 
 def over_link(options: Namespace, found: Measured) -> Measured:
@@ -104,9 +104,10 @@ def over_link(options: Namespace, found: Measured) -> Measured:
         )  # fmt: skip
         return made
 
+    rounds = 1 if options.quick else LINK_ROUNDS
     with trials.sharing_cores(), trials.linked_hosts(HOSTS, MBIT) as network:
-        made = runs(options, OVER_LINK, run)
-    return _with(found, {"link": table(made, "seconds")}, {"link_rounds": options.rounds})
+        made = runs(options, OVER_LINK, run, rounds)
+    return _with(found, {"link": table(made, "seconds")}, {"link_rounds": rounds})
 
 
 def _with(found: Measured, tables: Tables, figures: Measured) -> Measured:
@@ -117,13 +118,11 @@ def _with(found: Measured, tables: Tables, figures: Measured) -> Measured:
 PARTS = {"host": on_host, "link": over_link}
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """Add what this command alone has."""
-    parser.add_argument("folder")
-    parser.add_argument("--rounds", type=int, default=3)
-
-
 if __name__ == "__main__":
     document.measure(
-        "bench.pages.torch", str(__doc__), lambda _: {}, add_options=add_options, parts=PARTS, scales=(EPOCHS, 1)
+        "bench.pages.torch",
+        str(__doc__),
+        lambda _: datasets.need(datasets.MNIST) or {},
+        parts=PARTS,
+        scales=(EPOCHS, 1),
     )

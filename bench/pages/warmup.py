@@ -1,13 +1,13 @@
 """How long an outer step should wait: three loops on two simulated ranks, by the exchanges before its first step.
 
-    python -m bench.pages.warmup MNIST [--quick] [--json docs/choosing.json]
+    python -m bench.pages.warmup [--quick] [--json docs/choosing.json]
 
-MNIST: the folder of its files. Under bsp every run has the same results.
+It trains on MNIST. Under bsp every run has the same results.
 """
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import malt
 from apps.mlp import pictures
-from bench.harness import document
+from bench.harness import datasets, document
 from bench.harness.document import Measured, say
 
 Array = NDArray[np.float32]
@@ -82,8 +82,8 @@ LOOPS = (
 class Data:
     """Training and test pictures."""
 
-    def __init__(self, folder: str) -> None:
-        train, test = pictures.load(folder, 0)
+    def __init__(self) -> None:
+        train, test = pictures.load(datasets.MNIST, 0)
         self.x, self.test_x = (one.pixels.astype(np.float32) / one.white for one in (train, test))
         self.y, self.test_labels = np.eye(10, dtype=np.float32)[train.labels], test.labels
 
@@ -108,7 +108,8 @@ def accuracy(loop: Loop, data: Data, warmup: int | None, seed: int, epochs: int)
 
 def measured(options: Namespace) -> Measured:
     """The table of the page: by loop, the median and the least accuracy of all seeds."""
-    data = Data(options.folder)
+    datasets.need(datasets.MNIST)
+    data = Data()
     titles = ["no outer step" if one is None else f"warmup={one}" for one in WARMUPS]
     rows = [["loop", "an exchange every", *titles]]
     seeds, epochs = (1, 1) if options.quick else (SEEDS, EPOCHS)
@@ -121,10 +122,5 @@ def measured(options: Namespace) -> Measured:
     return {"tables": {"warmup": rows}, "figures": {"seeds": seeds, "epochs": epochs}}
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """Add what this command alone has."""
-    parser.add_argument("folder")
-
-
 if __name__ == "__main__":
-    document.measure("bench.pages.warmup", str(__doc__), measured, add_options=add_options)
+    document.measure("bench.pages.warmup", str(__doc__), measured)

@@ -15,7 +15,7 @@ import pytest
 from failing_jobs import LIMIT_S, LONG, Gated, runs, strike, under_one_mpi
 from processes import wait_for
 
-from bench.benchmarks.svm.task import RCV1
+from bench.harness.datasets import RCV1
 
 SVM = ["-m", "apps.svm", *([str(RCV1), "--no-intercept", "--l2", "1e-4"] if RCV1.exists() else [])]
 TOGETHER, APART = (0.1915, 0.22) if RCV1.exists() else (0.357, 0.357)

@@ -9,11 +9,11 @@ import sys
 import pytest
 from host_network import LIMIT_S, ROOT, missing
 
-from bench.benchmarks.svm import task
+from bench.harness import datasets
 from bench.hosts import trials
 
 
-@pytest.mark.skipif(not task.RCV1.exists(), reason=task.NO_RCV1)
+@pytest.mark.skipif(not datasets.RCV1.exists(), reason=datasets.NO_RCV1)
 @pytest.mark.parametrize("part", ["link", "far"])
 @pytest.mark.thorough(but="link")
 def test_the_quick_form_trains_and_prints_its_table(part, tmp_path):

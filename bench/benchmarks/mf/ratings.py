@@ -9,8 +9,8 @@ import numpy as np
 
 import malt
 from apps.mf import planted
-from bench.benchmarks.svm.task import DATA
 from bench.harness import jobs
+from bench.harness.datasets import DATA
 from malt.data.text.text_file import read_chunks
 
 RANK = 16

@@ -13,6 +13,7 @@ from bench.benchmarks.svm import peers, task
 from bench.benchmarks.svm.peers import Peer
 from bench.benchmarks.svm.task import Task
 from bench.benchmarks.svm.threads import Threads
+from bench.harness import datasets
 from bench.harness.timing import copy_rate, turns
 
 RANKS = {"1 rank": 1, "2 ranks": 2}
@@ -28,10 +29,10 @@ def rows(quick: bool) -> list[Row]:
     A quick run leaves the 300,000 rows out.
     """
     made = []
-    if task.RCV1.exists():
+    if datasets.RCV1.exists():
         made += _compared(task.rcv1(), quick)
     else:
-        made.append(missing("SVM on rcv1-ccat", "all peers", task.NO_RCV1))
+        made.append(missing("SVM on rcv1-ccat", "all peers", datasets.NO_RCV1))
     if not quick:
         with tempfile.TemporaryDirectory() as folder:
             made += _compared(task.large(Path(folder)), quick)

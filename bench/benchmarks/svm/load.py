@@ -21,7 +21,7 @@ import malt
 from apps.svm import program
 from bench.benchmarks.rows import Row, missing
 from bench.benchmarks.svm import task
-from bench.harness import jobs
+from bench.harness import datasets, jobs
 
 AVERAGES = ("model", "delta")
 """Models are the default of apps.svm; of changes none is lost where a rank is late."""
@@ -55,7 +55,7 @@ def objectives(average: str, seeds: Sequence[int]) -> list[float]:
         for seed in seeds:
             with redirect_stdout(nowhere):
                 options = ("--l2", task.L2, "--no-intercept", "--average", average, "--seed", seed, "--json", report)
-                program.run([str(task.RCV1), *map(str, options)])
+                program.run([str(datasets.RCV1), *map(str, options)])
             if malt.rank() == 0:
                 found.append(json.loads(report.read_text())["final"]["objective"])
     return found
@@ -67,8 +67,8 @@ def main() -> None:
     rows = []
     for average in AVERAGES:
         name = f"SVM on rcv1-ccat, 4 ranks, asp, --average {average}, busy cores: runs that end above {BAD}"
-        if not task.RCV1.exists():
-            rows.append(missing(name, "", task.NO_RCV1))
+        if not datasets.RCV1.exists():
+            rows.append(missing(name, "", datasets.NO_RCV1))
             continue
         with busy_cores():
             found = objectives(average, seeds)

@@ -9,6 +9,7 @@ import malt
 from bench.benchmarks.rows import Row, missing
 from bench.benchmarks.svm import peers, task
 from bench.benchmarks.svm.task import Task
+from bench.harness import datasets
 from malt.models import linear
 
 MINIMUM = 0.299223
@@ -19,12 +20,12 @@ PROBLEM = linear.Problem("logistic", task.L2, False)
 
 def rows(quick: bool) -> list[Row]:
     """All rows of this module."""
-    if not task.RCV1.exists():
-        return [missing("logistic regression on rcv1-ccat", "all peers", task.NO_RCV1)]
-    data = malt.open_svmlight(task.RCV1)
+    if not datasets.RCV1.exists():
+        return [missing("logistic regression on rcv1-ccat", "all peers", datasets.NO_RCV1)]
+    data = malt.open_svmlight(datasets.RCV1)
 
     def posed(excess: float, *options: object, every: int = 6000, epochs: int = 12, **more: Any) -> Task:
-        words = ("apps.logistic", task.RCV1, *options)
+        words = ("apps.logistic", datasets.RCV1, *options)
         return Task("rcv1-ccat", data, (1 + excess) * MINIMUM, words, every, epochs, PROBLEM, **more)
 
     near, far = posed(1e-3, "--optimizer", "sgd"), posed(1e-2, "--optimizer", "sgd")

@@ -26,7 +26,7 @@ import malt
 from bench.benchmarks.rows import Row, missing, timed
 from bench.benchmarks.svm import task
 from bench.benchmarks.svm.paced import Paced
-from bench.harness import jobs
+from bench.harness import datasets, jobs
 from bench.hosts import ways
 from malt.models import linear
 
@@ -95,8 +95,8 @@ def _dealt(count: int, by_speed: bool) -> linear.Order:
 def rows(quick: bool) -> list[Row]:
     """The row of this comparison, over as many seeds."""
     what = ("SVM to objective 0.1905, 4 ranks, one three times as slow, asp", "a blocking Allreduce at every exchange")
-    if not task.RCV1.exists():
-        return [missing(*what, task.NO_RCV1)]
+    if not datasets.RCV1.exists():
+        return [missing(*what, datasets.NO_RCV1)]
     found = [jobs.report(4, "bench.benchmarks.svm.straggler", seed) for seed in range(2 if quick else 5)]
     ours, theirs = zip(*found, strict=True)
     return [timed(*what, ours, theirs)]
@@ -104,7 +104,7 @@ def rows(quick: bool) -> list[Row]:
 
 def main() -> None:
     malt.init()
-    data = malt.open_svmlight(task.RCV1)
+    data = malt.open_svmlight(datasets.RCV1)
     linear.compile_kernels()
     jobs.give([time_to_target(data, blocking, int(sys.argv[1])) for blocking in (False, True)])
 

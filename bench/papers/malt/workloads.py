@@ -15,8 +15,9 @@ from apps.mlp import planted as planted_clicks
 from bench.benchmarks.mf import ratings
 from bench.benchmarks.mf.comparison import CLOSE
 from bench.benchmarks.svm import planted
-from bench.benchmarks.svm.task import L2, RCV1
+from bench.benchmarks.svm.task import L2
 from bench.harness import jobs
+from bench.harness.datasets import RCV1
 from bench.papers.angel import rows as text
 from bench.papers.mllib import task
 

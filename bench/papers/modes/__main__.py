@@ -7,14 +7,12 @@ python -m bench.papers.modes [--quick] [--json docs/modes.json] [--only PART ...
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-from bench.benchmarks.svm import task
-from bench.harness import document, timing
+from bench.harness import datasets, document, timing
 from bench.harness.document import Measured, say
 from bench.papers.mllib.counting import shown
 from bench.papers.modes import mlp, page, svm
@@ -46,9 +44,8 @@ def tasks(scale: Scale) -> tuple[Task, ...]:
 
 def measured(options: Namespace) -> dict[str, Any]:
     """The numbers in the text of the page."""
-    for folder in () if options.quick else (task.RCV1, mlp.MNIST):
-        if not folder.exists():
-            sys.exit(f"{folder} is not there: --quick does without")
+    if not options.quick:
+        datasets.need(datasets.RCV1, datasets.MNIST)
     about = {"ranks": RANKS, "slow": SLOW, "network": NETWORK, "latency_us": 1e6 * LATENCY_S, "gbit": 8e-9 * BANDWIDTH}
     return {"about": about}
 

@@ -13,12 +13,11 @@ import numpy as np
 import malt
 from apps.harness.job import parser
 from apps.mlp.program import Program
-from bench.benchmarks.svm import task
+from bench.harness import datasets
 from bench.papers.modes.way import RANKS, Averages, Learner, Way
 from malt.models.linear import Order
 from malt.models.networks import cross_entropy, logits
 
-MNIST = task.DATA / "mnist"
 NEVER = 10**9
 """More batches than any training has."""
 
@@ -116,7 +115,7 @@ def _alone(function: Any) -> Any:
 def digits() -> Mlp:
     """MNIST. OSError: it is not there."""
     options = ("--hidden", 128, "--batch", 32, "--step", 0.1)
-    return Mlp("MNIST, 60,000 pictures", MNIST, options, 10, 0.12)
+    return Mlp("MNIST, 60,000 pictures", datasets.MNIST, options, 10, 0.12)
 
 
 def small() -> Mlp:

@@ -1,19 +1,18 @@
 """Measures apps.autoencoder on 1, 2 and 4 ranks in turns, beside what Qjam's authors report.
 
-python -m bench.papers.qjam [FOLDER] [--quick] [--json docs/qjam.json]
+python -m bench.papers.qjam [--quick] [--json docs/qjam.json]
 
-FOLDER: that of MNIST (../shared/data/mnist; where it is missing, the digits of scikit-learn).
+The patches are those of MNIST; where that is missing, of the digits of scikit-learn.
 """
 
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace
-from pathlib import Path
+from argparse import Namespace
 from typing import NamedTuple
 
-from bench.benchmarks.svm.task import DATA
 from bench.harness import document
+from bench.harness.datasets import MNIST
 from bench.harness.document import Measured, say
 from bench.harness.rest import Others
 from bench.papers.qjam import page
@@ -38,7 +37,7 @@ QUICK = Scale((500, 2000), (1, 2), 1, 5, (1, 4))
 def measured(options: Namespace) -> Measured:
     """All figures of the page. It starts jobs."""
     scale, others = options.scale, Others()
-    folder = options.folder or next(filter(Path.is_dir, [DATA / "mnist"]), None)
+    folder = MNIST if MNIST.exists() else None
     made = list(runs(folder, scale.patches, scale.ranks, scale.rounds, scale.iterations))
     share = others.share()
     alone = next(one for one, _ in made if one["patches"] == scale.patches[-1] and one["ranks"] == 1)
@@ -53,10 +52,5 @@ def measured(options: Namespace) -> Measured:
     }  # fmt: skip
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """Add what this command alone has."""
-    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="the folder of MNIST")
-
-
 if __name__ == "__main__":
-    document.measure("bench.papers.qjam", str(__doc__), measured, page.tables, add_options, scales=(WHOLE, QUICK))
+    document.measure("bench.papers.qjam", str(__doc__), measured, page.tables, scales=(WHOLE, QUICK))
