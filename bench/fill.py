@@ -24,7 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from bench.drawing import bars
+from bench import bars
 from bench.harness.document import Tables, as_markdown
 
 DOCS = Path(__file__).parents[1] / "docs"

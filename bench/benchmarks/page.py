@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from bench import bars
 from bench.benchmarks import rows
 from bench.benchmarks.rows import NUMBA, Row, times
-from bench.drawing import bars
 from bench.harness.document import Measured, Table, Tables, as_markdown
 
 

@@ -1,1 +1,1 @@
-"""Programs that write a page of docs each, or print a table."""
+"""Programs that write a page of docs each, what these run on ranks, and the pictures of a screen."""

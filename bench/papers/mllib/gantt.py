@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import malt
-from bench.drawing.bars import svg, words
+from bench.bars import svg, words
 from bench.harness import jobs
 from bench.papers.mllib import task
 from bench.papers.mllib.ways import WAYS, Setting, Training

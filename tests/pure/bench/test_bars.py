@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from bench.drawing.bars import CHARTS, Bar, number, picture, tables
+from bench.bars import CHARTS, Bar, number, picture, tables
 
 pytestmark = pytest.mark.serial
 

@@ -1,1 +1,0 @@
-"""Pictures of docs/: bars, and what ranks do over time."""
