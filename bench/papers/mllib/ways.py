@@ -133,23 +133,6 @@ def push_changes(way: Way, training: Training) -> Edges:
     return {peer: edge.bytes_sent + edge.bytes_read for peer, edge in peers.items()}
 
 
-def send_alphas(way: Way, training: Training) -> Edges:
-    """A step of communication is the sum of the changes of dual variables and weights (CoCoA+). Collective."""
-    task, begun = training.task, malt.init().statistics()
-    ascent = linear.Ascent(task.problem, task.data, task.n_features, task.square)
-    count, generator = len(task.data.labels), np.random.default_rng(0)  # the same deal on all ranks
-    length = max(1, round(training.setting.share * count))
-    for number in range(1, 10**6):
-        mine = generator.permutation(count)[:length][malt.rank() :: malt.size()].astype(np.int32)
-        malt.compute(SECONDS_A_ROW * len(mine))
-        changes = ascent.ascend(mine, malt.size())
-        malt.allreduce(changes, op="sum", algorithm=way.algorithm)
-        ascent.add(changes)
-        if training.reached(number, ascent.model()):
-            return sent_since(begun)
-    raise AssertionError
-
-
 def sent_since(begun: Any) -> Edges:
     """What malt.allreduce has sent on this rank since these statistics were taken."""
     before = {peer: edge.bytes_sent for peer, edge in begun.peers.items()}
@@ -166,6 +149,5 @@ MODEL_STAR = Way("SendModel, star", send_model, MODEL_STEPS, SHARES, "star")
 MLLIB_STAR = Way("SendModel, reduce-scatter (MLlib*)", send_model, MODEL_STEPS, SHARES)
 BATCH_SUMS = Way("sums each batch, owners", push_changes, BATCH_STEPS, SHARES[1:], op="sum")
 EPOCH_MEANS = Way("means each epoch, owners", push_changes, MODEL_STEPS, (1.0,))
-DUAL = Way("malt, dual, reduce-scatter (CoCoA+)", send_alphas, (1.0,), (1.0, 0.3, 0.1), op="sum")
-WAYS = (MLLIB, MODEL_TREE, MODEL_STAR, MLLIB_STAR, BATCH_SUMS, EPOCH_MEANS, DUAL)
+WAYS = (MLLIB, MODEL_TREE, MODEL_STAR, MLLIB_STAR, BATCH_SUMS, EPOCH_MEANS)
 SUMS = Way("sums of changes, reduce-scatter", send_model, MODEL_STEPS, (1.0,), op="sum")
