@@ -21,7 +21,7 @@ from bench.harness.document import Measured, say
 from bench.hosts import failures, page, planning, training, ways
 from bench.hosts.trials import ROOT, linked_hosts, missing_hosts, report, sharing_cores
 
-TRANSFERS, LATE = ("small", "stream", "landing"), ("far_held", "far_small", "far_model")
+TRANSFERS, LATE = ("small", "stream"), ("far_held", "far_small", "far_model")
 RATE_MBIT, DELAY_MS, LOSS_PERCENT = 100, 20, 1
 _FAMILY = "from malt.launch.machine.mpi_library import bound_library; print(bound_library().family)"
 

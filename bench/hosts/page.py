@@ -58,7 +58,6 @@ _MESSAGES = (
     ("189 KB, the same", "far_model", "bsp", "Allreduce"),
     ("4 MB back to back under notify-ack; Put and Flush", "stream", "notify-ack", "Put + Flush"),
     ("the same; Put and Flush to a rank that copies each message", "stream", "notify-ack", "copied"),
-    ("189 KB under asp until they are there, while the receiver computes without the GIL", "landing", "landing", ""),
     ("189 KB under asp where a round trip takes 40 ms: they hold the loop, median and 99 %", "far_held", "asp", ""),
 )
 

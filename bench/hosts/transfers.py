@@ -112,29 +112,6 @@ def _streamed(comm: MPI.Intracomm, v: malt.Vector) -> float:
     return (arrived[-1] - arrived[0]) / (_MESSAGES - 1) if arrived else 0.0
 
 
-def landing(comm: MPI.Intracomm) -> Times:
-    """189 KB to a rank that computes without the GIL: until the sender knows that they are there. Collective."""
-    v = malt.vector(np.ones(MODEL, np.float32), graph={0: [1], 1: [0]})
-    busy = np.ones((1200, 1200), np.float32)
-    carrier = malt.init().transport.carrier
-    times: list[float] = []
-    malt.barrier()
-    end = time.perf_counter() + 3.0
-    while time.perf_counter() < end:
-        if comm.rank == 1:
-            busy = busy @ busy
-            busy /= busy.max()
-            continue
-        start = time.perf_counter()
-        v.scatter()
-        if carrier is not None:
-            carrier.drain("scatter")
-        times.append(time.perf_counter() - start)
-        time.sleep(0.02)
-    v.close()
-    return {"landing": times}
-
-
 def far_held(comm: MPI.Intracomm) -> Times:
     """189 KB under asp, where a round trip takes long: how long a scatter and a gather hold up the loop. Collective."""
     v = malt.vector(np.ones(MODEL, np.float32), sync="asp")
@@ -152,7 +129,7 @@ def far_held(comm: MPI.Intracomm) -> Times:
 
 
 PARTS: dict[str, Callable[[MPI.Intracomm], Times]] = {
-    part.__name__: part for part in (small, stream, landing, far_held, far_small, far_model)
+    part.__name__: part for part in (small, stream, far_held, far_small, far_model)
 }
 
 
