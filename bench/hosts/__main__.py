@@ -18,17 +18,21 @@ from typing import Any
 
 from bench.harness import datasets, document
 from bench.harness.document import Measured, say
-from bench.hosts import failures, page, planning, training, ways
+from bench.hosts import failures, page, planning, ways
+from bench.hosts.training import QUICK_TARGET, Plan
 from bench.hosts.trials import ROOT, linked_hosts, missing_hosts, report, sharing_cores
 
 TRANSFERS, LATE = ("small", "stream"), ("far_held", "far_small", "far_model")
 RATE_MBIT, DELAY_MS, LOSS_PERCENT = 100, 20, 1
+LINK, QUICK_LINK = Plan(ways.LINK, 5, 1.0, 40), Plan(ways.LINK[:3:2], 1, 0.5, 12, QUICK_TARGET)
+FAR, QUICK_FAR = Plan(ways.FAR, 3, 11.0, 32), Plan(ways.FAR[::2], 1, 1.0, 6, QUICK_TARGET)
+GRAPHS, QUICK_GRAPHS = Plan(ways.GRAPHS, 1, 0.0, 60), Plan(ways.GRAPHS, 1, 0.0, 12, QUICK_TARGET)
 _FAMILY = "from malt.launch.machine.mpi_library import bound_library; print(bound_library().family)"
 
 Lines = list[dict[str, Any]]
 
 
-def _trained(python: str, names: str, plan: training.Plan, **link: int) -> Lines:
+def trained(plan: Plan, python: str, names: str = "ab", **link: int) -> Lines:
     """The runs of a plan, on two ranks of each host."""
     with linked_hosts(names, **link) as network:
         lines: Lines = report(network, python, 2, "bench.hosts.training", plan.as_json(), hosts=names)
@@ -47,26 +51,17 @@ def transfers(python: str, quick: bool) -> dict[str, Any]:
 
 def link(python: str, quick: bool) -> Lines:
     """Trainings over a link of a low rate."""
-    plan = training.Plan(ways.LINK, 5, 1.0, 40)
-    if quick:
-        plan = training.Plan(ways.LINK[:3:2], 1, 0.5, 12, training.QUICK_TARGET)
-    return _trained(python, "ab", plan, mbit=RATE_MBIT)
+    return trained(QUICK_LINK if quick else LINK, python, mbit=RATE_MBIT)
 
 
 def far(python: str, quick: bool) -> Lines:
     """Trainings where a round trip takes long, and packets are lost."""
-    plan = training.Plan(ways.FAR, 3, 11.0, 32)
-    if quick:
-        plan = training.Plan(ways.FAR[::2], 1, 1.0, 6, training.QUICK_TARGET)
-    return _trained(python, "ab", plan, delay_ms=DELAY_MS, loss_percent=LOSS_PERCENT)
+    return trained(QUICK_FAR if quick else FAR, python, delay_ms=DELAY_MS, loss_percent=LOSS_PERCENT)
 
 
 def graphs(python: str, quick: bool) -> dict[str, Lines]:
     """Trainings whose bytes are compared, by the number of hosts."""
-    plan = training.Plan(ways.GRAPHS, 1, 0.0, 60)
-    if quick:
-        plan = training.Plan(ways.GRAPHS, 1, 0.0, 12, training.QUICK_TARGET)
-    return {str(len(names)): _trained(python, names, plan) for names in ("ab", "abcd")}
+    return {str(len(names)): trained(QUICK_GRAPHS if quick else GRAPHS, python, names) for names in ("ab", "abcd")}
 
 
 def planned(python: str, quick: bool) -> Lines:
@@ -75,12 +70,15 @@ def planned(python: str, quick: bool) -> Lines:
     found = []
     for mbit in planning.MBIT:
         say(f"{mbit} Mbit/s")
-        found += planning.compared(_trained(python, "ab", plan, mbit=mbit), mbit, plan)
+        found += planning.compared(trained(plan, python, mbit=mbit), mbit, plan)
     return found
 
 
-_MEASURED = (transfers, link, far, graphs, planned, failures.starts, failures.failures, failures.survival)
-WITHOUT_DATA = {"transfers", "starts", "failures", "survival"}
+MEASURED: dict[str, Callable[[str, bool], Any]] = {
+    "transfers": transfers, "link": link, "far": far, "graphs": graphs, "planned": planned,
+    **{name: partial(failures.each, trial) for name, trial in failures.TRIALS.items()},
+}  # fmt: skip
+WITHOUT_DATA = {"transfers", *failures.TRIALS}
 
 
 def _family(python: str) -> str:
@@ -88,21 +86,21 @@ def _family(python: str) -> str:
     return subprocess.run([python, "-c", _FAMILY], check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip()
 
 
-def part(measured: Callable[[str, bool], Any], options: Namespace, found: Measured) -> Measured:
+def part(name: str, options: Namespace, found: Measured) -> Measured:
     """What is measured with each MPI, beside the other parts of these."""
-    if not (datasets.RCV1.exists() or measured.__name__ in WITHOUT_DATA):
+    if not (datasets.RCV1.exists() or name in WITHOUT_DATA):
         sys.exit(f"bench.hosts is skipped: {datasets.NO_RCV1}")
     made = {}
     with sharing_cores():
         for python in options.mpi:
-            say(f"{measured.__name__}, {python}")
+            say(f"{name}, {python}")
             family = _family(python)
-            made[family] = {**found.get(family, {}), measured.__name__: measured(python, options.quick)}
+            made[family] = {**found.get(family, {}), name: MEASURED[name](python, options.quick)}
     anonymous: Measured = json.loads(without_root(made))
     return anonymous
 
 
-PARTS: dict[str, document.Part] = {one.__name__: partial(part, one) for one in _MEASURED}
+PARTS: dict[str, document.Part] = {name: partial(part, name) for name in MEASURED}
 
 
 def without_root(found: Measured) -> str:

@@ -108,29 +108,23 @@ GOES_ON = {
 """With --survive=best-effort."""
 
 
-def starts(python: str, quick: bool) -> dict[str, list[Found]]:
-    """What starts of jobs have come to, by case."""
-    return _each(STARTS, python, quick, "abcd", STARTS_AT_ONCE)
+class Trial(NamedTuple):
+    """Cases, the names of their hosts, and how many jobs there are at once, each on a network of its own."""
+
+    cases: Mapping[str, Case]
+    names: str = "abc"
+    at_once: int = AT_ONCE
 
 
-def failures(python: str, quick: bool) -> dict[str, list[Found]]:
-    """What jobs without --survive have come to, by case."""
-    return _each(ENDS, python, quick)
+TRIALS = {"starts": Trial(STARTS, "abcd", STARTS_AT_ONCE), "failures": Trial(ENDS), "survival": Trial(GOES_ON)}
 
 
-def survival(python: str, quick: bool) -> dict[str, list[Found]]:
-    """What jobs with --survive=best-effort have come to, by case."""
-    return _each(GOES_ON, python, quick)
-
-
-def _each(
-    cases: Mapping[str, Case], python: str, quick: bool, names: str = "abc", at_once: int = AT_ONCE
-) -> dict[str, list[Found]]:
-    """The runs of each case. The cases that last longest come last in their table, and begin first."""
-    chosen = list(cases)[: 2 if quick else None]
-    order = [(name, run) for name in reversed(chosen) for run in range(1 if quick else cases[name].runs)]
-    tried = [partial(_tried, python=python, case=cases[name], run=run, names=names) for name, run in order]
-    found = trials.side_by_side(tried, names, at_once)
+def each(trial: Trial, python: str, quick: bool) -> dict[str, list[Found]]:
+    """What jobs have come to, by case. The cases that last longest come last in their table, and begin first."""
+    chosen = list(trial.cases)[: 2 if quick else None]
+    order = [(name, run) for name in reversed(chosen) for run in range(1 if quick else trial.cases[name].runs)]
+    tried = [partial(_tried, python=python, case=trial.cases[name], run=run, names=trial.names) for name, run in order]
+    found = trials.side_by_side(tried, trial.names, trial.at_once)
     return {name: [one for (which, _), one in zip(order, found, strict=True) if which == name] for name in chosen}
 
 
