@@ -39,7 +39,7 @@ def figures(found: Measured) -> dict[str, Any]:
         "rounds": found["rounds"], "ranks": speedup.RANKS, "others": found["others"],
         "is_real": found["shapes"][0]["real"], "failing_rows": found["failure"]["rows"], "failing": failure.RANKS,
         "failing_every": failure.EVERY, "pace": 1 / failure.PACE_S, "killed_in": failure.KILLED_IN,
-        **_host_numbers(found["hosts"]), **_speed_numbers(found), **_byte_numbers(found), **_failure_numbers(found),
+        **_host_numbers(found["hosts"]), **_failure_numbers(found),
     }  # fmt: skip
 
 
@@ -58,22 +58,12 @@ def _speedup(measured: Measured) -> Table:
             f"{one['close'] - 1:.1%}", _seconds(one["one"]),
             _seconds(one["several"]), f"{one['ratio']:.2f}",
             f"{reached(min(pairs) or math.inf)}, {max(pairs):.2f}",
-            f"{one['rate']:.2f} x",
+            f"{one['rate']:.2f}",
             " / ".join(reached(count, ".0f") for count in one["epochs"]),
         ])  # fmt: skip
     heads = ["like", "measure", "goal", "above", "1 rank, s", f"{speedup.RANKS} ranks, s", "times as fast", "from, to",
-             "rows a second", "epochs, 1 / 2 ranks"]  # fmt: skip
+             "rows a second, times", "epochs, 1 / 2 ranks"]  # fmt: skip
     return [heads, *rows]
-
-
-def _speed_numbers(measured: Measured) -> dict[str, Any]:
-    rates = [one["rate"] for one in measured["speedup"]]
-    news = measured["speedup"][0]
-    return {
-        "least_rate": min(rates), "most_rate": max(rates), "rate": statistics.median(rates),
-        "ratio": {one["name"]: one["ratio"] for one in measured["speedup"]},
-        "news_ms": 1e3 * statistics.median(news["one"]) / news["epochs"][0],
-    }  # fmt: skip
 
 
 def _hosts(measured: Measured) -> Table:
@@ -100,12 +90,6 @@ def _host_numbers(found: Sequence[Measured]) -> dict[str, Any]:
         "link_ms": [1e3 * count * 4 * news["weights"] / hosts.BANDWIDTH for count in peers],
         "left": [news["graphs"][graph][place][2] for graph in hosts.GRAPHS],
     }  # fmt: skip
-
-
-def _byte_numbers(measured: Measured) -> dict[str, float]:
-    fewer = {one["name"]: one["dense"] / one["sent"] for one in measured["traffic"]}
-    sparse = [fewer[name] for name in ("RCV1", "webspam", "KDD12")]
-    return {"sparse_least": min(sparse), "sparse_most": max(sparse), "marks": 1 / fewer["alpha"] - 1}
 
 
 def _failure_numbers(measured: Measured) -> dict[str, Any]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-
 import pytest
 
-from bench.hosts import facts, page, planning
+from bench.hosts import page, planning
 
 pytestmark = pytest.mark.serial
 
@@ -31,13 +28,3 @@ def test_the_errors_and_the_order():
 def test_the_page_has_them():
     first = ["10 Mbit/s, all", "Open MPI", "8.00", "1.00", "2.00", "10.00", "12.50", "20%"]
     assert page.planned({"Open MPI": ROWS})[1] == first
-
-
-def test_a_connection_has_a_latency_and_a_bandwidth():
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        serving = threading.Thread(target=lambda: facts._serve(listening.accept()[0]), daemon=True)
-        serving.start()
-        with socket.create_connection(listening.getsockname(), 10) as connection:
-            latency_s, bandwidth = facts._timed(connection)
-        serving.join(10)
-    assert 0 < latency_s < 1 and bandwidth > 1e6
