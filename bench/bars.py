@@ -14,84 +14,62 @@ from typing import NamedTuple
 DOCS = Path(__file__).parents[1] / "docs"
 
 
+OTHERS = {
+    "torch": "DDP", "mllib": "other ways to send", "ps2": "other ways to send", "angel": "through rank 0",
+    "qjam": "Qjam", "modes": "averaging once per epoch",
+}  # fmt: skip
+"""By page, what the legend calls rows that are not MALT's: else other libraries."""
+_OWN = "malt"
+"""The page on which all rows are MALT's."""
+
+
 class Chart(NamedTuple):
     """A column of a table of a page."""
 
     page: str
-    table: int
-    """Its place in the page."""
+    table: str
+    """The name of its mark."""
     column: str
     """The heading of the medians, or its beginning."""
+    title: str
+    unit: str = "s"
     extent: str = ""
     """The heading of the least and the largest. Empty: the table has none."""
-    unit: str = "s"
-    alone: bool = False
-    """Whether all rows are MALT's."""
-    title: str = ""
-    others: str = "other libraries"
-    """What the legend calls the rows that are not MALT's."""
 
     def draw(self, folder: Path = DOCS) -> str:
         """The chart of the page as it stands in `folder`. Local. LookupError, StopIteration: it has no such table, or
         column.
         """
-        rows = tables((folder / f"{self.page}.md").read_text(encoding="utf-8"))[self.table]
+        rows = marked((folder / f"{self.page}.md").read_text(encoding="utf-8"))[self.table]
         place = next(place for place, heading in enumerate(rows[0]) if heading.startswith(self.column))
         extents = [row[rows[0].index(self.extent)] for row in rows[1:]] if self.extent else [""] * (len(rows) - 1)
         values = ["not reached" if row[place] == "-" else row[place] for row in rows[1:]]
         bars = [Bar(row[0], *pair) for row, *pair in zip(rows[1:], values, extents, strict=True)]
-        return picture(bars, self.unit, self.alone, self.title, self.others)
+        return picture(bars, self.unit, self.page == _OWN, self.title, OTHERS.get(self.page, "other libraries"))
 
 
-_FASTER = "Speedup over one rank"
-_RARE = "averaging once per epoch"
-CHARTS: dict[str, Chart] = {
-    "network": Chart("network", 0, "s to 0.98", "from, to", title="Training time to a test accuracy of 0.98"),
-    "boosting": Chart("boosting", 0, "s", "from, to", title="Training time of 100 trees, a9a"),
-    "boosting-rows": Chart("boosting", 1, "s", "from, to", title="Training time of 20 trees, 1,000,000 rows"),
-    "topics": Chart("topics", 0, "seconds to perplexity ", title="Training time to scikit-learn's final perplexity"),
-    "torch": Chart("torch", 0, "seconds", title="Training time", others="DDP"),
-    "torch-bytes": Chart(
-        "torch", 0, "MB to 0.97", unit="MB", title="Sent per rank to an accuracy of 0.97", others="DDP"
-    ),
-    "mllib": Chart("mllib", 0, "steps", unit="steps", title="Steps to the objective", others="other ways to send"),
-    "mllib-bytes": Chart(
-        "mllib",
-        0,
-        "busiest rank, MB",
-        unit="MB",
-        title="Moved by the busiest rank to the objective",
-        others="other ways to send",
-    ),
-    "ps2": Chart(
-        "ps2", 0, "ms", unit="ms", title="Time of a step of Adam, 10^7 parameters", others="other ways to send"
-    ),
-    "ps2-bytes": Chart(
-        "ps2",
-        2,
-        "busiest rank",
-        unit="MB",
-        title="Moved by the busiest rank, 10^7 parameters",
-        others="other ways to send",
-    ),
-    "angel": Chart("angel", 0, "seconds", title="Training time to 0.001 above the optimum", others="through rank 0"),
-    "angel-bytes": Chart(
-        "angel", 0, "busiest rank, MB", unit="MB", title="Moved by the busiest rank", others="through rank 0"
-    ),
-    "angel-memory": Chart(
-        "angel", 0, "memory of training", unit="MB", title="Memory of training, rank 0", others="through rank 0"
-    ),
-    "qjam": Chart("qjam", 0, "speedup of an iteration", unit="x", title=_FASTER, others="Qjam"),
-    "malt": Chart("malt", 1, "times as fast", "from, to", unit="x", alone=True, title=f"{_FASTER}, 2 ranks"),
-    "malt-hosts": Chart("malt", 2, "10 ranks", unit="x", alone=True, title=f"{_FASTER}, 10 hosts"),
-    "malt-bytes": Chart(
-        "malt", 3, "% of all", unit="%", alone=True, title="Bytes of the rows touched, relative to all weights"
-    ),
-    "modes-svm": Chart("modes", 1, "ms to", unit="ms", title="Time to the objective, one rank slow", others=_RARE),
-    "modes-bytes": Chart(
-        "modes", 1, "busiest rank, MB", unit="MB", title="Moved by the busiest rank to the objective", others=_RARE
-    ),
-    "modes-mlp": Chart("modes", 3, "ms to", unit="ms", title="Time to the test loss, one rank slow", others=_RARE),
+_RANGE = "from, to"
+CHARTS = {
+    "network": Chart("network", "runs", "s to 0.98", "Training time to a test accuracy of 0.98", extent=_RANGE),
+    "boosting": Chart("boosting", "a9a", "s", "Training time of 100 trees, a9a", extent=_RANGE),
+    "boosting-rows": Chart("boosting", "rows", "s", "Training time of 20 trees, 1,000,000 rows", extent=_RANGE),
+    "topics": Chart("topics", "runs", "seconds to perplexity ", "Training time to scikit-learn's final perplexity"),
+    "torch": Chart("torch", "host", "seconds", "Training time"),
+    "torch-bytes": Chart("torch", "host", "MB to 0.97", "Sent per rank to an accuracy of 0.97", "MB"),
+    "mllib": Chart("mllib", "steps", "steps", "Steps to the objective", "steps"),
+    "mllib-bytes": Chart("mllib", "steps", "busiest rank, MB", "Moved by the busiest rank to the objective", "MB"),
+    "ps2": Chart("ps2", "adam", "ms", "Time of a step of Adam, 10^7 parameters", "ms"),
+    "ps2-bytes": Chart("ps2", "bytes", "busiest rank", "Moved by the busiest rank, 10^7 parameters", "MB"),
+    "angel": Chart("angel", "runs", "seconds", "Training time to 0.001 above the optimum"),
+    "angel-bytes": Chart("angel", "runs", "busiest rank, MB", "Moved by the busiest rank", "MB"),
+    "angel-memory": Chart("angel", "runs", "memory of training", "Memory of training, rank 0", "MB"),
+    "qjam": Chart("qjam", "iterations", "speedup of an iteration", "Speedup over one rank", "x"),
+    "malt": Chart("malt", "speedup", "times as fast", "Speedup over one rank, 2 ranks", "x", _RANGE),
+    "malt-hosts": Chart("malt", "hosts", "10 ranks", "Speedup over one rank, 10 hosts", "x"),
+    "malt-bytes": Chart("malt", "bytes", "% of all", "Bytes of the rows touched, relative to all weights", "%"),
+    "modes-svm": Chart("modes", "svm_slow", "ms to", "Time to the objective, one rank slow", "ms"),
+    "modes-bytes": Chart("modes", "svm_slow", "busiest rank, MB", "Moved by the busiest rank to the objective", "MB"),
+    "modes-mlp": Chart("modes", "mlp_slow", "ms to", "Time to the test loss, one rank slow", "ms"),
 }
 """By the name of the picture."""
 
@@ -128,6 +106,12 @@ def tables(text: str) -> list[list[list[str]]]:
                 for line in block.splitlines()]  # fmt: skip
         found.append([rows[0], *rows[2:]])
     return found
+
+
+def marked(text: str) -> dict[str, list[list[str]]]:
+    """The tables of a page by the names of their marks. Pure."""
+    found = re.findall(r"<!-- table: (.+?) -->\n(.*?)<!-- end -->", text, re.DOTALL)
+    return {name: rows for name, block in found for rows in tables(block)[:1]}
 
 
 def picture(

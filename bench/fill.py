@@ -80,11 +80,10 @@ class Named(Generic[T]):
 
 def cells(text: str) -> dict[str, Named[Named[Any]]]:
     """The tables of a page as it stands, by their names. Pure."""
-    found = {}
-    for mark in _TABLE.finditer(text):
-        for heading, *rows in bars.tables(mark[0])[:1]:
-            found[mark[2]] = Named((row[0], Named(zip(heading, map(_cell, row), strict=True))) for row in rows)
-    return found
+    return {
+        name: Named((row[0], Named(zip(heading, map(_cell, row), strict=True))) for row in rows)
+        for name, (heading, *rows) in bars.marked(text).items()
+    }
 
 
 def _cell(text: str) -> Any:
