@@ -10,7 +10,7 @@ import numpy as np
 import malt
 from bench.harness import jobs, traffic
 from bench.papers.mllib.task import Task
-from bench.papers.mllib.ways import Edges, Setting, Training, Way
+from bench.papers.mllib.ways import Setting, Training, Way
 from malt.models import linear
 
 RANKS = 8
@@ -79,7 +79,7 @@ def count(task: Task, way: Way, setting: Setting, most: int, ranks: int = RANKS,
     network.buffers = False
     ends = [rank * len(task.data.labels) // ranks for rank in range(ranks + 1)]
 
-    def on_rank(rank: int) -> Edges:
+    def on_rank(rank: int) -> traffic.Edges:
         mine = linear.part(task.data, ends[rank], ends[rank + 1])
         return way.train(way, Training(task, mine, setting, watch.reached, np.random.default_rng([seed, rank])))
 

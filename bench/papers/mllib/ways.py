@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 import malt
+from bench.harness.traffic import Edges, since
 from bench.papers.mllib.task import Task
 from malt.models import linear
 from malt.models.linear import Examples, Order, Params
@@ -16,8 +17,6 @@ SECONDS_A_ROW = 1e-7
 """What a rank of the simulation computes for a row: ten a microsecond, as apps.svm on rcv1-ccat."""
 Reached = Callable[[int, Params], bool]
 """Whether the training is over after so many steps, with this model on this rank."""
-Edges = dict[int, int]
-"""Bytes that a rank has sent or read, by peer."""
 
 
 class Setting(NamedTuple):
@@ -83,7 +82,7 @@ def parts(length: int, draw: Callable[[], Order]) -> Iterator[Order]:
 
 def send_gradient(way: Way, training: Training) -> Edges:
     """A step of communication is one step along the mean gradient of all ranks' batches (MLlib). Collective."""
-    task, begun = training.task, malt.init().statistics()
+    task, begun = training.task, sent()
     model: Params = np.zeros(task.n_features + 1, np.float32)
     gradient = np.empty_like(model)
     for number, batch in enumerate(training.parts(), 1):
@@ -91,13 +90,13 @@ def send_gradient(way: Way, training: Training) -> Edges:
         malt.allreduce(gradient, algorithm=way.algorithm)
         model -= np.float32(training.step / number**0.5) * gradient
         if training.reached(number, model):
-            return sent_since(begun)
+            return since(begun, sent())
     raise AssertionError
 
 
 def send_model(way: Way, training: Training) -> Edges:
     """A step of communication is the mean of the models of all ranks, or the sum of their changes. Collective."""
-    task, begun = training.task, malt.init().statistics()
+    task, begun = training.task, sent()
     model: Params = np.zeros(task.n_features + 1, np.float32)
     before, trained = model.copy(), 0.0
     for number, part in enumerate(training.parts(), 1):
@@ -109,7 +108,7 @@ def send_model(way: Way, training: Training) -> Edges:
             model += before
             before[:] = model
         if training.reached(number, model):
-            return sent_since(begun)
+            return since(begun, sent())
     raise AssertionError
 
 
@@ -133,10 +132,9 @@ def push_changes(way: Way, training: Training) -> Edges:
     return {peer: edge.bytes_sent + edge.bytes_read for peer, edge in peers.items()}
 
 
-def sent_since(begun: Any) -> Edges:
-    """What malt.allreduce has sent on this rank since these statistics were taken."""
-    before = {peer: edge.bytes_sent for peer, edge in begun.peers.items()}
-    return {peer: edge.bytes_sent - before.get(peer, 0) for peer, edge in malt.init().statistics().peers.items()}
+def sent() -> Edges:
+    """What malt.allreduce has sent on this rank so far. Local."""
+    return {peer: edge.bytes_sent for peer, edge in malt.init().statistics().peers.items()}
 
 
 GRADIENT_STEPS = tuple(2.0**power for power in range(12, 3, -1))
