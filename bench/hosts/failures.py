@@ -120,9 +120,10 @@ TRIALS = {"starts": Trial(STARTS, "abcd", STARTS_AT_ONCE), "failures": Trial(END
 
 
 def each(trial: Trial, python: str, quick: bool) -> dict[str, list[Found]]:
-    """What jobs have come to, by case. The cases that last longest come last in their table, and begin first."""
+    """What jobs have come to, by case. Cases take turns: a start meets what others have left."""
     chosen = list(trial.cases)[: 2 if quick else None]
-    order = [(name, run) for name in reversed(chosen) for run in range(1 if quick else trial.cases[name].runs)]
+    runs = {name: 1 if quick else trial.cases[name].runs for name in chosen}
+    order = [(name, run) for run in range(max(runs.values())) for name in chosen if run < runs[name]]
     tried = [partial(_tried, python=python, case=trial.cases[name], run=run, names=trial.names) for name, run in order]
     found = trials.side_by_side(tried, trial.names, trial.at_once)
     return {name: [one for (which, _), one in zip(order, found, strict=True) if which == name] for name in chosen}
@@ -132,10 +133,12 @@ def _tried(network: Any, python: str, case: Case, run: int, names: str) -> Found
     """What a job has come to, and what is left of it on the hosts that are there."""
     ranks = sum(int(one.partition(":")[2]) for one in case.at.split(","))
     job = Job(network, python, case.at, [case.steps, case.ending, run % ranks], *case.options)
-    since = _struck(network, job, case)
+    struck = case.strike and _struck(network, job, case)
     status, ended = job.end()
+    since = struck or _failed(job, case)
     ends, printed = _elsewhere(network, job, since) if case.is_apart else (job.said("ended"), "")
     is_expected = status is not None and ended - since < case.limit_s
+    is_expected &= case.ending == "well" or bool(job.said("failed"))
     is_expected &= (status == 0) == bool(case.survivors and not case.is_apart) and _are(ends, case.survivors)
     times = {"ended_s": ended - since, "status": status}
     if case.survivors:
@@ -147,12 +150,7 @@ def _tried(network: Any, python: str, case: Case, run: int, names: str) -> Found
 
 
 def _struck(network: Any, job: Job, case: Case) -> float:
-    """When the failure came, or the deadline of the others; when the job began, if nothing fails."""
-    if case.ending != "well":
-        job.await_said("failed", 1)
-        return float(job.said("failed")[0]["failed"]) + (DEADLINE_S if case.ending == "deadline" else 0.0)
-    if case.strike is None:
-        return job.began
+    """Bring the failure about, and return when."""
     job.await_said("begun", job.ranks)
     since = time.monotonic()
     case.strike(network)
@@ -160,6 +158,12 @@ def _struck(network: Any, job: Job, case: Case) -> float:
         time.sleep(max(0.0, since + CUT_S - time.monotonic()))
         case.after(network)
     return since
+
+
+def _failed(job: Job, case: Case) -> float:
+    """When a rank failed, or the deadline of the others came; when the job began, if none did."""
+    since = [one["failed"] for one in job.said("failed")] or [job.began]
+    return float(since[0]) + (DEADLINE_S if case.ending == "deadline" else 0.0)
 
 
 def _elsewhere(network: Any, job: Job, since: float) -> tuple[list[Found], str]:
