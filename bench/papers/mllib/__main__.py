@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from bench.harness import document
 from bench.harness.document import Measured, say
 from bench.harness.rest import Others
-from bench.papers.mllib import gantt, page, sizes, task, ways
+from bench.papers.mllib import page, sizes, task, ways
 from bench.papers.mllib.counting import RANKS, Count, count, search, shown
 from bench.papers.mllib.task import Task
-from bench.papers.mllib.ways import Setting, Way
+from bench.papers.mllib.ways import Setting
 
 
 class Scale(NamedTuple):
@@ -32,14 +32,11 @@ class Scale(NamedTuple):
     """Of the step sizes of a grid, every so many."""
     above: float
     """How far above the optimum a training ends."""
-    drawn: tuple[Way, ...]
-    """The ways whose real ranks are drawn."""
     sizes: tuple[int, ...]
 
 
-DRAWN = ways.MLLIB, ways.MODEL_TREE, ways.MLLIB_STAR
-WHOLE = Scale(40_000, 20_000, 20_000, 1000, 1000, 1, task.ABOVE, DRAWN, (10**4, 10**5, 10**6, 10**7))
-QUICK = Scale(4000, 500, 4000, 100, 10, 4, 0.1, DRAWN[::2], (10**3,))
+WHOLE = Scale(40_000, 20_000, 20_000, 1000, 1000, 1, task.ABOVE, (10**4, 10**5, 10**6, 10**7))
+QUICK = Scale(4000, 500, 4000, 100, 10, 4, 0.1, (10**3,))
 
 
 def measured(options: Namespace) -> dict[str, Any]:
@@ -54,12 +51,8 @@ def measured(options: Namespace) -> dict[str, Any]:
 
 
 def counts(options: Namespace, _: Measured) -> dict[str, Any]:
-    """Steps and bytes of each way, and the settings of those that are drawn, by simulated ranks."""
-    scale = options.scale
-    text = text_task(scale)
-    found = {"counts": RANKS, "runs": gantt.RANKS}
-    some = {"counts": ways.WAYS, "runs": scale.drawn}
-    return {name: [as_json(one) for one in counted(text, scale, some[name], ranks)] for name, ranks in found.items()}
+    """Steps and bytes of each way, by simulated ranks."""
+    return {"counts": [as_json(one) for one in counted(text_task(options.scale), options.scale)]}
 
 
 def compared(options: Namespace, _: Measured) -> dict[str, Any]:
@@ -69,17 +62,14 @@ def compared(options: Namespace, _: Measured) -> dict[str, Any]:
     return {"sum_steps": steps, "sums": dict(sums(text_task(scale), scale, steps))}
 
 
-def timed(options: Namespace, found: Measured) -> dict[str, Any]:
+def timed(options: Namespace, _: Measured) -> dict[str, Any]:
     """What is measured in seconds, on real ranks."""
-    scale, others = options.scale, Others()
-    say(f"traces of {gantt.RANKS} ranks")
-    lanes = [gantt.traced((scale.rows, scale.features), one) for one in found["runs"]]
-    seconds = sizes.rows(scale.sizes)
-    return {"gantt": lanes, "sizes": seconds, "others": others.share()}
+    others = Others()
+    return {"sizes": sizes.rows(options.scale.sizes), "others": others.share()}
 
 
 PARTS = {"counts": counts, "sums": compared, "seconds": timed}
-"""What can be measured by itself, in this order: `seconds` is of the settings that `counts` has found."""
+"""What can be measured by itself."""
 
 
 def text_task(scale: Scale) -> Task:
@@ -87,12 +77,12 @@ def text_task(scale: Scale) -> Task:
     return task.task(task.rows(scale.rows, scale.features, task.TEXT), scale.features, scale.above)
 
 
-def counted(text: Task, scale: Scale, some: tuple[Way, ...], ranks: int) -> Iterator[Count]:
+def counted(text: Task, scale: Scale) -> Iterator[Count]:
     """The best count of each way."""
-    for way in some:
-        say(f"{way.name}, {ranks} ranks")
+    for way in ways.WAYS:
+        say(way.name)
         most = {ways.MLLIB: scale.most, ways.BATCH_SUMS: scale.most_batches}.get(way, scale.most // 10)
-        yield search(text, way._replace(steps=way.steps[:: scale.every]), most, ranks)
+        yield search(text, way._replace(steps=way.steps[:: scale.every]), most)
 
 
 def sums(text: Task, scale: Scale, steps: tuple[float, ...]) -> Iterator[tuple[str, list[list[object]]]]:

@@ -72,26 +72,26 @@ class Watch:
         return len(self.objectives) if self.objectives[-1] <= self._goal.target else math.inf
 
 
-def count(task: Task, way: Way, setting: Setting, most: int, ranks: int = RANKS, seed: int = 0) -> Count:
-    """What the training takes, on `ranks` simulated ranks that have an equal part of the rows each."""
+def count(task: Task, way: Way, setting: Setting, most: int, seed: int = 0) -> Count:
+    """What the training takes, on `RANKS` simulated ranks that have an equal part of the rows each."""
     watch = Watch(task, most)
     network = malt.Network(*jobs.GIGABIT)
     network.buffers = False
-    ends = [rank * len(task.data.labels) // ranks for rank in range(ranks + 1)]
+    ends = [rank * len(task.data.labels) // RANKS for rank in range(RANKS + 1)]
 
     def on_rank(rank: int) -> traffic.Edges:
         mine = linear.part(task.data, ends[rank], ends[rank + 1])
         return way.train(way, Training(task, mine, setting, watch.reached, np.random.default_rng([seed, rank])))
 
     try:
-        sent = malt.simulate(on_rank, ranks, seed, network)
+        sent = malt.simulate(on_rank, RANKS, seed, network)
     except FloatingPointError:
         return Count(way, setting, math.nan)
     moved = traffic.moved(sent)
     return Count(way, setting, watch.steps(), sum(moved) // 2, max(moved), network.totals.time_s)
 
 
-def search(task: Task, way: Way, most: int, ranks: int = RANKS) -> Count:
+def search(task: Task, way: Way, most: int) -> Count:
     """The count of the fewest steps in the grid of `way`; of those, of the fewest seconds.
 
     A setting is given up once it has taken more steps than the best so far.
@@ -99,7 +99,7 @@ def search(task: Task, way: Way, most: int, ranks: int = RANKS) -> Count:
     found: Count | None = None
     for setting in way.settings:
         limit = int(found.steps) if found and math.isfinite(found.steps) else most
-        found = min((one for one in (found, count(task, way, setting, limit, ranks)) if one), key=_rank)
+        found = min((one for one in (found, count(task, way, setting, limit)) if one), key=_rank)
     assert found
     return found
 

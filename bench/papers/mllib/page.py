@@ -1,4 +1,4 @@
-"""The tables and figures of docs/mllib.md, and its picture of time, from the JSON beside it. Pure."""
+"""The tables and figures of docs/mllib.md from the JSON beside it. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bench.harness.document import Measured, Table, Tables
-from bench.papers.mllib.gantt import Lanes, picture
-
-AXIS = 1.5
-"""The picture of time ends so many times after the last run but that of SendGradient."""
 
 
 def tables(found: Measured) -> Tables:
@@ -20,12 +16,6 @@ def tables(found: Measured) -> Tables:
 def figures(found: Measured) -> dict[str, Any]:
     """What the sentences of the page say beside cells of its tables."""
     return {**found["about"], "m": found["model_nbytes"], "others": found["others"], "sums_of": found["sums"]}
-
-
-def pictures(found: Measured) -> dict[str, str]:
-    """The runs on one axis of time."""
-    runs = [Lanes(*one) for one in found["gantt"]]
-    return {"mllib-gantt": picture(runs, AXIS * max(one.until for one in runs[1:]))}
 
 
 def _counts(found: Measured) -> Table:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 
 import pytest
 from measured import kept, quickly
 
 from bench.papers.mllib import __main__ as program
-from bench.papers.mllib import gantt, page, task, ways
+from bench.papers.mllib import page, task, ways
 from bench.papers.mllib.counting import RANKS, count, search
 from bench.papers.mllib.ways import Setting
 
@@ -63,16 +62,6 @@ def test_a_search_gives_the_best_setting_and_the_same_count_again(text):
     assert len({one.steps for one in each}) > 1
 
 
-def test_lanes_begin_with_the_steps_that_are_drawn():
-    calls = [[(0.0, 1.0, 0.2), (2.0, 3.0, 0.5), (5.0, 5.5, 0.0)], [(0.5, 1.5, 0.0), (2.5, 3.0, 0.0), (4.0, 6.0, 1.5)]]
-    made = gantt.lanes("name", 2, calls)
-    assert made.until == 4.5  # since the end of the first call on the last rank
-    assert made.ranks[1] == [("wait", 1.0, 1.0), ("exchange", 1.0, 1.5), ("wait", 2.5, 4.0), ("exchange", 4.0, 4.5)]
-    drawn = gantt.picture([made], until=9.0)
-    assert len(re.findall('<rect class="compute"', drawn)) == 2 + 1  # a rank each, and the key
-    assert "2 steps, 4,500 ms" in drawn
-
-
 def test_the_figures_of_the_page_are_those_of_a_whole_run():
     found = kept("mllib")
     assert len(found["counts"]) == len(ways.WAYS) and found["about"]["ranks"] == RANKS
@@ -82,5 +71,3 @@ def test_the_figures_of_the_page_are_those_of_a_whole_run():
 def test_a_quick_run_prints_its_tables(tmp_path):
     found, _ = quickly("bench.papers.mllib", tmp_path, page.tables)
     assert [one["features"] for one in found["sizes"]] == list(program.QUICK.sizes)
-    assert all(len(lanes[3]) == gantt.RANKS for lanes in found["gantt"])
-    assert page.pictures(found)["mllib-gantt"].count('class="compute"') == gantt.RANKS * len(found["gantt"]) + 1
