@@ -151,11 +151,9 @@ def page(name: str, docs: Path = DOCS) -> str:
 
 def drawings(docs: Path = DOCS) -> dict[str, str]:
     """The pictures of all pages as they stand, by name. Local."""
-    found = {name: chart.draw(docs) for name, chart in bars.CHARTS.items()}
-    for name, module in VIEWS.items():
-        draw = getattr(import_module(module), "pictures", None)
-        found |= draw(json.loads((docs / f"{name}.json").read_text(encoding="utf-8"))) if draw else {}
-    return found
+    found = json.loads((docs / "benchmarks.json").read_text(encoding="utf-8"))
+    peers = import_module(VIEWS["benchmarks"]).peers(found)
+    return {**{name: chart.draw(docs) for name, chart in bars.CHARTS.items()}, "peers": peers}
 
 
 def main() -> None:

@@ -106,9 +106,9 @@ def figures(found: Measured) -> dict[str, Any]:
     return {"ratio": lambda *names: row(*names).ratio, "ours": lambda *names: row(*names).ours}
 
 
-def pictures(found: Measured) -> dict[str, str]:
-    """A bar for each ratio of the headlines."""
-    return {"peers": picture(headlines(rows.first(found)))}
+def peers(found: Measured) -> str:
+    """The picture of the headlines."""
+    return picture(headlines(rows.first(found)))
 
 
 def picture(found: Sequence[Ratios]) -> str:
