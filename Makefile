@@ -106,7 +106,7 @@ docs: $(DOCS_READY)
 	@$(VENV)/bin/python -m zensical build --clean --strict
 
 pictures: docs
-	@$(VENV)/bin/python -m bench.pages.screenshots $(ARGS)
+	@$(VENV)/bin/python -m bench.pages.screenshots
 
 bench: $(BENCH_READY)
 	@$(VENV)/bin/python -m bench --json docs/benchmarks.json $(ARGS)

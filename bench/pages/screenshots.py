@@ -1,13 +1,12 @@
 """Makes the pictures of docs/pictures/: reports, `malt run --view`, and the front page of the documentation.
 
-    python -m bench.pages.screenshots [--chromium PROGRAM]
+    python -m bench.pages.screenshots
 
 Headless Chromium draws them: Debian's package chromium has it. The front page is drawn where `make docs` has made it.
 """
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import subprocess
 import sys
@@ -61,11 +60,9 @@ def draw(chromium: str, page: Path, name: str, scheme: str, size: tuple[int, int
     return path
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Make all pictures; return the exit status. Local."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--chromium", default=next(filter(None, map(shutil.which, _NAMES)), None), metavar="PROGRAM")
-    chromium = parser.parse_args(arguments).chromium
+    chromium = next(filter(None, map(shutil.which, _NAMES)), None)
     if chromium is None:
         print("pictures: no Chromium here: apt-get install --no-install-recommends chromium", file=sys.stderr)
         return 1
