@@ -8,15 +8,11 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from written import encoded
 
 from apps.pictures import idx
 
 pytestmark = pytest.mark.serial
-
-
-def encoded(array, magic=None):
-    head = [0x0800 + array.ndim if magic is None else magic, *array.shape]
-    return struct.pack(f">{len(head)}I", *head) + array.tobytes()
 
 
 @pytest.fixture

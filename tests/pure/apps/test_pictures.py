@@ -6,7 +6,7 @@ import gzip
 
 import numpy as np
 import pytest
-from test_idx import encoded
+from written import encoded
 
 from apps.mlp import pictures
 

@@ -2,87 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import sys
 
+import mapped
 import numpy as np
 import pytest
+from mapped import group
 
 import malt
-from dstorm import header, parse
+from dstorm import header
 from dstorm.queues.calls import compiled
 from dstorm.queues.calls.compiled import CompiledCalls
-from dstorm.transports.mapped import MappedMemory
-from dstorm.view import FaultTolerantView, View
+from dstorm.view import FaultTolerantView
 from dstorm.waits import interruption
-from vol.dense import DenseVector
 from vol.merging import merge
 
 pytestmark = pytest.mark.serial
 numba = pytest.importorskip("numba")
 
 
-class Mate:
-    """The transport of one of some ranks that map each other's memory, `parts`, all in one thread: none may wait."""
-
-    local_peers: frozenset = frozenset()
-    carrier = returns = None
-
-    def __init__(self, rank, parts):
-        self.rank, self.size, self._parts = rank, len(parts), parts
-        self.hosts = ("here",) * len(parts)
-        self.view = View(len(parts))
-        self.duties: list = []
-        self.steps = 0
-
-    def window(self, nbytes):
-        assert nbytes <= self._parts[self.rank].nbytes
-        return MappedMemory(self.rank, self._parts, lambda: None)
-
-    def connect(self, peers): ...
-
-    def opened(self): ...
-
-    def closed(self): ...
-
-    def poll_failures(self): ...
-
-    def clock(self):
-        return 0.0
-
-    def count_step(self):
-        self.steps += 1
-
-    def pause(self, polls, until):
-        raise AssertionError("a rank waits")
-
-    def poll_wait(self, wait):
-        raise AssertionError("a rank waits")
-
-    def end_wait(self, in_vain=False): ...
-
-
-def group(size, length, dtype, sync, depth=2, graph="all", **options):
-    nbytes = 64 * size + size * (64 + depth * (128 + length * 8))
-    parts = {rank: np.zeros(nbytes, np.uint8) for rank in range(size)}
-    made = malt.graph(graph, size)
-    vectors = []
-    for rank in range(size):
-        array = np.random.default_rng(rank).standard_normal(length).astype(dtype)
-        vectors.append(DenseVector(array, Mate(rank, parts), made, parse(sync), depth=depth, **options))
-    return parts, vectors
-
-
 def state(parts, vectors):
-    """All that one call may change."""
-    windows = [part.tobytes() for part in parts.values()]
+    """All that one call may change. Of memory a digest: the states of a game are many."""
+    windows = [hashlib.sha1(part).digest() for part in parts.values()]
     counters = [(v.statistics(), v.step, v._mass, v._gathered_at, v._transport.steps) for v in vectors]
     rings = [
         [(e.peer, e.ring.sent) for e in v._queues.outbox.edges.values()]
         + [(e.peer, e.ring.taken, e.acknowledged, e.lag.record()) for e in v._queues.inbox.edges.values()]
         for v in vectors
     ]
-    return [windows, [v.array.tobytes() for v in vectors], counters, rings]
+    return [windows, [hashlib.sha1(v.array).digest() for v in vectors], counters, rings]
 
 
 def calls(chance, vectors, rounds):
@@ -277,7 +227,7 @@ def test_an_average_that_a_signal_interrupts_is_undone(monkeypatch):
 
 def test_they_end_with_the_first_failure(monkeypatch):
     monkeypatch.setattr(compiled, "kernels", compiled.load)
-    monkeypatch.setitem(globals(), "View", FaultTolerantView)
+    monkeypatch.setattr(mapped, "View", FaultTolerantView)
     _, (v, other, _) = group(3, 5, "f4", "bsp")
     for rank in (0, 1):
         (v, other)[rank]._transport.view.change(failed=[2])

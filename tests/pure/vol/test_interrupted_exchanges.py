@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from carried import run_carried
 from interrupts import LONG, Signal, lines, rest_of
+from mapped import group
 from ranks import run_ranks
-from test_compiled import group
 
 import malt
 from dstorm import parse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_linear import some_rows
+from few_rows import labelled_rows
 
 import malt
 from malt.models import Sharing, linear
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.serial, pytest.mark.single]
 
 @pytest.mark.parametrize("average", ["model", "gradient"])
 def test_an_epoch_that_comes_again_has_the_same_step_sizes(average):
-    X, y = some_rows(np.random.default_rng(0))
+    X, y = labelled_rows(np.random.default_rng(0))
     data, order = linear.examples(X, y), np.arange(len(y), dtype=np.int32)
     made = learner(Problem(), data, 20, 0.1, Sharing("all", "asp", 1), average)
 
@@ -46,7 +46,7 @@ def test_an_epoch_that_comes_again_has_the_same_step_sizes(average):
 
 def test_reweighted_averaging_goes_as_far_as_one_rank_in_an_exchange():
     """8 ranks, which exchange once an epoch, at the step size of one: each example counts 8 times on its rank."""
-    X, y = some_rows(np.random.default_rng(0))
+    X, y = labelled_rows(np.random.default_rng(0))
     problem, data = Problem(l2=1e-4), linear.examples(X, y)
 
     def trained(ranks, average):

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("numba")
 pytest.importorskip("sklearn")
 
+from few_rows import labelled_rows
 from scipy.sparse import csr_matrix, random_array
 from sklearn.datasets import load_svmlight_file
 
@@ -39,16 +40,6 @@ def compiled():
 @pytest.fixture
 def generator():
     return np.random.default_rng(0)
-
-
-def some_rows(generator, rows=60, features=20):
-    """A sparse matrix whose first row is empty, and labels that a plane separates, except for some."""
-    X = csr_matrix(random_array((rows, features), density=0.3, rng=generator, dtype=np.float32))
-    X = csr_matrix((X.data, X.indices.astype(np.int32), X.indptr), shape=X.shape)
-    X.data[: X.indptr[1]] = 0
-    X.eliminate_zeros()
-    noisy = X @ generator.standard_normal(features) + 0.2 * generator.standard_normal(rows)
-    return X, np.where(noisy > 0, 1, -1).astype(np.float32)
 
 
 # The twins
@@ -136,7 +127,7 @@ def test_derivatives_are_differences(loss):
 
 @EVERY_PROBLEM
 def test_lazy_training_equals_eager(problem, generator):
-    X, y = some_rows(generator)
+    X, y = labelled_rows(generator)
     data, params = linear.examples(X, y), generator.standard_normal(21).astype(np.float32)
     params[-1] *= problem.intercept
     order, t = generator.integers(0, 60, 300).astype(np.int32), 17.0
@@ -150,7 +141,7 @@ def test_lazy_training_equals_eager(problem, generator):
 
 @pytest.mark.parametrize("intercept", [True, False])
 def test_training_of_classes_equals_its_slow_twin(intercept, generator):
-    X, _ = some_rows(generator)
+    X, _ = labelled_rows(generator)
     labels = generator.integers(0, 3, 60).astype(np.float32)
     problem, data = Problem("logistic", L2, intercept), linear.examples(X, labels)
     params = generator.standard_normal((3, 21)).astype(np.float32)
@@ -166,7 +157,7 @@ def test_training_of_classes_equals_its_slow_twin(intercept, generator):
 
 
 def test_a_scale_of_a_millionth_loses_no_precision(generator):
-    X, y = some_rows(generator)
+    X, y = labelled_rows(generator)
     problem, params = Problem("hinge", 10.0), np.zeros(21, dtype=np.float32)
     order = generator.integers(0, 60, 3000).astype(np.int32)
     expected = train_slowly(problem, X, y, order, params, 100.0, 0.0)
@@ -176,7 +167,7 @@ def test_a_scale_of_a_millionth_loses_no_precision(generator):
 
 @EVERY_PROBLEM
 def test_subgradient_equals_its_slow_twin(problem, generator):
-    X, y = some_rows(generator)
+    X, y = labelled_rows(generator)
     params, out = generator.standard_normal(21).astype(np.float32), np.full(21, np.nan, dtype=np.float32)
     order = generator.permutation(60)[:40].astype(np.int32)
     linear.subgradient(problem, linear.examples(X, y), order, params, out)
@@ -185,7 +176,7 @@ def test_subgradient_equals_its_slow_twin(problem, generator):
 
 @EVERY_PROBLEM
 def test_subgradient_descends_and_is_the_objectives(problem, generator):
-    X, y = some_rows(generator)
+    X, y = labelled_rows(generator)
     data, params, out = linear.examples(X, y), np.zeros(21, dtype=np.float32), np.zeros(21, dtype=np.float32)
     everything = np.arange(60, dtype=np.int32)
     before = linear.objective(problem, data, params)
@@ -197,7 +188,7 @@ def test_subgradient_descends_and_is_the_objectives(problem, generator):
 
 @EVERY_PROBLEM
 def test_objective_and_accuracy_equal_their_slow_twins(problem, generator):
-    X, y = some_rows(generator)
+    X, y = labelled_rows(generator)
     data, params = linear.examples(X, y), generator.standard_normal(21).astype(np.float32)
     right = margins(X, y, params[:-1].astype(np.float64), params[-1]) > 0
     assert linear.objective(problem, data, params) == pytest.approx(objective_slowly(problem, X, y, params), rel=1e-5)
@@ -220,7 +211,7 @@ def test_blend_is_the_weighted_mean(generator):
 
 
 def test_examples_are_views_or_copies_in_the_order_given(generator):
-    X, y = some_rows(generator)
+    X, y = labelled_rows(generator)
     views, copies = linear.examples(X, y), linear.examples(X, y, np.array([7, 0, 7]))
     assert np.shares_memory(views.values, X.data) and np.shares_memory(views.columns, X.indices)
     assert X.data.flags.writeable and not views.values.flags.writeable
@@ -230,7 +221,7 @@ def test_examples_are_views_or_copies_in_the_order_given(generator):
 
 
 def test_examples_refuse_what_the_kernels_do_not_check(generator):
-    X, y = some_rows(generator)
+    X, y = labelled_rows(generator)
     with pytest.raises(ValueError, match="59 labels for 60 rows"):
         linear.examples(X, y[1:])
     X.indices[3] = 20
@@ -239,7 +230,7 @@ def test_examples_refuse_what_the_kernels_do_not_check(generator):
 
 
 def test_mapped_files_train_without_another_compilation(generator, tmp_path):
-    X, y = some_rows(generator)
+    X, y = labelled_rows(generator)
     for name, array in (("data", X.data), ("indices", X.indices), ("indptr", X.indptr), ("y", y)):
         np.save(tmp_path / f"{name}.npy", array)
     data, indices, indptr, labels = (
@@ -276,7 +267,7 @@ def test_step_size_goes_from_eta0_to_the_inverse_of_l2_t():
 @EVERY_LOSS
 @pytest.mark.parametrize("ranks", [1, 4, 64])
 def test_first_step_follows_the_scale_of_the_data(loss, ranks, generator):
-    X, y = some_rows(generator, rows=500)
+    X, y = labelled_rows(generator, rows=500)
     problem, data, params = Problem(loss, L2, intercept=False), linear.examples(X, y), np.zeros(21, dtype=np.float32)
     eta0 = linear.first_step(problem, data, 20, ranks)
     linear.train(problem, data, np.arange(500, dtype=np.int32), params, eta0, 0)
@@ -286,7 +277,7 @@ def test_first_step_follows_the_scale_of_the_data(loss, ranks, generator):
 
 
 def test_the_first_step_takes_no_memory_for_features_that_are_not_in_the_sample(generator):
-    X, y = some_rows(generator)
+    X, y = labelled_rows(generator)
     eta0 = linear.first_step(Problem(), linear.examples(X, y), 20)
     columns = np.where(X.indices == 19, 2**31 - 3, X.indices).astype(np.int32)
     wide = csr_matrix((X.data, columns, X.indptr), shape=(len(y), 2**31 - 2))
@@ -295,7 +286,7 @@ def test_the_first_step_takes_no_memory_for_features_that_are_not_in_the_sample(
 
 @pytest.mark.parametrize("failed", [[], [1], [0, 2]])
 def test_ranks_that_divide_the_trials_find_the_same_step_also_where_some_fail(failed, generator):
-    X, y = some_rows(generator)
+    X, y = labelled_rows(generator)
     data, found = linear.examples(X, y), {}
     alone = linear.first_step(Problem(), data, 20, 3)
     for rank in range(3):
@@ -309,7 +300,7 @@ def test_ranks_that_divide_the_trials_find_the_same_step_also_where_some_fail(fa
 
 @pytest.mark.parametrize("rows", [0, 1, 2])
 def test_no_rows_and_few_rows_are_trained(rows, generator):
-    X, y = some_rows(generator)
+    X, y = labelled_rows(generator)
     data, params = linear.examples(X[:rows], y[:rows]), np.ones(21, dtype=np.float32)
     eta0 = linear.first_step(Problem(), data, 20, ranks=4)
     assert eta0 > 0
@@ -327,12 +318,12 @@ def test_any_parameter_that_is_not_finite_is_found(place, value, generator):
     params = np.zeros(21, dtype=np.float32)
     params[place] = value
     with pytest.raises(FloatingPointError):
-        linear.train(Problem(), linear.examples(*some_rows(generator)), np.zeros(0, dtype=np.int32), params, 1.0, 0)
+        linear.train(Problem(), linear.examples(*labelled_rows(generator)), np.zeros(0, dtype=np.int32), params, 1.0, 0)
 
 
 @pytest.mark.parametrize("intercept", [True, False])
 def test_divergence_names_the_step_size(intercept, generator):
-    X, y = some_rows(generator)
+    X, y = labelled_rows(generator)
     params = np.zeros(21, dtype=np.float32)
     order = np.tile(np.arange(60, dtype=np.int32), 100)
     with pytest.raises(FloatingPointError, match=r"step size, .* \(at first 1e\+04\), is too large"):
@@ -361,7 +352,7 @@ def learn(problem, data, features, generator, epochs=10, every=1000):
 
 @EVERY_LOSS
 def test_training_comes_near_the_optimum(loss, generator):
-    X, y = some_rows(generator, rows=1000)
+    X, y = labelled_rows(generator, rows=1000)
     problem, data = Problem(loss, L2), linear.examples(X, y)
     everything, best = np.arange(1000, dtype=np.int32), np.zeros(21, dtype=np.float32)
     gradient, average = best.copy(), best.copy()

@@ -7,8 +7,8 @@ import signal
 import sys
 
 import pytest
+from queued import check, payload, run
 from schedules import send
-from test_queues import check, payload, run
 
 from dstorm import Group
 from dstorm.waits import interruption

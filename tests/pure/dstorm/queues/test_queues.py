@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from queued import CAPACITY, payload, run
 from schedules import complete, send
 
 from dstorm import DeadlinePassed, Group, PeerLost, Queues, SimulatedTransport, header, parse
@@ -11,30 +12,6 @@ from dstorm.header import NBYTES
 from dstorm.view import FaultTolerantView
 
 pytestmark = pytest.mark.serial
-
-CAPACITY = 40
-
-
-def run(size, seed, live, sync="asp", depth=2, deadline_s=1.0):
-    """live(rank, queues, transport) on all ranks; results by rank."""
-    group = Group(size, seed)
-
-    def start(rank):
-        transport = SimulatedTransport(group, rank)
-        queues = Queues(transport, complete(size, depth), parse(sync), deadline_s)
-        return live(rank, queues, transport)
-
-    return group.run(start)
-
-
-def payload(rank, step):
-    """Every byte shows who sent it and when."""
-    return np.full(CAPACITY, (rank * 50 + step) % 251, np.uint8)
-
-
-def check(messages):
-    for message in messages:
-        assert set(message.payload.tolist()) == {(message.sender * 50 + message.step) % 251}
 
 
 def test_a_scatter_that_waits_ends_at_its_deadline_and_names_the_missing():

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,16 +12,16 @@ import pytest
 pytest.importorskip("numba")
 
 from few_ratings import few_ratings
+from few_rows import FEATURES, ORDER, readonly, readonly_rows
 
 from malt.kernels import compiler
 from malt.models.factors import compiled as compiled_factors
 from malt.models.factors import problem
-from malt.models.linear import LOSSES, SOFTMAX, Examples
+from malt.models.linear import LOSSES, SOFTMAX
 from malt.models.linear import compiled as compiled_linear
 
 pytestmark = pytest.mark.serial
-FEATURES, CLASSES, RANK = 12, 3, 5
-ORDER = np.array([5, 0, 3, 3, 1, 7], np.int32)
+CLASSES, RANK = 3, 5
 
 
 @pytest.fixture
@@ -42,30 +41,13 @@ def interpreted(monkeypatch):
     return copied
 
 
-def some_rows(scale=1.0):
-    """Rows of up to 6 non-zeros: one is empty, in one a column comes twice."""
-    generator = np.random.default_rng(3)
-    columns = [generator.permutation(FEATURES)[: n % 7].astype(np.int32) for n in range(10)]
-    columns[5][1] = columns[5][0]
-    starts = np.cumsum([0, *map(len, columns)]).astype(np.int64)
-    values = (scale * generator.standard_normal(starts[-1])).astype(np.float32)
-    arrays = Examples(values, np.concatenate(columns), starts, np.where(np.arange(10) % 3, 1, -1).astype(np.float32))
-    assert any(first == last for first, last in pairwise(starts))
-    return Examples(*map(readonly, arrays))
-
-
-def readonly(array):
-    array.flags.writeable = False
-    return array
-
-
 def drawn(*shape, kind=np.float64):
     return np.random.default_rng(sum(shape)).uniform(0, 1, shape).astype(kind)
 
 
 def calls(name, scale=1.0):
     """The arguments of calls of that kernel of linear models."""
-    rows, losses = some_rows(scale), LOSSES.values()
+    rows, losses = readonly_rows(scale), LOSSES.values()
     classes = rows._replace(labels=readonly((np.arange(10) % CLASSES).astype(np.float32)))
     params, doubles = drawn(FEATURES + 1, kind=np.float32), drawn(FEATURES + 1)
     read = {kind: readonly(drawn(FEATURES + 1, kind=kind)) for kind in "fd"}

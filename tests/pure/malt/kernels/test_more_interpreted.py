@@ -8,9 +8,10 @@ from importlib.util import module_from_spec, spec_from_file_location
 
 import numpy as np
 import pytest
-from test_interpreted import FEATURES, ORDER, some_rows
 
 pytest.importorskip("numba")
+
+from few_rows import FEATURES, ORDER, readonly_rows
 
 from malt.kernels import Kernels, compiler
 from malt.models.trees.bundles import Layout
@@ -95,7 +96,7 @@ def scores(loss):
 
 LABELS = readonly(np.where(np.arange(ROWS) % 3, 1, -1).astype(np.float32))
 STARTS = readonly(np.array([0, 5, 10, 15, 20, 21, 22, 23], np.int64))
-DATA = some_rows()
+DATA = readonly_rows()
 
 
 def generator():

@@ -5,16 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
+from written import write
 
 from malt.launch.machine import cores
 
 pytestmark = pytest.mark.serial
-
-
-def write(folder, **files):
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / name.replace("__", ".")).write_text(f"{text}\n")
 
 
 def test_at_least_one_and_no_more_than_the_affinity_mask():

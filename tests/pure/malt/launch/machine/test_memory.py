@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_cores import write
+from written import write
 
 from malt.launch.machine import memory
 
