@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from covering import pairs
 from programs import ROOT
 from restarted import RESUMES
 
@@ -95,9 +96,7 @@ print("trained without it")
 
 
 @pytest.mark.thorough(but="left-asp-1")
-@pytest.mark.parametrize("rank", ["0", "1"])
-@pytest.mark.parametrize("sync", ["asp", "bsp"])
-@pytest.mark.parametrize("how", ["killed", "raised", "left"])
+@pytest.mark.parametrize(("how", "sync", "rank"), pairs(["left", "killed", "raised"], ["asp", "bsp"], "10"))
 def test_a_rank_that_fails_ends_the_job(how, sync, rank, torchrun, job_environment):
     """Also one that ends with status 0 while others train: torchrun then waits for them, and does not end them."""
     done = torchrun(FAILS, how, sync, rank)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from covering import pairs
 from graphnames import GRAPHS
 from mutation import plant
 
@@ -91,9 +92,7 @@ def play(graph, sync, seed, size=5, depth=2, steps=None):
         raise Broken(f"waited for ever: {error}") from error
 
 
-@pytest.mark.parametrize("seed", range(0, len(SEEDS), 5))
-@pytest.mark.parametrize("sync", MODES)
-@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize(("graph", "sync", "seed"), pairs(GRAPHS, MODES, range(0, len(SEEDS), 5)))
 def test_promises_hold_on_every_graph(graph, sync, seed):
     for each in SEEDS[seed : seed + 5]:
         play(graph, sync, each)

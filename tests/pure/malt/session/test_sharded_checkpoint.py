@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from covering import pairs
 
 import malt
 from dstorm import Group, SimulatedTransport
@@ -46,9 +47,7 @@ def save(path, epoch=3):
     w.push(np.ones(7))
 
 
-@pytest.mark.parametrize("before", [1, 3])
-@pytest.mark.parametrize("after", [1, 2, 4])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("before", "after", "seed"), pairs([1, 3], [1, 2, 4], range(8)))
 def test_another_number_of_ranks_goes_on(path, before, after, seed):
     malt.simulate(lambda rank: save(path), before, seed)
     with np.load(path) as file:

@@ -6,6 +6,7 @@ import importlib.util
 
 import numpy as np
 import pytest
+from covering import pairs
 
 import malt
 
@@ -76,15 +77,12 @@ def training(path, case, first_stop=None, ranks=2, steps=STEPS, **more):
     return malt.simulate(run, ranks)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-@pytest.mark.parametrize("case", CASES)
-def test_the_bits_are_those_of_a_job_that_was_not_stopped(tmp_path, case, ranks):
-    whole = training(tmp_path / "absent", case, ranks=ranks)
-    for stop in (1, 4, 7):
-        path = tmp_path / f"{stop}.ckpt"
-        training(path, case, stop, ranks)
-        training(path, case, stop + 3, ranks)
-        assert training(path, case, ranks=ranks) == whole, stop
+@pytest.mark.parametrize(("case", "ranks", "stop"), pairs(CASES, [1, 2, 3], [1, 4, 7]))
+def test_the_bits_are_those_of_a_job_that_was_not_stopped(tmp_path, case, ranks, stop):
+    whole, path = training(tmp_path / "absent", case, ranks=ranks), tmp_path / "train.ckpt"
+    training(path, case, stop, ranks)
+    training(path, case, stop + 3, ranks)
+    assert training(path, case, ranks=ranks) == whole
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from covering import pairs
 from returning import Job
 
 import malt
@@ -184,10 +185,10 @@ def test_ranks_that_come_back_stay_out_where_nobody_has_the_values_any_more(sync
     assert all(isinstance(one, tuple) or str(one).startswith("out: malt: rank") for one in found[1:]), found
 
 
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("graph", ["ring", "exponential", "one-peer", "star"])
-@pytest.mark.parametrize("order", ["0011", "0101", "1001", "1010"])
-@pytest.mark.parametrize("sync", ["bsp", "ssp:1"])
+@pytest.mark.parametrize(
+    ("order", "graph", "sync", "seed"),
+    pairs(["0011", "0101", "1001", "1010"], ["ring", "exponential", "one-peer", "star"], ["bsp", "ssp:1"], range(16)),
+)
 def test_a_rank_comes_back_to_several_vectors_along_any_graph(sync, order, graph, seed):
     """Ranks that do not gather from it would go on, while it opens one vector after the other.
 
@@ -211,9 +212,7 @@ def test_a_rank_comes_back_to_several_vectors_along_any_graph(sync, order, graph
     assert found == [[STEPS] * 2] * 5
 
 
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("graph", ["all", "ring"])
-@pytest.mark.parametrize("average", ["delta", "model"])
+@pytest.mark.parametrize(("average", "graph", "seed"), pairs(["delta", "model"], ["all", "ring"], range(12)))
 def test_a_rank_comes_back_to_a_replica_and_a_vector(average, graph, seed):
     """Ranks that hold are at the end of an exchange of the Replica: they can give its values."""
 
@@ -489,7 +488,7 @@ def test_ranks_that_have_finished_go_before_one_that_has_come_back_to_another_ca
     assert found[2] is None or str(found[2]).startswith("out: malt: rank 2 stays out: "), found
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", range(150))
 def test_ranks_fail_and_come_back_at_random(seed):
     choose = random.Random(seed)
     size = choose.randrange(3, 6)
