@@ -64,6 +64,7 @@ class Memory:
         for place, (target, source) in enumerate(pending):
             if some is None or some >> place & 1:
                 self._job.meanwhile()
+                self._job.changes += target.tobytes() != source.tobytes()
                 target[:] = source
         if some is not None:
             self._job.die(self._rank)
@@ -137,7 +138,7 @@ class Job:
 
     def __init__(self, size, schedule, lives, overlaps):
         self.size, self.schedule, self.lives, self.deaths, self.overlaps = size, schedule, lives, 0, overlaps
-        self.busy = set()
+        self.busy, self.changes = set(), 0
         self.cells = [np.zeros(nbytes(size), np.uint8) for _ in range(size)]
         self.notes = [np.zeros(board.nbytes(size), np.uint8) for _ in range(size)]
         self.incarnations, self.left_out = [0] * size, []
@@ -223,13 +224,8 @@ def settle(job):
     """All is quiet: who lives comes in, and all enter the same barriers."""
     job.deaths, job.overlaps = 0, False
     was_member = bool(job.members())
-    for rounds in range(QUIET_ROUNDS):
-        furthest = max((one.barrier.next_number - 1 for one in job.members()), default=0) + (rounds == 20)
-        for rank in range(job.size):
-            job.turn(rank)
-            one = job.processes[rank]
-            if one in job.members() and (one.barrier._is_inside or one.barrier.next_number - 1 < furthest):
-                job.turn(rank, meets=True)
+    calm_down(job, more=0)
+    calm_down(job, more=1)
     members = job.members()
     assert members or not was_member, "somebody goes on"
     alive = tuple(one.rank for one in members)
@@ -239,6 +235,20 @@ def settle(job):
         assert [one.view.incarnation(rank) for rank in alive] == [job.incarnations[rank] for rank in alive]
     if members:
         assert all(one is None or one in members for one in job.processes), "nobody is left outside"
+
+
+def calm_down(job, more):
+    """Give all ranks turns until two rounds change nothing. All enter as many barriers as any has, and `more`."""
+    furthest, states = more + max((one.barrier.next_number - 1 for one in job.members()), default=0), []
+    while len(states) < 3 or not states[-1] == states[-2] == states[-3]:
+        assert len(states) < QUIET_ROUNDS, "they come to no end"
+        for rank in range(job.size):
+            job.turn(rank)
+            one = job.processes[rank]
+            if one in job.members() and (one.barrier._is_inside or one.barrier.next_number - 1 < furthest):
+                job.turn(rank, meets=True)
+        furthest = max((one.barrier.next_number - 1 for one in job.members()), default=0)
+        states.append((job.changes, [one and (one.barrier.next_number, one.view.alive) for one in job.processes]))
 
 
 def played(**options):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from itertools import combinations, pairwise
 
 import pytest
@@ -30,6 +31,8 @@ class Job:
         """The incarnation of each rank."""
         self.timeouts = [HeartbeatTimeout([r for r in range(size) if r != rank], 0.0) for rank in range(size)]
         self.on_way, self.cut, self.broken = [], set(), set()
+        self.last = defaultdict(float)
+        """When the last message from one rank to another arrives."""
         self.frozen, self.ended, self.left = {}, set(), {}
         self.known, self.known_started = {}, {}
         """The incarnations of which the launcher says that they have ended, and were started."""
@@ -49,8 +52,11 @@ class Job:
         """By TCP: in order, unless the way is cut or the connection broken."""
         if (rank, peer) not in self.cut and frozenset((rank, peer)) not in self.broken:
             late = 0 if self.hosts[rank] == self.hosts[peer] else self.random.choice([0, 0, 1, 2])
-            last = max((at for at, one, other, *_ in self.on_way if (one, other) == (rank, peer)), default=0.0)
-            self.on_way.append((max(last, self.now + late * STEP_S), rank, peer, kind, body))
+            self.put_on_way(max(self.last[rank, peer], self.now + late * STEP_S), rank, peer, kind, body)
+
+    def put_on_way(self, at, rank, peer, kind, body):
+        self.last[rank, peer] = max(self.last[rank, peer], at)
+        self.on_way.append((at, rank, peer, kind, body))
 
     def end(self, rank):
         """Its process ends: connections break at once, and ranks of its host see it."""
@@ -73,6 +79,7 @@ class Job:
         self.timeouts[rank] = HeartbeatTimeout([r for r in range(self.size) if r != rank], self.now)
         self.asked[rank] = None
         self.on_way = [one for one in self.on_way if rank not in one[1:3]]
+        self.last = defaultdict(float, {pair: at for pair, at in self.last.items() if rank not in pair})
         for peer in range(self.size):
             self.broken.discard(frozenset((rank, peer)))
             if peer != rank:
@@ -98,7 +105,7 @@ class Job:
         )
         for _, rank, peer, kind, body in ready:
             if peer in self.frozen and self.frozen[peer] > self.now:
-                self.on_way.append((self.frozen[peer], rank, peer, kind, body))
+                self.put_on_way(self.frozen[peer], rank, peer, kind, body)
             elif peer in self.running() and (frozenset((rank, peer)) not in self.broken):
                 self.receive(peer, rank, kind, body)
         order = self.running()
