@@ -20,10 +20,15 @@ def quickly(program: str, folder: Path, tables: Callable[[Any], Tables]) -> tupl
     words = [sys.executable, "-m", program, "--quick", "--json", str(file)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    return printed(file, done.stdout, tables), done.stderr
+
+
+def printed(file: Path, output: str, tables: Callable[[Any], Tables]) -> Any:
+    """What a measurement has written to `file`, once its tables are in its output."""
     found = json.loads(file.read_text(encoding="utf-8"))
     for name, table in tables(found).items():
-        assert f"{name}\n\n{as_markdown(table)}\n" in done.stdout
-    return found, done.stderr
+        assert f"{name}\n\n{as_markdown(table)}\n" in output
+    return found
 
 
 def kept(page: str) -> Any:

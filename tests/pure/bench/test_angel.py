@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
+
 import pytest
-from measured import kept, quickly
+from measured import kept, printed
 
 pytest.importorskip("numba")
 
 import malt
+from bench.harness import jobs
 from bench.papers.angel import __main__ as program
 from bench.papers.angel import page, rows, training
 from bench.papers.angel.comparison import OPTIMIZERS, PLACES
@@ -56,6 +60,17 @@ def test_the_figures_of_the_page_are_those_of_a_whole_run():
 
 
 @pytest.mark.thorough
-def test_a_quick_run_prints_its_tables(tmp_path):
-    found, _ = quickly("bench.papers.angel", tmp_path, page.tables)
-    assert page.figures(found)["about_rounds"] == program.QUICK.rounds
+def test_a_quick_run_prints_its_tables(tmp_path, monkeypatch, capsys):
+    """Of its jobs the first is one; the others are simulated."""
+    report, kept_at, begun = jobs.report, tmp_path / "found.json", []
+
+    def reported(ranks, module, *words):
+        begun.append(words)
+        return training.simulated(ranks, *words) if begun[1:] else report(ranks, module, *words)
+
+    monkeypatch.setattr(jobs, "report", reported)
+    monkeypatch.setattr("sys.argv", ["bench.papers.angel", "--quick", "--json", str(kept_at)])
+    monkeypatch.delitem(sys.modules, program.__name__)
+    runpy.run_module("bench.papers.angel", run_name="__main__")
+    found = printed(kept_at, capsys.readouterr().out, page.tables)
+    assert page.figures(found)["about_rounds"] == program.QUICK.rounds and len(begun) == 3 * len(OPTIMIZERS)
