@@ -282,19 +282,18 @@ def compiled_calls(request, monkeypatch):
     monkeypatch.setattr(compiled, "kernels", kernels)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=find_spec("greenlet") is None)
 def simulated_ranks(monkeypatch):
-    """Skip a test once it simulates several ranks, where that cannot be."""
-    if find_spec("greenlet") is None:
-        from dstorm import Group
+    """Skip a test once it simulates several ranks: that cannot be."""
+    from dstorm import Group
 
-        monkeypatch.setattr(Group, "_start", lambda *_: pytest.skip("needs greenlet"))
+    monkeypatch.setattr(Group, "_start", lambda *_: pytest.skip("needs greenlet"))
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=SIZE > 1)
 def no_session_over_mpi_on_rank_0_alone(request, monkeypatch):
     """Skip a test of tests/pure under mpiexec once it begins a session over MPI: the other ranks do not come."""
-    if SIZE == 1 or folder_of(request.node) != "pure":
+    if folder_of(request.node) != "pure":
         return
     from dstorm.transports.mpi import MpiTransport
 
