@@ -37,7 +37,7 @@ class CutWindow(RecordingWindow):
         data = bytes(source)
         if len(data) <= header.NBYTES:
             return super().put(source, peer, offset)
-        cuts = [0, 12, 40, 60, header.NBYTES + 6, len(data)]
+        cuts = [0, 12, 60, header.NBYTES + 6, len(data)]
         self._stage += [(offset + at, data[at:to]) for at, to in pairwise(cuts)]
 
 
