@@ -6,6 +6,10 @@ import json
 import threading
 from collections import Counter
 
+from failing_jobs import under_one_mpi
+
+pytestmark = under_one_mpi
+
 TRAINS = """
 import json, os, time
 import numpy as np
@@ -73,7 +77,9 @@ def test_a_job_grows_on_other_hosts_and_shrinks_and_trains_each_row_of_each_epoc
     hosts.until_clean()
 
 
-TAKEN = TRAINS.partition("        if epoch == 10 and")[0] + """
+TAKEN = (
+    TRAINS.partition("        if epoch == 10 and")[0]
+    + """
         if epoch == 10 and malt.rank() == 1:
             print("now", flush=True)
             wait_until(lambda: os.path.exists("/tmp/told"))
@@ -86,6 +92,7 @@ TAKEN = TRAINS.partition("        if epoch == 10 and")[0] + """
 finally:
     print(how, malt.rank(), os.uname().nodename, malt.size(), malt.lost_ranks(), flush=True)
 """
+)
 TAKE = """
 for p in $(ps -e -o pid=); do
     [ $p = 1 ] || [ $p = $$ ] || [ $p = $(cat /run/sshd.pid) ] || kill -TERM $p 2>/dev/null

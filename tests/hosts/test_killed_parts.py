@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from failing_jobs import under_one_mpi
 from processes import wait_for
 
 RUNS = """
@@ -30,7 +31,9 @@ PARTS = {
     "a starter": ("b", "pkill -KILL -f 'plain/[s]tarter'"),
 }
 PLAIN = ["--survive=best-effort"]
-KILLED = [(part, options) for part in PARTS for options in ([], PLAIN, [*PLAIN, "--rejoin"])]
+REJOINS = [*PLAIN, "--rejoin"]
+UNDER_MPI = [(part, []) for part in PARTS if part != "a starter"]
+BY_STARTERS = [*((part, PLAIN) for part in PARTS), ("an agent", REJOINS), ("a starter", REJOINS)]
 ENDS_S = 10.0
 
 
@@ -39,7 +42,9 @@ def named(value):
     return value if isinstance(value, str) else (value or ["ranks of MPI"])[-1].strip("-").partition("=")[0]
 
 
-@pytest.mark.parametrize(("part", "options"), [one for one in KILLED if one != ("a starter", [])], ids=named)
+@pytest.mark.parametrize(
+    ("part", "options"), [*UNDER_MPI, *(pytest.param(*one, marks=under_one_mpi) for one in BY_STARTERS)], ids=named
+)
 @pytest.mark.thorough(but="a starter-rejoin")
 def test_nothing_of_it_is_left(part, options, hosts):
     process = hosts.start_malt("a", "-n", "3", *options, "--hosts", "a:2,b:1", "-c", RUNS)

@@ -6,6 +6,9 @@ import re
 import time
 
 import pytest
+from failing_jobs import under_one_mpi
+
+pytestmark = under_one_mpi
 
 TRAINS = """
 import os, sys, time
@@ -95,7 +98,8 @@ def test_where_the_launcher_is_cut_off_the_others_go_on(suspect_after_s, hosts):
     assert process.returncode == 1 and time.monotonic() - began < 25, (time.monotonic() - began, errors)
     line = re.search(
         r"ranks 1, 2 may continue on host b, and print to (\S+) there; to end them: ssh b (kill -HUP -- -\d+)$",
-        errors, re.M,
+        errors,
+        re.M,
     )
     assert line, errors
     assert hosts.shell("b", f"ps -o pid= -g {line[2].rpartition('-')[2]} | wc -l").strip() != "0"

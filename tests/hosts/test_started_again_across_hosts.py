@@ -6,7 +6,10 @@ import re
 import time
 
 import pytest
+from failing_jobs import under_one_mpi
 from rejoining import TRAINS, check
+
+pytestmark = under_one_mpi
 
 BEGINS = """
 import os, signal, sys, time
@@ -15,13 +18,16 @@ print("life", rank, life, os.uname().nodename, flush=True)
 """
 FAILS = BEGINS + "if rank == '1' and life == '0':\n    os.kill(os.getpid(), signal.SIGKILL)\n"
 FAILS += "time.sleep(0.5 if rank == '1' else 8)\nprint('ends', rank, life)"
-LIVES = BEGINS + """
+LIVES = (
+    BEGINS
+    + """
 if rank == "0":
     sys.exit()
 while life == "0" and not os.path.exists("/tmp/over"):
     time.sleep(0.01)
 print("ends", rank, life)
 """
+)
 
 
 def words(at, program):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from failing_jobs import under_one_mpi
+
 PROGRAM = """
 import glob, os, pathlib, socket, malt
 
@@ -32,6 +34,7 @@ print(malt.rank(), len(secret), malt.alive(), addresses, flush=True)
 """
 
 
+@under_one_mpi
 def test_strangers_are_sent_away_and_the_key_shows_nowhere(hosts):
     done = hosts.malt("a", "-n", "3", "--survive=best-effort", "--hosts", "a:1,b:2", "-c", PROGRAM)
     assert done.returncode == 0, done.stderr

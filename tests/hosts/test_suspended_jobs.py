@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from failing_jobs import under_one_mpi
 from host_network import ROOT
 
 STOP_S = 4.0
@@ -35,7 +36,9 @@ STATES = "for p in $(pgrep -f '^[^ ]*python [^ ]*runner/[p]rogram.py'); do cut -
 """The states of the ranks of a host: T where they are stopped."""
 
 
-@pytest.mark.parametrize("survive", [(), ("--survive=best-effort",)], ids=["mpiexec", "plain"])
+@pytest.mark.parametrize("survive", [
+    pytest.param((), id="mpiexec"), pytest.param(("--survive=best-effort",), id="plain", marks=under_one_mpi),
+])  # fmt: skip
 def test_a_suspended_job_goes_on(survive, hosts):
     words = (sys.executable, "-m", "malt", "run", "-n", "2", *survive, "--hosts", "a:1,b:1", "-c", LOOP)
     process = hosts.start("a", "sh", "-c", '"$@" & wait $!', "sh", *words, folder=ROOT)  # nsenter stops with its child

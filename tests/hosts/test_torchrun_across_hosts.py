@@ -8,13 +8,16 @@ import sys
 import time
 
 import pytest
+from failing_jobs import under_one_mpi
 from host_network import ROOT
 from processes import wait_for
 from restarted import RESUMES
 
 from bench.pages import lines
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")
+pytestmark = [
+    under_one_mpi, pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")
+]  # fmt: skip
 
 KEY = "0f" * 32
 LIMIT_S = 200
