@@ -566,7 +566,7 @@ def name_of(scenario, newest):
 
 CASES = [
     pytest.param(scenario, newest, id=name_of(scenario, newest),
-                 marks=[pytest.mark.thorough] if scenario["messages"] > 2 and not newest else [])
+                 marks=[pytest.mark.thorough] * (not newest and (scenario["messages"] > 2 or "orders" in scenario)))
     for scenario, newest in product(SCENARIOS, (True, False))
 ]  # fmt: skip
 
