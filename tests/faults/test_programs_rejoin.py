@@ -8,12 +8,13 @@ import subprocess
 import sys
 
 import pytest
+from failing_jobs import under_one_mpi
 from programs import ROOT
 
 from bench.benchmarks.svm import planted
 from bench.papers.malt import failure, workloads
 
-pytestmark = pytest.mark.serial
+pytestmark = [pytest.mark.serial, under_one_mpi]
 LIMIT_S = 120
 EPOCHS, KILLED_IN = 20, 3
 

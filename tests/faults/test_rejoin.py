@@ -9,12 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
+from failing_jobs import under_one_mpi
 from programs import ROOT
 from rejoining import TRAINS, check
 
 from malt.launch.hosts.plain.starter import commands
 
-pytestmark = pytest.mark.serial
+pytestmark = [pytest.mark.serial, under_one_mpi]
 LIMIT_S = 90
 
 

@@ -7,9 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from failing_jobs import under_one_mpi
 from programs import ROOT
 
-pytestmark = pytest.mark.serial
+pytestmark = [pytest.mark.serial, under_one_mpi]
 LIMIT_S = 60
 
 

@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from failing_jobs import under_one_mpi
 from two_hosts import APART, NAMESPACES, TOGETHER, need_namespaces
 
-pytestmark = pytest.mark.serial
+pytestmark = [pytest.mark.serial, under_one_mpi]
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 200
 
