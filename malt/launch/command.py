@@ -35,7 +35,7 @@ _SEVERAL_HOSTS = (
 STARTER = str(Path(__file__).with_name("hosts") / "plain" / "starter.py")
 """The file that starts the ranks of one host as plain processes."""
 
-RUNNER = str(Path(__file__).parents[1] / "program.py")
+RUNNER = str(Path(__file__).parents[1] / "runner" / "program.py")
 """The file that each rank starts with, which then runs the program."""
 
 THREADS = {

@@ -169,7 +169,7 @@ def _files(name: str) -> dict[str, Path]:
         if not inside.startswith("..") and "__pycache__" not in path.parts and path.is_file() and not _is_script(path):
             found[f"{inside}/{path.name}"] = path
     if name == OWN:
-        above = Path(__file__).parents[4]
+        above = Path(__file__).parents[3]
         for package in _PACKAGES:
             found |= {f"{site()}/{path.relative_to(above)}": path for path in (above / package).rglob("*")
                       if path.is_file() and path.suffix in (".py", ".typed", ".json")}  # fmt: skip

@@ -11,7 +11,7 @@ from malt.launch.machine.mpi_library import LaunchError
 _LOADS_S = 1.0
 _START = (
     f"import select, sys; select.select([0], [], [], {_LOADS_S}); "
-    f"sys.path.insert(0, {str(Path(__file__).parents[4])!r}); "
+    f"sys.path.insert(0, {str(Path(__file__).parents[3])!r}); "
     "from malt.launch.hosts.agent import agent; agent.main(sys.argv[1])"
 )
 """Runs it from the files of this malt. It is isolated (-I): no file of the user's hides one of Python's. It needs no

@@ -30,7 +30,7 @@ _PORT_RANGES = (
     "PRTE_MCA_oob_tcp_dynamic_ipv4_ports", "OMPI_MCA_btl_tcp_port_min_v4", "MPIEXEC_PORT_RANGE", "UCX_TCP_PORT_RANGE",
     "MPICH_PORT_RANGE", "I_MPI_PORT_RANGE",
 )  # fmt: skip
-_PACKAGE = str(Path(__file__).parents[3])
+_PACKAGE = str(Path(__file__).parents[2])
 """The folder of malt."""
 HELLO_S, _REACH_S, _CLEAN_S = 9.0, 5.0, 10.0
 """How long the answers may take. _CLEAN_S counts from the last line of an agent on."""

@@ -25,4 +25,4 @@ def text(main: str, modules: Sequence[str]) -> bytes:
 
 
 def _source(module: str) -> str:
-    return Path(__file__).parents[4].joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    return Path(__file__).parents[3].joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")

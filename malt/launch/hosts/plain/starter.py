@@ -39,7 +39,7 @@ from types import FrameType
 
 def _root() -> str:
     """The folder of the packages of malt. Agents are sent this module, and have none."""
-    return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[os.pardir] * 5))
+    return os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[os.pardir] * 4))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from dstorm.membership.children import RANK_PROCESS, RANKS
 from malt.commands import command_line, placement
 from malt.commands import run as run_command
 from malt.files import folders
+from malt.launch import job
 from malt.launch.command import RUNNER, Line
 from malt.launch.hosts.allocation import MPIJOB_FILES, Host
 from malt.launch.job import End
@@ -364,9 +365,7 @@ def test_version(capsys):
 )  # fmt: skip
 def test_survive_may_be_asked_for_by_the_environment(environment, option, asked, monkeypatch):
     seen = []
-    monkeypatch.setattr(
-        run_command.restarts.job, "run", lambda line, environ, *rest: seen.append((line, environ)) or End(0)
-    )
+    monkeypatch.setattr(job, "run", lambda line, environ, *rest: seen.append((line, environ)) or End(0))
     monkeypatch.setenv("MALT_SURVIVE", environment)
     assert status(["run", "-n", "2", *option, "x.py"]) == 0
     ((line, environ),) = seen
@@ -408,7 +407,7 @@ def test_ends_with_the_status_of_the_job(monkeypatch):
         seen.append((line, grace_s))
         return End(7)
 
-    monkeypatch.setattr(run_command.restarts.job, "run", run)
+    monkeypatch.setattr(job, "run", run)
     assert status(["run", "-n", "3", "--hosts", "localhost:1,127.0.0.1", "--grace", "0.5", "x.py", "--dry-run"]) == 7
     ((line, grace_s),) = seen
     assert grace_s == 0.5
