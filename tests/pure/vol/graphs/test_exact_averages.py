@@ -63,7 +63,7 @@ def test_weights():
     assert graph("exponential", 8).weight(0, 7) == graph("exponential", 8).weight(0, 0) == 1 / 4
     assert graph("exponential", 8).weight(0, 1) == 0.0
     for rank, sender, step in ((6, 0, 1), (0, 6, 1), (0, -1, 1), (0, 0, 0)):
-        with pytest.raises(ValueError, match="ranks"):
+        with pytest.raises(ValueError, match="ranks|rank must be|step must be"):
             base.weight(rank, sender, step)
 
 
