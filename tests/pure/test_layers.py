@@ -228,3 +228,10 @@ def test_one_module_prints_the_launchers_lines():
     launcher = [file for file in MODULES if file.is_relative_to(ROOT / "malt/launch")]
     callers = [file for file in launcher if "sys.stderr" in file.read_text()]
     assert callers == [ROOT / "malt/launch/streams/display.py"]
+
+
+def test_no_test_module_imports_another():
+    """What several need is in a module of tests/: a name that moves breaks one import, and a module runs by itself."""
+    found = [file.name for file in (ROOT / "tests").rglob("test_*.py")
+             if re.search(r"^ *(from|import) test_", file.read_text(), re.M)]  # fmt: skip
+    assert found == []
