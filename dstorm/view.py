@@ -124,6 +124,10 @@ class View:
         """Raise PeerLost, with `why` as its reason: `rank` has left what a call of this rank needs."""
         raise PeerLost(rank, why)
 
+    def outlasted(self, ranks: Iterable[int]) -> set[int]:
+        """The ranks of `ranks`, which have finished, that end while the others go on: none."""
+        return set()
+
     def to_living(self, edges: Iterable[Edge]) -> list[Edge]:
         """The edges of `edges` whose peers are alive, as the incarnations that they mean."""
         failed = self.failed
@@ -173,6 +177,10 @@ class FaultTolerantView(View):
     def incarnation(self, rank: int) -> int:
         """The incarnation of the member of `rank` that is alive, or was last."""
         return self.incarnations[rank]
+
+    def outlasted(self, ranks: Iterable[int]) -> set[int]:
+        """The ranks of `ranks`, which have finished, that end while the others go on: all."""
+        return set(ranks)
 
     def to_living(self, edges: Iterable[Edge]) -> list[Edge]:
         """The edges of `edges` whose peers are alive, as the incarnations that they mean."""

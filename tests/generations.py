@@ -1,6 +1,6 @@
 """What ranks promise of their generations: members that fail at any Put, and come back, played turn by turn.
 
-`check_generation(schedule)` plays one schedule of real barriers (dstorm/membership/barriers/tolerant.py). A rank that
+`check_generation(schedule)` plays one schedule of real barriers (dstorm/membership/barriers/barrier.py). A rank that
 fails has delivered any of the Puts that were under way, as on a network.
 """
 
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import random
+import zlib
 
 import numpy as np
 from schedules import every_schedule
 
 from dstorm import Group, SimulatedTransport
 from dstorm.errors import Refused
-from dstorm.membership.barriers.barrier import nbytes
-from dstorm.membership.barriers.tolerant import TolerantBarrier
+from dstorm.membership.barriers.barrier import Barrier, nbytes
 from dstorm.membership.decision import ranks
 from dstorm.membership.returns import board
 from dstorm.membership.returns.board import Board
@@ -84,17 +84,15 @@ class Process:
         transport = SimulatedTransport(Group(1, 0), 0)
         transport.rank, transport.size, transport.view = rank, job.size, FaultTolerantView(job.size)
         notes = Memory(job, rank, job.notes)
-        returns = Returns(Board(notes, rank), transport.view, rank, None)
-        self.barrier = returns.barrier = TolerantBarrier(
-            transport, Memory(job, rank, job.cells), 5.0, transport.view, self.find_failed, self.leave,
-            returns=returns, readmit=lambda peer, process: self.known.update({peer: process[0]}),
-        )  # fmt: skip
-        self.barrier.offer = lambda: {"entered": self.barrier.next_number - 1}
+        readmit = lambda peer, process: self.known.update({peer: process[0]})  # noqa: E731
+        self.returns = transport.returns = Returns(Board(notes, rank), transport.view, rank, None, readmit)
+        self.barrier = Barrier(transport, Memory(job, rank, job.cells), 5.0, self.find_failed, self.leave)
+        self.returns.offer = lambda: {"entered": self.barrier.next_number - 1}
         self.view = transport.view
         job.processes[rank] = self
         if incarnation:
-            self.barrier.ask(incarnation, (incarnation,) * 3, self.ended)
-            self.barrier._ask()
+            self.returns.ask(incarnation, (incarnation,) * 3, self.ended)
+            self.returns._ask()
 
     def find_failed(self):
         return [peer for peer, one in self.known.items() if self.job.has_ended(peer, one)]
@@ -112,20 +110,20 @@ class Process:
         if barrier.is_outside and self.job.fate(0) is not None:
             self.job.die(self.rank)
         if barrier.is_outside:
-            if (words := barrier._admitting(self.incarnation)) is not None:
-                assert barrier._begin(words)["entered"] == barrier.next_number - 1
+            if (words := self.returns._admitting(self.incarnation)) is not None:
+                assert self.returns._begin(words)["entered"] == barrier.next_number - 1
             return
         if not meets:
             return barrier.check()
         if not barrier._is_inside:
             barrier._name = b"a test"
-            barrier._membership.enter(1)
+            barrier.membership.enter(zlib.crc32(barrier._name))
             barrier._is_inside = True
             barrier._publish()
         number = barrier.next_number - 1
         if (decision := barrier._decision(number, "a test")) is not None:
             barrier._is_inside, self.left[number] = False, decision
-            words = barrier._membership.words
+            words = barrier.membership.words
             for rank in ranks(decision):
                 assert rank in self.view.failed or words[rank].entered >= number, "it counts as alive"
 

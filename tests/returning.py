@@ -38,7 +38,7 @@ class Job:
         )  # fmt: skip
         if group.incarnations[rank]:
             made.clear()
-            made.returns.barrier.ask(group.incarnations[rank], (), lambda: group.failed | self.ended | self.away)
+            made.returns.ask(group.incarnations[rank], (), lambda: group.failed | self.ended | self.away)
         return made
 
     def run(self, live):
@@ -49,7 +49,7 @@ class Job:
             while rank in self.absent and not self.group.incarnations[rank]:
                 transport._place.pause(14)
             world = World(transport, 5.0, ending=TolerantEnding())
-            transport.returns.barrier.offer = lambda: offer(world)
+            transport.returns.offer = lambda: offer(world)
             opens = lambda: world.is_outside or transport.returns._common["opens"]  # noqa: E731
             note_ready = lambda: self.ready.append((rank, opens()))  # noqa: E731
             world.newcomer = Newcomer(transport, note_ready) if world.is_outside else None

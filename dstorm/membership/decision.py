@@ -116,10 +116,15 @@ class Membership:
         """Return whether a former incarnation of `rank` has left `word`."""
         return word.generation.number < self.view.came_in[rank]
 
+    def is_next(self, word: Word) -> bool:
+        """Return whether `word`, of a rank that asks to be admitted, is of an incarnation that has not been."""
+        return word.generation.incarnation > self.view.incarnation(word.generation.rank)
+
     def note(self, rank: int, word: Word) -> int:
         """Note the word of `rank`, which is alive; return the ranks that it has marked failed and this rank has not."""
         self.words[rank] = word
-        return word.failed & ~self.own.failed if word.generation == self.own.generation else 0
+        own = self.own
+        return word.failed & ~own.failed if word.generation == own.generation else 0
 
     def admission(self) -> Word | None:
         """Return a word of a live rank that names a later generation than this rank's."""
@@ -163,21 +168,21 @@ class Membership:
     def decision(self, number: int) -> int | None:
         """The ranks that had failed at barrier `number`, as a mask, the same on all ranks; None: not decided yet.
 
-        The caller publishes `own` before it leaves the barrier.
+        To be called once this rank has the words of all, which come over other connections than the decision. Where
+        `own` has changed, the caller publishes it before it leaves the barrier.
         """
-        decided = [word for word in map(self.words.__getitem__, self.others()) if word.decided == number]
-        if decided:
-            self._decide(number, decided[0].lost)
-        elif not self.missing(number) and self.leads():
-            self._decide(number, self.own.failed)
-        return self.own.lost if self.own.decided == number else None
+        if not self.view.can_change:
+            return 0
+        if self.own.decided != number:
+            decided = [word.lost for word in map(self.words.__getitem__, self.others()) if word.decided == number]
+            if not decided and not self.leads():
+                return None
+            self._write(self.own._replace(decided=number, lost=decided[0] if decided else self.own.failed))
+        return self.own.lost
 
     def missing(self, number: int) -> list[int]:
         """The live ranks that have not entered barrier `number`."""
         return [rank for rank in self.view.alive if self.words[rank].entered < number]
-
-    def _decide(self, number: int, lost: int) -> None:
-        self._write(self.own._replace(decided=number, lost=lost))
 
     def _write(self, word: Word) -> None:
         self.words[self.rank] = word

@@ -27,8 +27,8 @@ from dstorm.membership import collectives
 from dstorm.membership.arena.allocator import Allocator
 from dstorm.membership.arena.slices import Slice
 from dstorm.membership.barriers import barrier
+from dstorm.membership.barriers.barrier import Barrier
 from dstorm.membership.barriers.barrier_transport import BarrierTransport
-from dstorm.membership.barriers.tolerant import TolerantBarrier
 from dstorm.membership.collectives import Collectives
 from dstorm.membership.returns import board
 from dstorm.membership.returns.board import Board
@@ -36,6 +36,9 @@ from dstorm.membership.returns.returns import Returns
 from dstorm.transport import Bytes, Window
 from dstorm.view import FaultTolerantView
 from dstorm.waits import interruption
+
+_CHECK_S, _OFTEN = 0.02, 8
+"""Period of the checks for failed ranks, where there are up to _OFTEN others; with more, longer in proportion."""
 
 
 class Place(Protocol):
@@ -95,15 +98,14 @@ class SurvivingTransport(BarrierTransport):
         """Held while memory is lent or taken back: threads may take up ranks, each in another vector."""
         self._attached: list[Window] = []
         memory = self._slice(barrier.nbytes(self.size))
-        options = deadline_s, self.view, find_failed, leave, evict
         if readmit is not None:
-            notes = self._slice(board.nbytes(self.size))
-            self.returns = Returns(Board(notes, self.rank), self.view, self.rank, self)
-        self._barrier: TolerantBarrier = TolerantBarrier(self, memory, *options, self.returns, readmit)
-        if self.returns is not None:
-            self.returns.barrier = self._barrier
+            notes = Board(self._slice(board.nbytes(self.size)), self.rank)
+            self.returns = Returns(notes, self.view, self.rank, self, readmit)
+        check_s = _CHECK_S * max(1.0, (self.size - 1) / _OFTEN)
+        self._barrier = Barrier(self, memory, deadline_s, find_failed, leave, evict, check_s)
         self._collectives = Collectives(self, self._slice(collectives.nbytes(self.size)), self._barrier)
-        self._barrier.send_again = self._collectives.send_again
+        if self.returns is not None:
+            self.returns.send_again = self._collectives.send_again
 
     @property
     def taken(self) -> dict[int, int]:

@@ -40,8 +40,6 @@ class Cells:
         self.nbytes = self._header_at + header.NBYTES
         """Length of one cell."""
         self._start, self._stride = start, stride or self.nbytes
-        self.flags_at = NAME_NBYTES + self._masks_nbytes + _NUMBERS.size - 8
-        """Offset of the low byte of the flags in a cell."""
         self._read: dict[int, tuple[bytes, Word]] = {}
         """The bytes and the word that were read last, by rank, as most polls find the same."""
 

@@ -78,7 +78,7 @@ class LinkedTransport(SurvivingTransport):
             evict_anywhere if evict is not None else None, readmit_here if readmit is not None else None, absent,
         )  # fmt: skip
         if self.returns is not None:
-            self.returns.barrier.propose = arbiter.propose
+            self.returns.propose = arbiter.propose
         links.takes_part = self._takes_part
         self.carrier = self._transfer = TransferThread(self, deadline_s)
         arbiter.share(self._slice(nbytes(self.size)), place.local_peers)

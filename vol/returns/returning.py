@@ -269,7 +269,7 @@ class Returning:
         """
         waiting, polls = self._queues.waiting, 0
         waited = waiting.stopwatch()
-        while waited.seconds() < _PATIENCE * waiting.deadline_s and not self._returns.barrier.are_past():
+        while waited.seconds() < _PATIENCE * waiting.deadline_s and not self._returns.barrier.past():
             there = {rank for rank, one in self._returns.answers(self._place).items() if one.closed or one.holds}
             if not [rank for rank in self._peers() if rank not in there and not self._returns.opens_more(rank)]:
                 return
@@ -285,7 +285,7 @@ class Returning:
 
     def _pause(self, awaited: Collection[int]) -> None:
         """Pause between two polls of a wait for the ranks `awaited`. DeadlinePassed, Refused."""
-        self._past = self._returns.barrier.check_past("malt.vector", awaited, self._past)
+        self._past = self._returns.check_past("malt.vector", awaited, self._past)
         if self._waited.seconds() > self._queues.waiting.deadline_s:
             silent_s = dict.fromkeys(awaited, self._queues.waiting.deadline_s)
             raise DeadlinePassed("malt.vector", dict.fromkeys(awaited, 0), silent_s)

@@ -1,11 +1,12 @@
-"""Barriers that name the missing ranks, where no rank can fail without the job.
+"""Barriers that name the missing ranks, and outlast failed ones where ranks may fail while the others go on.
 
 Each rank has a cell in the memory of every rank (dstorm/membership/status.py), which it alone writes. The cell holds
 how many barriers the rank has entered, the name of the last one, the number of its steps, and the ranks that it has
-marked failed. A rank leaves a barrier when it has seen that all others have entered it. Ranks that are in barriers of
-different names raise an error at once. So do ranks that need a rank that has departed.
+marked failed. Ranks that are in barriers of different names raise an error at once. So do ranks that need a rank that
+has departed.
 
-dstorm/membership/barriers/tolerant.py has the barriers of ranks that may fail.
+A barrier ends once all live ranks know the same list of failed ranks (dstorm/membership/decision.py). Where no rank may
+fail, the list is empty, and a rank leaves when it has seen that all others have entered.
 """
 
 from __future__ import annotations
@@ -15,18 +16,37 @@ import math
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from dstorm.call_lock import CallLock
-from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
+from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost, Refused
 from dstorm.membership.barriers.calls import Calls
-from dstorm.membership.decision import DEPARTED, DESERTED, FINAL, MARKS, OPEN, Membership, Word, mask, ranks
+from dstorm.membership.decision import (
+    DEPARTED,
+    DESERTED,
+    FINAL,
+    JOINING,
+    MARKS,
+    OPEN,
+    Generation,
+    Membership,
+    Word,
+    mask,
+    ranks,
+)
+from dstorm.membership.returns.verdict import Verdict, verdict
 from dstorm.membership.status import NAME_NBYTES, Cells
 from dstorm.transport import Transport, Window
+from dstorm.view import FaultTolerantView
 from dstorm.waits import interruption
 from dstorm.waits.wait import Wait
+
+if TYPE_CHECKING:
+    from dstorm.membership.returns.board import Note
+    from dstorm.membership.returns.returns import Returns
 
 _HEARTBEATS_A_DEADLINE = 10
 _LONGEST_HEARTBEAT_S = 1.0
@@ -44,24 +64,31 @@ def _print(line: str) -> None:
 class Barrier:
     """The barriers of one rank. `window` has nbytes(transport.size) bytes and is used for nothing else.
 
-    `report(line)`: prints a line about a long wait.
+    `find_failed()`: the ranks whose failure this rank can find by itself. `leave(why)`: ends this process; called where
+    the others have marked it failed. `evict(rank)`: kills the process of a rank that holds up the others, and returns
+    whether it can. `check_s`: the period of the checks for failed ranks; by default there are none, as none may fail.
     """
 
-    _excuses = DESERTED
-    """Flags of ranks that may be in another barrier: a moment later this rank knows why, and raises that error."""
-
     def __init__(
-        self, transport: Transport, window: Window, deadline_s: float, report: Callable[[str], object] = _print
+        self, transport: Transport, window: Window, deadline_s: float, find_failed: Callable[[], Sequence[int]] = list,
+        leave: Callable[[str], object] | None = None, evict: Callable[[int], bool] | None = None,
+        check_s: float = math.inf,
     ) -> None:  # fmt: skip
         self._transport = transport
         self._clock = transport.clock
         self._window = window
-        self._report = report
-        self._view = transport.view
+        self._report = _print
+        """Called with a line about a long wait."""
+        self._view = cast("FaultTolerantView", transport.view)  # it is changed only where it can change
+        self._find_failed, self._leave, self._evict = find_failed, leave, evict
+        self._returns: Returns | None = transport.returns
+        if self._returns is not None:
+            self._returns.barrier = self
         self.deadline_s = deadline_s
         self._rank = transport.rank
         self._size = size = transport.size
-        self._membership = Membership(self._rank, self._view)
+        self.membership = Membership(self._rank, self._view)
+        """What it knows of all ranks."""
         self._others = [rank for rank in range(size) if rank != self._rank]
         self._cells = Cells(size)
         self._cell = np.zeros(self._cells.nbytes, np.uint8)
@@ -80,11 +107,12 @@ class Barrier:
         self._evicted_at: dict[int, float] = {}
         """The ranks that it has evicted, and when."""
         self._is_inside = self._is_over = False
+        self.is_outside = False
+        """Whether this rank has come back, and is not admitted yet."""
         now = transport.clock()
         self._heard_at = dict.fromkeys(self._others, now)
         self._published_at = self._checked_at = now
-        self._check_s = math.inf
-        """The period of the checks for failed ranks; here none, as none can fail."""
+        self._check_s = check_s
 
     def count_step(self) -> None:
         """Count a step of this rank; publish it, and check for failed ranks, where the last time was a while ago.
@@ -119,18 +147,31 @@ class Barrier:
     @property
     def is_marked(self) -> bool:
         """True if any rank has marked the barrier that this rank has left last: the same on all ranks. Local."""
-        mark = MARKS[self._membership.own.entered % 2]
-        return bool(self._flags & mark) or any(self._membership.words[rank].flags & mark for rank in self._others)
+        mark = MARKS[self.membership.own.entered % 2]
+        return bool(self._flags & mark) or any(self.membership.words[rank].flags & mark for rank in self._others)
 
     @property
     def next_number(self) -> int:
         """The number of the next barrier. Local."""
-        return self._membership.own.entered + 1
+        return self.membership.own.entered + 1
 
+    @interruption.whole
     def check(self) -> None:
-        """Read the words of all other ranks. Local."""
+        """Read the words of the others; find the ranks that have failed, mark them failed, and publish that. One-sided.
+
+        Also admit ranks that come back, and read what they tell.
+        """
+        if self.is_outside:
+            return
+        self._checked_at = self._clock()
+        since = self.membership.own.generation
         self._window.sync()
-        self._read_all()
+        self._mark_failed(mask(self._find_failed()) | self._read(self.membership.others()), since)
+        if self._returns is not None:
+            self._returns.admit_all()
+            with self._publishing:
+                if self._returns.poll():
+                    self._view.touch()
 
     def check_now_and_then(self) -> None:
         """Do `check` where the last one was a while ago. One-sided."""
@@ -169,18 +210,17 @@ class Barrier:
             raise ClosedError(f"{what}: this rank has departed")
         with self._publishing:
             self._name = what.encode()[:NAME_NBYTES]
-            number = self._membership.enter(zlib.crc32(self._name))
+            number = self.membership.enter(zlib.crc32(self._name))
             self._is_inside = True
             self._flags = self._flags | FINAL if final else self._flags & ~FINAL
             self._set_mark(number, mark)
-            self._publish_to(self._membership.others(), enters=not final)
+            self._publish_to(self.membership.others(), enters=not final)
         decision = self._decision(number, what)
         if decision is None:
             decision = self._wait(number, what, patience_s, final)
         self._window.sync()  # the entries of others were read before what they had put until then
         self._is_inside = False
-        self._check_names(what, number)
-        words = self._membership.words
+        words = self.membership.words
         return frozenset(rank for rank in ranks(decision) if not final or words[rank].entered < number)
 
     def _set_mark(self, number: int, mark: bool) -> None:
@@ -190,12 +230,12 @@ class Barrier:
 
     def _missing(self, number: int) -> list[int]:
         """The ranks that have not entered; where all have, the ranks that may not know that yet."""
-        return self._membership.missing(number) or self._membership.others()
+        return self.membership.missing(number) or self.membership.others()
 
     def _passed(self, number: int, wait: Wait) -> DeadlinePassed:
         """The error that names the missing ranks. The barrier does not take place."""
         missing = self._missing(number)
-        steps = {rank: self._membership.words[rank].steps for rank in missing}
+        steps = {rank: self.membership.words[rank].steps for rank in missing}
         silent_s = {rank: wait.seconds_since(self._heard_at[rank]) for rank in missing}
         self.end_wait(in_vain=True)
         self._withdraw()
@@ -217,7 +257,7 @@ class Barrier:
 
     def has_closed(self, rank: int) -> bool:
         """Return whether `rank` has closed all its vectors, as far as this rank knows. Local."""
-        return not self._membership.words[rank].flags & OPEN
+        return not self.membership.words[rank].flags & OPEN
 
     def _wait(self, number: int, what: str, patience_s: float | None, final: bool) -> int:
         """Poll until there is a decision; return it."""
@@ -227,12 +267,12 @@ class Barrier:
             longest_poll_s=self._transport.longest_poll_s,
         )  # fmt: skip
         polls = 0
-        trace, last = self._transport.trace, self._membership.missing(number)
+        trace, last = self._transport.trace, self.membership.missing(number)
         try:
             while (decision := self._decision(number, what)) is None:
                 is_due = wait.is_due(self._clock())
                 if trace is not None:
-                    last = self._membership.missing(number) or last
+                    last = self.membership.missing(number) or last
                 if patience_s is not None and wait.seconds > patience_s:
                     raise self._passed(number, wait)
                 if is_due:
@@ -269,54 +309,66 @@ class Barrier:
 
     def _withdraw(self) -> None:
         with self._publishing:
-            self._membership.withdraw()
+            self.membership.withdraw()
             self._heartbeats += 1  # the word is a newer one, also where ranks must tell two of them apart
         self._is_inside = False
 
     def _decision(self, number: int, what: str) -> int | None:
-        """The failed ranks at barrier `number`, as a mask: 0; None while a rank is missing."""
+        """The failed ranks at barrier `number`, as a mask, the same on all ranks; None: it has not ended."""
+        since = self.membership.own.generation
         self._window.sync()
-        for rank in self._others:
-            if self._membership.words[rank].entered < number or self._flags_of(rank) & DEPARTED:
-                self._read(rank)
-        self._check_departed(number, what)
-        if not self._check_names(what, number) or self._membership.missing(number):
+        if (found := self._read(self.membership.others())) or self._returns is not None:
+            self._mark_failed(found, since)
+        missing = self.membership.missing(number)
+        self._check_departed(missing, what)
+        if not self._is_one_call(what, number) or missing:
             return None
-        return 0
+        with self._publishing:
+            before = self.membership.own
+            decision = self.membership.decision(number)
+            if self.membership.own is not before:
+                self._lose(self.membership.own.lost)
+                self._publish()  # also where another rank decided: it may fail before all know its decision
+        return decision
 
-    def _check_departed(self, number: int, what: str) -> None:
-        """PeerLost: a missing rank has departed, and will never come."""
-        for rank in self._membership.missing(number):
-            if self._membership.words[rank].flags & DEPARTED:
+    def _check_departed(self, missing: Iterable[int], what: str) -> None:
+        """PeerLost: one of the ranks `missing` has departed, and will never come."""
+        for rank in missing:
+            if self.membership.words[rank].flags & DEPARTED:
                 self._withdraw()
                 self._flags |= DESERTED
                 raise PeerLost(rank, f"it has departed, and {what} needs it")
 
-    def _check_names(self, what: str, number: int) -> bool:
-        """Return whether all ranks in barrier `number` have the same name for it.
+    def _is_one_call(self, what: str, number: int) -> bool:
+        """Return whether all ranks in barrier `number` have the same name for it, those that leave anyhow left out.
 
-        MismatchedCalls: a rank has another name, and none of the flags that excuse it.
+        Where ranks may fail, one in its final barrier has finished before the others. They wait for the end of its
+        process. MismatchedCalls: a rank has another name. Refused: this rank has come back, and made another call.
         """
-        for rank in self._elsewhere(number):
-            if self._membership.words[rank].flags & self._excuses:
-                return False
-            raise MismatchedCalls(self._rank, what, rank, self._name_of(rank))
-        return True
+        elsewhere, words = self._elsewhere(number), self.membership.words
+        if not elsewhere:
+            return True
+        finished = self._view.outlasted(rank for rank in elsewhere if words[rank].flags & FINAL)
+        if self._flags & FINAL:
+            finished.add(self._rank)
+        # A moment after a rank that knows of a departed one, this rank knows of that, too, and raises PeerLost.
+        left = [rank for rank in elsewhere if not words[rank].flags & DESERTED]
+        found, cause = verdict(self._view.came_in, self._rank, self.membership.others(), left, finished)
+        if found is Verdict.DIFFERS:
+            raise MismatchedCalls(self._rank, what, cause, self.name_of(cause))
+        if found is Verdict.LEAVES:
+            raise Refused(self._rank, f"it is in {what}, and the others in {self.name_of(cause)}")
+        return False
 
     def _elsewhere(self, number: int) -> list[int]:
         """The ranks that have another name for barrier `number`; not those that have come back, and begin after it."""
-        mine, words = zlib.crc32(self._name), self._membership.words
-        entered = [rank for rank in self._membership.others() if words[rank].entered == number]
-        return [rank for rank in entered if words[rank].name not in (0, mine)]
+        names, words = (0, self.membership.own.name), self.membership.words
+        others = self.membership.others()
+        return [rank for rank in others if words[rank].entered == number and words[rank].name not in names]
 
-    def _name_of(self, rank: int) -> str:
-        """The name of the barrier that `rank` has entered."""
-        return self._cells.name(self._window.memory, rank, self._membership.words[rank].name)
-
-    def _flags_of(self, rank: int) -> int:
-        """The flags of `rank` as they are in memory, perhaps torn. They serve as a hint."""
-        flags: int = self._window.memory.data[self._cells.at(rank) + self._cells.flags_at]
-        return flags
+    def name_of(self, rank: int) -> str:
+        """Return the name of the barrier that `rank` has entered. Local."""
+        return self._cells.name(self._window.memory, rank, self.membership.words[rank].name)
 
     def _publish_soon(self) -> None:
         """Publish the word of this rank without a wait for other hosts, where somebody sends to them meanwhile."""
@@ -326,14 +378,15 @@ class Barrier:
         carrier.later(self._publish, self._others)
 
     def _publish(self) -> None:
-        self._publish_to(self._membership.others())
+        if not self.is_outside:  # its former incarnation may still count as alive
+            self._publish_to(self.membership.others())
 
     def _publish_to(self, others: Sequence[int], enters: bool = False) -> None:
         """Publish the word of this rank to `others`. `enters`: they look for it until they have seen it."""
         with self._publishing:  # a heartbeat may come from another thread
             if self._is_over:
                 return
-            word = self._membership.own._replace(
+            word = self.membership.own._replace(
                 steps=self._steps, heartbeats=self._heartbeats, flags=self._flags, awaited=self._awaited,
                 evicted=mask(self._evicted_at),
             )  # fmt: skip
@@ -383,40 +436,131 @@ class Barrier:
 
     def _awaited_by(self, rank: int) -> frozenset[int]:
         """The live ranks that `rank` waits for, as far as it has published them."""
-        return ranks(self._membership.words[rank].awaited) - self._view.failed
+        return ranks(self.membership.words[rank].awaited) - self._view.failed
 
+    @interruption.whole
     def _evict_all(self, silent: frozenset[int], now: float) -> bool:
-        """Evict the ranks that hold up the others; return whether all of them could be, and none was before.
-
-        False where no rank can fail without the job.
-        """
-        return False
+        """Evict the ranks that hold up the others; return whether all of them could be, and none was before."""
+        fresh = silent - self._evicted_at.keys()
+        if self._evict is None or not fresh:
+            return False
+        self._evicted_at.update(dict.fromkeys(fresh, now))
+        self._publish()  # before any rank sees that their processes have ended, so that it knows why
+        unreachable = {rank for rank in fresh if not self._evict(rank)}
+        for rank in unreachable:
+            del self._evicted_at[rank]
+        return not unreachable and fresh == silent
 
     def was_evicted(self, rank: int) -> bool:
         """Return whether `rank` was killed because it gave no heartbeat while others waited for it. Local."""
-        return rank in self._evicted_at or any(word.evicted >> rank & 1 for word in self._membership.words)
+        return rank in self._evicted_at or any(word.evicted >> rank & 1 for word in self.membership.words)
 
     # -- words ------------------------------------------------------------------------------------------------
 
-    def _word(self, rank: int) -> Word | None:
-        """The word of `rank` in this rank's memory; None where it is being written, or never was."""
+    def word(self, rank: int) -> Word | None:
+        """Return the word of `rank` in this rank's memory; None where it is being written, or never was. Local."""
         return self._cells.read(self._window.memory, rank)
 
-    def _read_all(self) -> int:
-        """Read the words of all live ranks; return those that they have marked failed and this rank has not."""
+    def _read(self, some: Iterable[int]) -> int:
+        """Read the words of `some` ranks; return the ranks that failed by them and are not marked yet, as a mask."""
         found = 0
-        for rank in self._membership.others():
-            found |= self._read(rank)
-        return found
-
-    def _read(self, rank: int) -> int:
-        """Read the word of `rank`; return the ranks that it has marked failed and this rank has not, as a mask."""
         with self._reading:
-            word = self._word(rank)
-            return 0 if word is None else self._note(rank, word)
+            for rank in some:
+                if (word := self.word(rank)) is not None:
+                    found |= self._note(rank, word)
+        return found
 
     def _note(self, rank: int, word: Word) -> int:
         """Note the word of `rank`, which is whole; return the same."""
-        if word != self._membership.words[rank]:
-            self._heard_at[rank] = self._transport.clock()
-        return self._membership.note(rank, word)
+        if word is not self.membership.words[rank]:
+            if word.flags & JOINING:  # its former incarnation has failed
+                return 1 << rank if self.membership.is_next(word) else 0
+            if self.membership.is_former(rank, word):
+                return 0
+            self._heard_at[rank] = self._clock()
+        return self.membership.note(rank, word)
+
+    # -- failures and returns ---------------------------------------------------------------------------------
+
+    def _mark_failed(self, found: int, since: Generation) -> None:
+        """Go on to the next generation, if others have; mark the ranks of the mask `found` failed.
+
+        `since`: the generation in which they were found. In a later one they are found again, as far as they have not
+        come back: another thread may have gone on meanwhile.
+        """
+        with self._publishing:
+            if (word := self.membership.admission()) is not None:
+                self.follow(word)
+            if since == self.membership.own.generation:
+                self._lose(found)
+
+    def _lose(self, found: int) -> None:
+        """Mark the ranks of the mask `found` failed, and publish that. The caller holds `_publishing`."""
+        fresh = ranks(found) - self._view.failed
+        if self._rank in fresh and self._leave is not None:
+            self._leave("the others have marked it failed")
+        fresh -= {self._rank}
+        if not fresh:
+            return
+        self._read(fresh)  # they may have entered a barrier since their words were last read
+        self._view.change(failed=fresh)
+        self.membership.mark_failed(fresh)
+        self._publish()
+
+    def follow(self, word: Word, admission: Note | None = None) -> None:
+        """Go on to the generation of `word`, and pass it on. One-sided. The caller keeps others from publishing.
+
+        `admission`: what its newcomer is to know, by the rank that has admitted it.
+        """
+        number, rank, incarnation, _ = word.generation
+        if rank == self._rank or number > self.membership.own.generation.number + 1:
+            return self._lose(1 << self._rank)  # else all others would have waited for this rank
+        assert self._returns is not None
+        self._view.change(joined=[rank], incarnations={rank: incarnation})
+        self._returns.watch(rank)  # before its generation counts: who is found from then on has failed in that
+        self.membership.admit(word)
+        self._heard_at[rank] = self._clock()
+        self._evicted_at.pop(rank, None)
+        self._returns.welcome(rank, admission)
+        self._publish()
+
+    @property
+    def is_at_the_end(self) -> bool:
+        """True if this rank is in its final barrier. Local."""
+        return self._is_inside and bool(self._flags & FINAL)
+
+    @contextlib.contextmanager
+    def between_calls(self) -> Iterator[bool]:
+        """Keep other threads from collective calls and from publishing while the block runs. Local.
+
+        Yields whether this rank leads, and is in no collective call.
+        """
+        with self._call_lock.lent() as is_free, self._publishing:
+            yield is_free and not self._is_inside and not self.calls.is_any and self.membership.leads()
+
+    def past(self) -> list[int]:
+        """Return the ranks that wait in a barrier which this one has not entered. Local."""
+        words, entered = self.membership.words, self.membership.own.entered
+        return [rank for rank in self.membership.others() if words[rank].entered > entered]
+
+    def read_words(self) -> dict[int, Word]:
+        """Return the words of the other ranks in this rank's memory that are whole. Local."""
+        self._window.sync()
+        found = {rank: self.word(rank) for rank in self._others}
+        return {rank: word for rank, word in found.items() if word is not None}
+
+    def ask(self, incarnation: int) -> None:
+        """Publish that this rank asks to be admitted, as `incarnation`. One-sided."""
+        with self._publishing:
+            self._flags |= JOINING
+            self.membership.words[self._rank] = Word(generation=Generation(0, self._rank, incarnation))
+            self._publish_to(self._others)
+
+    def begin(self, words: Mapping[int, Word]) -> None:
+        """Begin as a member, with the `words` of the others, whose view this rank has taken over. One-sided."""
+        with self._publishing:
+            self.membership.begin(words)
+            self._flags &= ~JOINING
+            self._heard_at = dict.fromkeys(self._others, self._clock())
+            self.is_outside = False
+            self._publish_to(self._others)  # also to those that are away, whose memory says that this one asks

@@ -9,7 +9,7 @@ barrier. All else is published in one cell, as by `Barrier`, with a flush.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -43,8 +43,8 @@ class GatheringBarrier(Barrier):
     leaves_puts = False
     """Whether a rank may leave a barrier before its Puts are complete: a thread of it calls MPI until they are."""
 
-    def __init__(self, transport: Transport, window: Window, deadline_s: float, **options: Any) -> None:
-        super().__init__(transport, window, deadline_s, **options)
+    def __init__(self, transport: Transport, window: Window, deadline_s: float) -> None:
+        super().__init__(transport, window, deadline_s)
         cell, self._turns = self._cells.nbytes, entries(self._size)
         self._entries = Cells(self._size, start=self._size * cell, stride=cell + letters.ROOM)
         self._left: dict[int, Bytes] = {}
@@ -94,7 +94,7 @@ class GatheringBarrier(Barrier):
         if not enters:
             super()._send(others, enters)
             return self._left.clear()
-        number = self._membership.own.entered
+        number = self.membership.own.entered
         source = self._cell.copy()
         if self._mine is not None:
             source = np.concatenate([source, letters.written(*self._mine)])
@@ -110,9 +110,9 @@ class GatheringBarrier(Barrier):
         self._window.flush(others)
         self._left.clear()
 
-    def _word(self, rank: int) -> Word | None:
+    def word(self, rank: int) -> Word | None:
         """The newest word of `rank`: what it has published, or a barrier that it has entered since."""
-        found, known = super()._word(rank), self._membership.words[rank]
+        found, known = super().word(rank), self.membership.words[rank]
         newest = known if found is None else max(found, known, key=_age)
         number = newest.entered  # where it has withdrawn, it may have entered that once more
         while number <= newest.entered + 1:
@@ -122,13 +122,13 @@ class GatheringBarrier(Barrier):
             number += 1
         return newest
 
-    def _name_of(self, rank: int) -> str:
-        word = self._membership.words[rank]
+    def name_of(self, rank: int) -> str:
+        word = self.membership.words[rank]
         place = self._place(rank, word.entered)
         entered = self._entries.read(self._window.memory, place)
         if entered is not None and entered.name == word.name:
             return self._entries.name(self._window.memory, place, word.name)
-        return super()._name_of(rank)
+        return super().name_of(rank)
 
     def _place(self, rank: int, number: int) -> int:
         """The number of the cell in which `rank` enters barrier `number`."""

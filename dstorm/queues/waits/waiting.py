@@ -117,7 +117,7 @@ class Waiting:
                     if self._is_over(wait, edges, moved_at) and timeout_s is None:
                         raise self._passed(wait, edges)
                     if transport.returns is not None and moved_at is None:
-                        past = transport.returns.barrier.check_past(what, wait.ranks, past)
+                        past = transport.returns.check_past(what, wait.ranks, past)
                 before = now
                 transport.pause(polls, until)
                 if moved_at is None:

@@ -128,7 +128,7 @@ def transport(
     )  # fmt: skip
     if ranks.incarnation and made.returns is not None:
         made.clear()
-        made.returns.barrier.ask(ranks.incarnation, this_process(), arbiter.over, partial(sessions.is_over, session))
+        made.returns.ask(ranks.incarnation, this_process(), arbiter.over, partial(sessions.is_over, session))
         return made, monitor
     made.barrier("malt.init")
     if not ranks.rejoins:  # ranks that come back map it, too: the launcher and its agents remove it at the end

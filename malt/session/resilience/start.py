@@ -64,7 +64,7 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
     opened = World(made, deadline_s, ending=TolerantEnding(partial(reporting.publish, over, "")))
     _add_crew(opened, made)
     if made.returns is not None:
-        made.returns.barrier.offer = partial(offer, opened)
+        made.returns.offer = partial(offer, opened)
         opened.newcomer = Newcomer(made, partial(reporting.report, Kind.READY)) if opened.is_outside else None
     if opened.newcomer is None:  # else its session begins once the others admit it
         reporting.report(Kind.READY)
@@ -172,7 +172,7 @@ def _of_one_host(
     if not begins and made.returns is not None:
         made.clear()
         ended = partial(_ended, ranks, monitor, reports)
-        made.returns.barrier.ask(ranks.incarnation, this_process(), ended, partial(sessions.is_over, session))
+        made.returns.ask(ranks.incarnation, this_process(), ended, partial(sessions.is_over, session))
         return made, monitor
     made.barrier("malt.init")
     if not ranks.rejoins:  # ranks that come back map it, too: the launcher removes it at the end

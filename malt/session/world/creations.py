@@ -139,7 +139,7 @@ class Newcomer:
         """Be admitted, once."""
         if not self._transport.returns.barrier.is_outside:
             return
-        session = self._transport.returns.barrier.come_in()
+        session = self._transport.returns.come_in()
         self._transport.take_over({int(start): end for start, end in session["taken"].items()})
         self._made, self._replicas = list(session["made"]), list(session["replicas"])
         world.vectors = [Awaited(self._transport, entry) for entry in self._made if entry["is_kept"]]

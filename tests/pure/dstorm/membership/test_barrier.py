@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +10,6 @@ from interleaved import interleaved
 
 from dstorm import ClosedError, DeadlinePassed, Group, MismatchedCalls, PeerLost, SimulatedTransport
 from dstorm.membership.barriers.barrier import Barrier, nbytes
-from dstorm.membership.barriers.tolerant import TolerantBarrier
 from dstorm.membership.decision import DEPARTED, OPEN, Generation, Word
 from dstorm.view import FaultTolerantView, View
 
@@ -24,8 +22,8 @@ def run(size, seed, live, deadline_s=1.0, tolerant=False, **options):
     def start(rank):
         transport = SimulatedTransport(group, rank)
         transport.view = FaultTolerantView(size) if tolerant else View(size)
-        make = partial(TolerantBarrier, view=transport.view, find_failed=list, **options) if tolerant else Barrier
-        return live(rank, make(transport, transport.window(nbytes(size)), deadline_s), transport)
+        options.update({"check_s": 0.02} if tolerant else {})
+        return live(rank, Barrier(transport, transport.window(nbytes(size)), deadline_s, **options), transport)
 
     return group.run(start)
 
@@ -60,9 +58,7 @@ def test_two_threads_close_the_last_vectors():
     assert len(made) > 10
 
 
-CODES = {
-    name: getattr(TolerantBarrier, name) for name in ("check", "_read_all", "_read", "_note", "_mark_failed", "_follow")
-}
+CODES = {name: getattr(Barrier, name) for name in ("check", "_read", "_note", "_mark_failed", "follow")}
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -75,15 +71,13 @@ def test_two_threads_that_follow_an_admission_take_the_newcomer_for_alive(code):
         transport.rank, transport.size, transport.view = 0, 3, FaultTolerantView(3, [1])
         ended = [1]
         returns = SimpleNamespace(
-            poll=lambda: False, welcome=lambda *_: None, process_of=lambda *_: (1, 1, 1)
+            admit_all=lambda: None, poll=lambda: False, welcome=lambda *_: None, watch=lambda rank: ended.clear()
         )  # fmt: skip
+        transport.returns = returns
         window = SimpleNamespace(
             memory=np.zeros(nbytes(3), np.uint8), sync=lambda: None, put=lambda *_: None, flush=lambda *_: None
         )  # fmt: skip
-        barrier = TolerantBarrier(
-            transport, window, 5.0, transport.view, lambda: list(ended), returns=returns,
-            readmit=lambda rank, process: ended.clear(),
-        )  # fmt: skip
+        barrier = Barrier(transport, window, 5.0, lambda: list(ended))
         cell = np.zeros(barrier._cells.nbytes, np.uint8)
         at = barrier._cells.at(2)
         barrier._cells.write(cell, Word(generation=Generation(1, 1, 1)), b"")
@@ -136,7 +130,7 @@ def test_heartbeats_are_signs_of_life():
                 transport.pause(30)
                 mine.heartbeat()
         mine.enter("a test")
-        return transport.clock(), mine._membership.words[1].steps
+        return transport.clock(), mine.membership.words[1].steps
 
     assert all(when > 2.5 and steps == 0 for when, steps in run(3, 0, live))
 
@@ -210,13 +204,13 @@ def test_a_rank_that_waits_says_so_and_for_whom():
         if rank == 2:
             while transport.clock() < 0.5:
                 transport.pause(30)
-            mine._read(0)
+            mine._read([0])
             assert mine._awaited_by(0) == {2}
         mine.enter("a test")
         if rank == 2:  # it waits no more, and says so without another call
             while transport.clock() < 0.6:
                 transport.pause(30)
-            mine._read(0)
+            mine._read([0])
             assert mine._awaited_by(0) == set()
 
     run(3, 0, live)
@@ -288,13 +282,13 @@ def test_what_the_dead_said_last_is_taken_down():
 
     def live(rank, mine, transport):
         if rank == 1:
-            mine._membership.enter(0)
+            mine.membership.enter(0)
             mine._publish()
         transport.barrier()
         if rank == 0:
-            assert mine._membership.words[1].entered == 0
+            assert mine.membership.words[1].entered == 0
             mine._mark_failed(0b10, Generation())
-            assert mine._membership.words[1].entered == 1
+            assert mine.membership.words[1].entered == 1
             assert transport.view.failed == {1}
 
     run(3, 0, live, tolerant=True)
@@ -333,7 +327,7 @@ def test_who_departs_out_of_a_meeting_has_not_come_to_it(seed):
                 mine.enter("a test")
             mine.depart()
             return
-        while rank == 1 and not mine._flags_of(2) & DEPARTED:
+        while rank == 1 and not getattr(mine.word(2), "flags", 0) & DEPARTED:
             transport.pause(10)
         with pytest.raises(PeerLost):
             mine.enter("a test")
@@ -381,3 +375,16 @@ def test_a_barrier_is_left_when_the_words_of_all_have_come(seed):
         assert not any(mine.has_closed(other) for other in mine._others)
 
     run(3, seed, live, tolerant=True)
+
+
+@pytest.mark.parametrize("tolerant", [False, True])
+def test_two_calls_of_which_one_is_the_last(tolerant):
+    """Where ranks fail alone, the rank that has finished ends, and the others wait for that. Else all are told."""
+
+    def live(rank, mine, transport):
+        waits = tolerant and rank == 1
+        with pytest.raises(DeadlinePassed if waits else MismatchedCalls):
+            mine.enter("malt.finalize" if rank == 0 else "malt.barrier", final=rank == 0)
+        assert (transport.clock() > 0.9) == waits
+
+    run(2, 0, live, tolerant=tolerant)

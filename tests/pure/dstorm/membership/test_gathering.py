@@ -172,7 +172,7 @@ def test_a_rank_that_withdraws_from_a_barrier_has_not_entered_it(count):
             while transport.clock() < 0.5:
                 transport.pause(30)
             mine.check()
-            assert mine._membership.words[0].entered == count
+            assert mine.membership.words[0].entered == count
             with pytest.raises(PeerLost, match="departed"):
                 mine.enter("another")
 
@@ -212,7 +212,7 @@ def test_a_rank_that_enters_once_more_under_another_name_is_in_that_call():
             while transport.clock() < 0.3 + number:
                 transport.pause(30)
             mine.check()
-            assert rank == 0 or mine._name_of(0) == name
+            assert rank == 0 or mine.name_of(0) == name
             while transport.clock() < 1:
                 transport.pause(30)
 
@@ -252,7 +252,7 @@ def test_no_put_overtakes_another(seed):
         for number in range(3 * entries(3)):
             transport.pause((rank + seed) * number % 4)
             mine.enter("a test")
-        assert mine._word(1 - min(rank, 1)).entered >= 3 * entries(3)
+        assert mine.word(1 - min(rank, 1)).entered >= 3 * entries(3)
         flushes = window.flushes
         mine._publish()
         mine._publish()

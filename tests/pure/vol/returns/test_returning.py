@@ -35,7 +35,7 @@ def taken_up(at):
     view, notes = FaultTolerantView(3), Notes()
     view.change(failed=[1])
     view.change(joined=[1])
-    returns = Returns(notes, view, 0, None)
+    returns = Returns(notes, view, 0, None, None)
     returns.poll()
     window = SimpleNamespace(place=PLACE)
     queues = SimpleNamespace(window=window, closed=False, renew=lambda rank, base: None)

@@ -12,7 +12,7 @@ from covering import pairs
 from returning import Job
 
 import malt
-from dstorm.membership.barriers.tolerant import TolerantBarrier
+from dstorm.membership.barriers.barrier import Barrier
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.membership.returns.returns import Returns
 from dstorm.queues.waits.waiting import Awaited, Waiting
@@ -873,11 +873,11 @@ def test_one_that_is_in_takes_up_who_has_opened_the_vector_meanwhile_before_it_g
 
 def test_a_rank_is_new_to_a_vector_whose_last_barrier_another_rank_leaves_after_its_admission(monkeypatch):
     """Rank 2 has made it with rank 0, which admits rank 1 at once; and learns both from the same word."""
-    decision, made = TolerantBarrier._decision, set()
+    decision, made = Barrier._decision, set()
 
     def late(self, number, what):
-        while self._rank == 2 and number == last.get(2) and not self._membership.words[0].generation.number:
-            self._read(0)
+        while self._rank == 2 and number == last.get(2) and not self.membership.words[0].generation.number:
+            self._read([0])
             self._transport._place.pause(14)
         return decision(self, number, what)
 
@@ -901,6 +901,6 @@ def test_a_rank_is_new_to_a_vector_whose_last_barrier_another_rank_leaves_after_
         return first.step, transport.clock() < 2.0
 
     last = {}
-    monkeypatch.setattr(TolerantBarrier, "_decision", late)
+    monkeypatch.setattr(Barrier, "_decision", late)
     job = Job(3, 1, {1: 100}, {1: [0]})
     assert job.run(live) == [(0, True)] * 3
