@@ -8,12 +8,13 @@ took five times as long where other programs run on the same cores.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import reduction
+from dstorm.membership.barriers.barrier import Barrier
 from dstorm.transport import Bytes
 
 _PIECE_NBYTES: Final = 1 << 18
@@ -28,14 +29,6 @@ NBYTES: Final = 3 * _CELL_NBYTES
 Array = NDArray[Any]
 
 
-class Numbered(Protocol):
-    """The counter of barriers."""
-
-    @property
-    def next_number(self) -> int:
-        """The number of the next barrier. Local."""
-
-
 class MappedCollectives:
     """The collectives of `rank`. The constructor is Local.
 
@@ -44,7 +37,7 @@ class MappedCollectives:
     """
 
     def __init__(
-        self, rank: int, parts: Mapping[int, Bytes], fence: Callable[[], None], barrier: Numbered,
+        self, rank: int, parts: Mapping[int, Bytes], fence: Callable[[], None], barrier: Barrier,
         enter: Callable[[str], object],
     ) -> None:  # fmt: skip
         self._rank, self._size = rank, len(parts)
@@ -52,10 +45,10 @@ class MappedCollectives:
         self._pieces = [{of: _cell(part, number) for of, part in parts.items()} for number in range(2)]
         self._reduced = {of: _cell(part, 2) for of, part in parts.items()}
 
-    def allgather(self, data: bytes, what: str = "allgather") -> list[bytes]:
+    def allgather(self, data: bytes) -> list[bytes]:
         """Return the `data` of every rank, by rank. Collective."""
         parts: list[list[bytes]] = [[] for _ in range(self._size)]
-        for _, pieces in self._rounds(np.frombuffer(data, np.uint8), what):
+        for _, pieces in self._rounds(np.frombuffer(data, np.uint8), "allgather"):
             for rank, piece in pieces.items():
                 parts[rank].append(piece.tobytes())
         return [b"".join(part) for part in parts]

@@ -51,9 +51,6 @@ class Place(Protocol):
     library: str
     longest_poll_s: float
 
-    def set_deadline(self, deadline_s: float) -> None:
-        """Set how long a barrier waits for a rank that gives no heartbeat. Local."""
-
     def clock(self) -> float:
         """Return the seconds since a fixed moment. Local."""
 
@@ -253,7 +250,6 @@ class SurvivingTransport(BarrierTransport):
 
     def set_deadline(self, deadline_s: float) -> None:
         """Set how long a barrier waits for a rank that gives no heartbeat. Local."""
-        self._place.set_deadline(deadline_s)
         self._barrier.deadline_s = deadline_s
 
     def poll_failures(self, quietly: bool = False) -> None:

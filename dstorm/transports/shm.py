@@ -96,6 +96,3 @@ class OneHost:
     clock = staticmethod(time.perf_counter)
     longest_poll_s = LONGEST_POLL_S
     pause = staticmethod(yield_core)
-
-    def set_deadline(self, deadline_s: float) -> None:
-        """Nothing: no call of this class waits. Local."""
