@@ -453,7 +453,9 @@ class Barrier:
 
     def was_evicted(self, rank: int) -> bool:
         """Return whether `rank` was killed because it gave no heartbeat while others waited for it. Local."""
-        return rank in self._evicted_at or any(word.evicted >> rank & 1 for word in self.membership.words)
+        evicting = [word for word in self.membership.words if word.evicted >> rank & 1]
+        # A word from before its return says that its former incarnation was evicted.
+        return rank in self._evicted_at or not all(self.membership.is_former(rank, word) for word in evicting)
 
     # -- words ------------------------------------------------------------------------------------------------
 

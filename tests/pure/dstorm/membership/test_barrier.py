@@ -377,6 +377,22 @@ def test_a_barrier_is_left_when_the_words_of_all_have_come(seed):
     run(3, seed, live, tolerant=True)
 
 
+def test_an_eviction_is_of_one_incarnation():
+    """Rank 2 evicted rank 1, and failed. Rank 1 has come back: if it fails again, nobody has evicted it."""
+    transport = SimulatedTransport(Group(1, 0), 0)
+    transport.rank, transport.size, transport.view = 0, 3, FaultTolerantView(3)
+    transport.returns = SimpleNamespace(watch=lambda rank: None, welcome=lambda *_: None)
+    window = SimpleNamespace(memory=np.zeros(nbytes(3), np.uint8), sync=int, put=lambda *_: None, flush=lambda _: None)
+    mine = Barrier(transport, window, 5.0)
+    mine.membership.words[2] = Word(evicted=0b10)
+    transport.view.change(failed=[1, 2])
+    assert mine.was_evicted(1)
+    mine.follow(Word(generation=Generation(1, 1, 1)))
+    assert not mine.was_evicted(1)
+    mine.membership.words[2] = Word(evicted=0b10, generation=Generation(1, 1, 1))
+    assert mine.was_evicted(1)
+
+
 @pytest.mark.parametrize("tolerant", [False, True])
 def test_two_calls_of_which_one_is_the_last(tolerant):
     """Where ranks fail alone, the rank that has finished ends, and the others wait for that. Else all are told."""
