@@ -78,7 +78,7 @@ test-all: $(TORCH_READY) $(FRAMES_READY)
 	@$(MALT) run -n 4 -m pytest -q --compiled $(filter-out $(NO_DENSE),$(wildcard tests/mpi/test_*.py)) $(ARGS)
 
 # For the other MPI, where all tests have passed with one: tests/pure loads none, but for these two. Of tests/mpi on four
-# ranks test-plain runs most; here are the modules that it leaves out. It runs each program of apps/ on four ranks, too:
+# ranks test-plain runs most; here are the modules that it leaves out. It runs each program of apps/ on some ranks, too:
 # what else they do is the same with any MPI, as are the runner without mpiexec and the examples of the pages.
 NO_MPI := $(patsubst %,--ignore=tests/jobs/test_%.py,autoencoder_runs checkpoints embed gbdt kmeans lda logistic \
 	mf mlp program readme)

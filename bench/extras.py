@@ -43,7 +43,7 @@ _PROGRAMS: Final = {
     "hf": "trainer_parallel.py",
     "lightning": "lightning_parallel.py",
     "jax": "jax_parallel.py",
-    "view": "import rich.live; from malt.watch import rendering; print('drawn by rich')",
+    "view": "import rich.live; from malt.launch.reports import rendering; print('drawn by rich')",
     "plot": "import sys; from malt.commands.command_line import main\n"
             "sys.exit(main(['graph', 'halton', '-n', '4', '--plot', 'g.png']))",
     "notebook": "import ipykernel; print('ipykernel', ipykernel.__version__)",

@@ -1,1 +1,1 @@
-"""Runs jobs: what runs inside a rank; in folders of their own the launcher, and what a job shows."""
+"""The runner: how the program of a rank runs, reports and ends."""

@@ -200,6 +200,9 @@ def test_what_is_no_dict_is_refused(path):
     one.save({"w": w}, True, mine={})
     with pytest.raises(TypeError, match='state must be a dict of values by name, as {"w": w}, got ndarray'):
         one.restore(w)
+    for wrong in (w, []):
+        with pytest.raises(TypeError, match='mine must be a dict of values by name, as {"w": w}, got (ndarray|list)'):
+            one.restore({"w": w}, mine=wrong)
 
 
 def test_what_does_not_fit_is_named(path):
@@ -210,6 +213,24 @@ def test_what_does_not_fit_is_named(path):
     error = same_error(lambda: one.restore({"w": np.zeros(2)}, mine={"k": np.zeros(4, int)}))
     assert error.startswith(f"{path}: 'k' does not fit: Cannot cast") and "float64" in error
     assert f"{path}: 'w' does not fit" in same_error(lambda: one.restore({"w": np.random.default_rng(1)}))
+
+    class Module(Thing):
+        """As PyTorch's: of another shape it says this."""
+
+        def load_state_dict(self, state):
+            raise RuntimeError("size mismatch for weight")
+
+    error = same_error(lambda: one.restore({"w": np.zeros(2)}, mine={"thing": Module(3)}))
+    assert error == f"{path}: 'thing' does not fit: size mismatch for weight"
+
+
+def test_what_is_no_dict_on_one_rank_is_refused_on_all(path):
+    one, w = malt.Checkpoint(path), np.zeros(2)
+    wrong = [w] if malt.rank() == 0 else {"w": w}
+    one.save({}, True, mine={"w": w})
+    for call in (lambda: one.save({}, mine=wrong), lambda: one.restore({}, mine=wrong)):
+        with pytest.raises(TypeError, match='mine must be a dict of values by name, as {"w": w}, got list'):
+            call()
 
 
 @pytest.mark.serial

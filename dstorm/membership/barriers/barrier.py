@@ -166,7 +166,8 @@ class Barrier:
         self._checked_at = self._clock()
         since = self.membership.own.generation
         self._window.sync()
-        self._mark_failed(mask(self._find_failed()) | self._read(self.membership.others()), since)
+        if (found := mask(self._find_failed()) | self._read(self.membership.others())) or self._returns is not None:
+            self._mark_failed(found, since)
         if self._returns is not None:
             self._returns.admit_all()
             with self._publishing:
@@ -324,6 +325,8 @@ class Barrier:
         if not self._is_one_call(what, number) or missing:
             return None
         with self._publishing:
+            if self.membership.missing(number):  # another thread has gone on to the next generation
+                return None
             before = self.membership.own
             decision = self.membership.decision(number)
             if self.membership.own is not before:

@@ -195,7 +195,7 @@ class Checkpoint:
         if session.rejoined() or (found := self.load()) is None:
             return None
         with world.transport.calling("Checkpoint.restore"):
-            restore(world, self.path, found, self._parts, state, mine or {})
+            restore(world, self.path, found, self._parts, state, {} if mine is None else mine)
         return found
 
     def load(self) -> State | None:

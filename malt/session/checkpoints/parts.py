@@ -47,17 +47,20 @@ class Part(NamedTuple):
 
 
 def may_save(state: State, mine: State) -> bool:
-    """Return whether all ranks come to a save here, as objects in `state` know. Local. ValueError, on all: never.
-
-    TypeError: `state` or `mine` is no dict.
-    """
-    in_step = any(getattr(one, "is_in_step", False) for one in by_name("mine", mine).values())
-    return all(one.may_save(in_step) for one in by_name("state", state).values() if hasattr(one, "may_save"))
+    """Return whether all ranks come to a save here, as objects in `state` know. Local. ValueError, on all: never."""
+    if not (isinstance(state, Mapping) and isinstance(mine, Mapping)):
+        return True  # `checkable` refuses it, on all ranks
+    in_step = any(getattr(one, "is_in_step", False) for one in mine.values())
+    return all(one.may_save(in_step) for one in state.values() if hasattr(one, "may_save"))
 
 
 def checkable(state: State, mine: State) -> dict[str, Any]:
-    """Return what can be checked before the states of objects are taken: names, and values of `state`. Pure."""
-    return {**dict.fromkeys(mine, 0), **{name: 0 if is_object(one) else one for name, one in state.items()}}
+    """Return what can be checked before the states of objects are taken: names, and values of `state`. Pure.
+
+    TypeError: `state` or `mine` is no dict.
+    """
+    values = {name: 0 if is_object(one) else one for name, one in by_name("state", state).items()}
+    return {**dict.fromkeys(by_name("mine", mine), 0), **values}
 
 
 def taken(transport: Transport, state: State, mine: State, writer: int) -> tuple[State, dict[int, Packed]]:
@@ -110,7 +113,8 @@ def dealt_part(transport: Transport, parts: Mapping[int, Packed] | None, root: i
 
 def restore(world: World, path: str, found: State, part: Part, state: State, mine: State) -> None:
     """Put what was `found` into `state`, and this rank's part into `mine`. Collective. As malt.Checkpoint.restore."""
-    transport, state, mine = world.transport, by_name("state", state), by_name("mine", mine)
+    transport = world.transport
+    state, mine = succeed(transport, lambda: (by_name("state", state), by_name("mine", mine)))
     is_whole = all(exchange(transport, part.is_own).values())
     kept = {name: is_whole or getattr(one, "is_dealt", False) for name, one in mine.items()}
     lacks = [name for name in state if name not in found]
@@ -135,7 +139,9 @@ def _put_back(path: str, name: str, one: Any, state: Any) -> None:
     """Give `one` the `state` of that name. ValueError, with file and name: it does not fit. Else as `put_back`."""
     try:
         put_back(one, state)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and type(error) is not RuntimeError:  # such as PeerLost; PyTorch's is plain
+            raise
         raise ValueError(f"{path}: {name!r} does not fit: {error}") from error
 
 

@@ -334,7 +334,7 @@ def test_an_error_of_the_function_is_raised_on_all(ranks):
     place = ranks - 1
     assert kind == "FloatingPointError"
     assert text.startswith(f"malt.map_reduce: chunk 29 on rank {place}: too large\n\nTraceback (most recent call last)")
-    assert "in broken_function" in text and "malt/mapreduce" not in text
+    assert "in broken_function" in text and "malt/data/mapreduce" not in text
 
 
 def never_sliced(rank):

@@ -281,7 +281,7 @@ def failing(turns, live, size=3):
 @pytest.mark.parametrize("stop", [None, 9, 0])
 def test_rows_of_a_failed_rank_are_trained_by_the_others(monkeypatch, stop):
     """They learn of it within their epoch. A save then has what is left, for any number of ranks."""
-    monkeypatch.setattr("dstorm.membership.barriers.tolerant._CHECK_S", 0.0)
+    monkeypatch.setattr("dstorm.membership.resilient._CHECK_S", 0.0)
 
     def live(transport):
         sampler, loader = made(rows=60, batch=2)
