@@ -153,16 +153,15 @@ def test_what_cannot_be_is_said_in_a_line(words, says, tmp_path, monkeypatch, ca
 
 SCALES = """
 import malt
+from apps.harness import training
 from apps.harness.job import main
 
-report = malt.report
-
 def note(**values):
-    report(**values)
+    malt.report(**values)
     if values.get("epoch") == 5 and malt.rank() == 0:
         malt.scale(1)
 
-malt.report = note
+training.report = note
 main("apps.svm")
 """
 

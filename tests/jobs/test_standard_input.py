@@ -20,7 +20,7 @@ pytestmark = pytest.mark.serial
 READER = f"""if True:
     import sys
     sys.path.insert(0, {os.path.dirname(RUNNER)!r})  # as program.py loads it: without malt
-    import stdin
+    import standard_input
     if len(sys.argv) > 1:
         standard_input.take(sys.argv[1], "0")
     print("reads", flush=True)

@@ -71,8 +71,16 @@ class Inbox:
         )
 
     def renew(self, peer: int, base: int) -> None:
-        """Begin the edge from `peer` anew, after message number `base`. Local."""
+        """Begin the edge from `peer` anew, after message number `base`. Local.
+
+        A header that its former incarnation has left half written would be awaited for ever. It is cleared: the peer
+        sends nothing before this rank has answered it.
+        """
         if (edge := self.edges.get(peer)) is not None:
+            self._sync()
+            for slot, cell in zip(edge.slots, edge.headers, strict=True):
+                if cell.read() is None:
+                    self._window.memory[slot : slot + header.NBYTES] = 0
             edge.ring.begin(base)
             edge.renew(self._clock(), self._transport.view.member(peer))
             edge.acknowledged, edge.lag = base, LagCounter()
