@@ -166,7 +166,8 @@ class Barrier:
         self._checked_at = self._clock()
         since = self.membership.own.generation
         self._window.sync()
-        if (found := mask(self._find_failed()) | self._read(self.membership.others())) or self._returns is not None:
+        found = mask(self._find_failed()) | self._read(self.membership.others())
+        if found or self._returns is not None:
             self._mark_failed(found, since)
         if self._returns is not None:
             self._returns.admit_all()

@@ -78,7 +78,7 @@ MUTANTS = {
         Membership, "admit", (", decided=decided, lost=lost", ""),
     ),
     "ends_before_all_have_entered": (
-        Barrier, "_decision", (" or missing:", ":"),
+        Barrier, "_decision", (" or missing:", ":"), ("if self.membership.missing(number):  #", "if False:  #"),
     ),
     "keeps_a_decision_to_itself": (
         Barrier, "_decision", ("self._publish()  #", "pass  #"),
