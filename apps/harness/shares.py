@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import malt
-from malt import epochs
+from malt import epochs  # now: malt.epochs imports it at its first call, once ranks train
 from malt.data import rows_of
 from malt.models import by_rank
 

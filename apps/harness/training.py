@@ -17,7 +17,7 @@ from apps.harness.errors import user_errors
 from apps.harness.marks import Clock, Mark, leave_behind, mark
 from apps.harness.program import Parts, Problem, Start, Trainer
 from apps.harness.shares import Shares
-from malt import report
+from malt import report  # now: malt.report imports it at its first call, within the epochs
 from malt.kernels import compile_first
 
 PROGRESS_EVERY_S: Final = 2.0

@@ -223,6 +223,14 @@ def test_what_does_not_fit_is_named(path):
     error = same_error(lambda: one.restore({"w": np.zeros(2)}, mine={"thing": Module(3)}))
     assert error == f"{path}: 'thing' does not fit: size mismatch for weight"
 
+    class Closed(Thing):
+        """As a Replica that has left: that it is closed is no matter of the file."""
+
+        def load_state_dict(self, state):
+            raise malt.ClosedError("it has left")
+
+    assert "it has left" in same_error(lambda: one.restore({"w": np.zeros(2)}, mine={"thing": Closed(3)}), RuntimeError)
+
 
 def test_what_is_no_dict_on_one_rank_is_refused_on_all(path):
     one, w = malt.Checkpoint(path), np.zeros(2)
