@@ -78,7 +78,7 @@ class Blend(NamedTuple):
             return
         kept = target.copy() if undo is None and is_kept(target.size) else None
         try:
-            self._store(target, undo)
+            self.compute(target, undo)
         except BaseException:
             if undo is not None:
                 undo.restore(target)
@@ -97,7 +97,8 @@ class Blend(NamedTuple):
         self._divide(total, total)
         return total
 
-    def _store(self, target: Array, undo: UndoBuffer | None) -> None:
+    def compute(self, target: Array, undo: UndoBuffer | None = None) -> None:
+        """Write the result like `store`. Where an operation raises, `target` may hold anything."""
         # Into the first of two lone elements NumPy adds the other way round, which shows where both are NaN.
         is_plain = not self.weighted and target.dtype.char != _HALF and target.size > 1
         is_in_place = is_plain and (len(self.terms) == 2 or self._may_begin_in(target))

@@ -127,7 +127,7 @@ class ChangeSums(ExchangeMode):
 
     def _take_mean(self) -> None:
         sums = {self._rank: self.vector.array, **self._received}
-        Blend([(1.0, sums[rank]) for rank in self._merged], divisor=1 + len(self._sources)).store(self._params)
+        Blend([(1.0, sums[rank]) for rank in self._merged], divisor=1 + len(self._sources)).compute(self._params)
         if self._offset is not None:
             self._params += self._offset
 
