@@ -68,7 +68,7 @@ class Kind(enum.Enum):
     """So it had, and its process has ended. On the launcher's host: it has failed, with that status, as its starter has
     seen."""
     EXITED = "exited"
-    """On another host: its process has failed, as its starter has seen: its incarnation and a status."""
+    """On another host: its process has failed, as the agent there has seen: its incarnation and a status."""
     AGAIN = "again"
     """It was started again: its incarnation. This comes first."""
 

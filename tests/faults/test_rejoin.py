@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from failing_jobs import under_one_mpi
 from programs import ROOT
 from rejoining import TRAINS, check
 
-from malt.launch.hosts.plain.starter import commands
+from malt.launch.command import RUNNER
 
 pytestmark = [pytest.mark.serial, under_one_mpi]
 LIMIT_S = 90
@@ -43,19 +44,18 @@ def run_at_once(job_environment, tmp_path):
         program.write_text(source)
         ours = {"PYTHONPATH": str(ROOT), "MALT_REJOIN": "1", "MALT_SURVIVE": "1"}
         ours |= dict.fromkeys(("MALT_JOB_DIR", "MALT_FAILURE_DIR"), str(folder))
-        lines = commands(list(range(ranks)), ranks, [str(program), *arguments])
-        lives, end = dict.fromkeys(lines, 0), time.monotonic() + LIMIT_S
+        ours |= {"MALT_SIZE": str(ranks), "MALT_HOST_SIZE": str(ranks)}
+        lives, end = dict.fromkeys(range(ranks), 0), time.monotonic() + LIMIT_S
         with (tmp_path / "printed").open("w") as printed:
 
             def started(rank):
-                words, variables = lines[rank]
                 again = {"MALT_INCARNATION": str(lives[rank])} if lives[rank] else {}
-                environment = job_environment | ours | variables | again
                 return subprocess.Popen(
-                    words, env=environment, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed
-                )
+                    [sys.executable, RUNNER, str(program), *arguments], stdin=subprocess.DEVNULL, stdout=printed,
+                    env=job_environment | ours | {"MALT_RANK": str(rank)} | again, stderr=printed,
+                )  # fmt: skip
 
-            processes = {rank: started(rank) for rank in lines}
+            processes = {rank: started(rank) for rank in lives}
             while running := [rank for rank, process in processes.items() if process.poll() != 0]:
                 for rank in running:
                     if processes[rank].returncode is not None and len(running) > 1:

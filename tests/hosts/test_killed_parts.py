@@ -6,7 +6,6 @@ import time
 
 import pytest
 from failing_jobs import under_one_mpi
-from processes import wait_for
 
 RUNS = """
 import os, time
@@ -28,12 +27,11 @@ PARTS = {
     "mpiexec": ("a", f"kill -KILL $({STARTS})"),
     "its agent": ("a", "pkill -KILL -f '[ ]-I -S '"),
     "an agent": ("b", "pkill -KILL -f '[m]alt-agent'"),
-    "a starter": ("b", "pkill -KILL -f 'plain/[s]tarter'"),
 }
 PLAIN = ["--survive=best-effort"]
 REJOINS = [*PLAIN, "--rejoin"]
-UNDER_MPI = [(part, []) for part in PARTS if part != "a starter"]
-BY_STARTERS = [*((part, PLAIN) for part in PARTS), ("an agent", REJOINS), ("a starter", REJOINS)]
+UNDER_MPI = [(part, []) for part in PARTS]
+PLAIN_PARTS = [*((part, PLAIN) for part in PARTS), ("an agent", REJOINS)]
 ENDS_S = 10.0
 
 
@@ -43,9 +41,9 @@ def named(value):
 
 
 @pytest.mark.parametrize(
-    ("part", "options"), [*UNDER_MPI, *(pytest.param(*one, marks=under_one_mpi) for one in BY_STARTERS)], ids=named
+    ("part", "options"), [*UNDER_MPI, *(pytest.param(*one, marks=under_one_mpi) for one in PLAIN_PARTS)], ids=named
 )
-@pytest.mark.thorough(but="a starter-rejoin")
+@pytest.mark.thorough(but="an agent-rejoin")
 def test_nothing_of_it_is_left(part, options, hosts):
     process = hosts.start_malt("a", "-n", "3", *options, "--hosts", "a:2,b:1", "-c", RUNS)
     assert [process.stdout.readline() for _ in range(3)] == ["running\n"] * 3, process.communicate(timeout=60)
@@ -53,9 +51,7 @@ def test_nothing_of_it_is_left(part, options, hosts):
     began = time.monotonic()
     hosts.shell(host, command)
     goes_on = "ab" if part == "its agent" else "a" if host == "b" and options else ""
-    if part == "a starter":  # the agent of that host stays for the job
-        wait_for(lambda: not hosts.shell("b", "pgrep -f 'runner/[p]rogram.py' || :"), ENDS_S)
-    elif goes_on != "ab":
+    if goes_on != "ab":
         hosts.until_clean(ENDS_S, "b" if goes_on else "ab")
     print(f"ended after {time.monotonic() - began:.1f} s")
     for one in goes_on:

@@ -153,16 +153,17 @@ class RemoteHosts:
     def _connect_anew(self) -> None:
         """Start agents on the hosts that have not answered at the end of the job before. LaunchError: no answer."""
         for host in self._unheard:
-            self._answer(self._connected_anew(host), "hello", Stopwatch(), HELLO_S)
+            self._answer(self.connected_anew(host)[0], "hello", Stopwatch(), HELLO_S)
         self._unheard = []
 
-    def _connected_anew(self, host: str) -> Connection:
-        """Another connection to `host` in place of the one that there was."""
+    def connected_anew(self, host: str) -> tuple[Connection, bool]:
+        """Another connection to `host` in place of the one that there was; whether the agent of that has made the
+        folder of the job there."""
         before = self.connection(host)
         before.close()
         made = self._connections[self._connections.index(before)] = Connection(host, self._shell, self._python)
         made.probe = before.probe
-        return made
+        return made, host in self._own
 
     def connection(self, host: str) -> Connection:
         """The connection to `host`."""
@@ -219,7 +220,7 @@ class RemoteHosts:
         """End what is left of the job there. Returns the hosts that do not answer: they end it by themselves."""
         orphaned = [one.host for one in self._connections if not one.is_open and one.host in self._own]
         for host in orphaned:  # its agent was killed, say
-            self._connected_anew(host).ask("keep", str(self._folder))
+            self.connected_anew(host)[0].ask("keep", str(self._folder))
         limits_s = {
             one: 0.0 if one.host == self._cut_off not in orphaned else max(0.0, _CLEAN_S - one.silence.seconds())
             for one in self._connections

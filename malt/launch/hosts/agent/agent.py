@@ -25,6 +25,8 @@ keep    the folder of a job that is there already, as its agent was killed. Ther
 Of a job of plain processes (malt/launch/hosts/agent/ranks.py, which says what is sent):
 
 start   what to start here, after `watch`
+sweep   the folder of a job, the process of its agent here, and whether that has made the folder: where it was killed,
+        this one ends what it has left, says so (done), and ends
 ending  no failed rank is to be started again
 roster  the roster of the job (malt/runner/roster.py), which becomes a file here
 
@@ -45,7 +47,7 @@ from typing import Any
 
 from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.hosts.agent.checks import checked, close, listener, unreached
-from malt.launch.hosts.agent.ranks import CannotStart, Ranks
+from malt.launch.hosts.agent.ranks import CannotStart, Ranks, sweep
 from malt.launch.hosts.agent.watch import OWN, Kept, Watch
 
 PULSE_S, SILENCE_S = 1.0, 30.0
@@ -80,7 +82,7 @@ class Agent:
                     break
                 self._take(data)
                 silence.restart()  # after a command that has taken long, too
-            has_more = not self._unsent and self._tend()
+            has_more = self._job is not None and self._job.tend(not self._unsent)
             is_silent = silence.seconds() > SILENCE_S and not self._is_paused
             if self._job.is_over_without(is_silent) if self._job is not None else is_silent:
                 break
@@ -94,11 +96,12 @@ class Agent:
     def depart(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGTERM, by which a system that takes this host away tells all processes: let the ranks leave.
 
-        Without ranks of plain processes this process ends.
+        Without ranks of plain processes this process ends. SIGHUP, by which a user ends them, is else ignored.
         """
         if isinstance(self._job, Ranks):
-            self._job.depart()
-        else:
+            if number == signal.SIGHUP or not self._job.depart():
+                self._job.kill()
+        elif number == signal.SIGTERM:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
@@ -111,14 +114,6 @@ class Agent:
             pass
         except OSError:  # it has ended, as the next read tells
             self._unsent = b""
-
-    def _tend(self) -> bool:
-        try:
-            return self._job is not None and self._job.tend()
-        except CannotStart as error:
-            self._job = None
-            self.send(["failed", str(error)])
-            return False
 
     def _take(self, data: bytes) -> None:
         """Follow the commands in what was read."""
@@ -140,6 +135,10 @@ class Agent:
             self.send([command, self._watch(*value)])
         elif command == "start":
             self._start(value)
+        elif command == "sweep":
+            sweep(*value)
+            self._is_over = True
+            self.send(["done", None])
         elif command == "keep":
             self._job = Kept(value)
         elif command == "pause":
@@ -168,15 +167,16 @@ class Agent:
     def _start(self, wanted: dict[str, Any]) -> None:
         try:
             self._job = Ranks(wanted, self.send, self._is_ours)
+            self.send(["started", os.getpid()])
         except CannotStart as error:
             self.send(["failed", str(error)])
 
 
 def main(folder: str | None = None) -> None:
     """Run an agent in this process, to the end of the job. `folder`: as of `Agent`."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     agent = Agent(folder)
-    signal.signal(signal.SIGTERM, agent.depart)
+    for number in (signal.SIGHUP, signal.SIGTERM):  # a signal that is ignored would be so by ranks, too
+        signal.signal(number, agent.depart)
     agent.run()
 
 

@@ -18,7 +18,7 @@ _TRIES, _EXEC_S = 6, 0.01
 WITHIN = "MALT_WITHIN"
 """The variable of all processes of a job, children of ranks included: its folder."""
 ELSEWHERE = "MALT_AGENT"
-"""The variable by which an agent finds what its starter has started, children of ranks included. Other agents leave
+"""The variable by which an agent finds the ranks that it has started, children of ranks included. Other agents leave
 them alone where names of one machine stand for hosts."""
 _DAEMONS = "prted", "orted", "hydra_pmi_proxy", "hydra_bstrap_proxy"
 _KERNEL_THREAD = 0x00200000

@@ -39,7 +39,7 @@ class Kept:
     def __init__(self, folder: str) -> None:
         self._folder, self._traces = folder, Traces(folder)
 
-    def tend(self) -> bool:
+    def tend(self, takes: bool) -> bool:
         """Return False: there is nothing to send."""
         return False
 
@@ -87,9 +87,10 @@ class Watch(Kept):
         except FileExistsError:
             self.owner = OF_LAUNCHER if launcher == identity() else SHARED
 
-    def tend(self) -> bool:
-        """Send what is new. Returns False: the next look comes soon enough."""
-        self._pass_on()
+    def tend(self, takes: bool) -> bool:
+        """Send what is new, where the launcher `takes` it. Returns False: the next look comes soon enough."""
+        if takes:
+            self._pass_on()
         return False
 
     def pause(self, is_paused: bool) -> None:

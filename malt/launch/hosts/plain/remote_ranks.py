@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from dstorm.waits.stopwatch import Stopwatch
-from malt.launch.command import STARTER
+from malt.launch.command import RUNNER
 from malt.launch.hosts import findings
+from malt.launch.hosts.agent.ranks import EXITED
 from malt.launch.hosts.connection import ENDED, Connection, Silent
-from malt.launch.hosts.plain.starter import ENDING, EXITED
+from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.streams.display import say
 from malt.runner import reporting, roster
@@ -58,8 +59,10 @@ class RanksOfHost:
         found = roster.read(folder)
         self._first = {rank for rank in ranks if found is None or rank < found.first}
         """Those with which the job begins."""
-        self.starter: int | None = None
-        """The number of the process there that has started the ranks."""
+        self.agent: int | None = None
+        """The number of the agent's process, once it has started the ranks."""
+        self.is_swept = False
+        """Whether another agent was asked to end what is left there."""
         self.is_done = threading.Event()
         self._age, self._done = Stopwatch(), Stopwatch()
         """Since the agent was told to start them, and since `is_done`."""
@@ -71,10 +74,10 @@ class RanksOfHost:
         """How often it was heard of since the last piece, when it had no more."""
         self._outputs: dict[tuple[int, int], int] = {}
         connection.take = self._take
-        words = [sys.executable, STARTER, ",".join(map(str, ranks)), str(size), *program]
         connection.ask("start", {
-            "folder": str(folder), "cwd": os.getcwd(), "words": words, "environment": dict(environ),
-            "key": [reporting.KEY, (folder / reporting.KEY).read_text(encoding="utf-8")], "roster": _roster(folder),
+            "ranks": list(ranks), "size": size, "words": [sys.executable, RUNNER, *program], "folder": str(folder),
+            "cwd": os.getcwd(), "environment": dict(environ), "roster": _roster(folder),
+            "key": (folder / reporting.KEY).read_text(encoding="utf-8"),
         })  # fmt: skip
 
     def poll(self) -> None:
@@ -82,18 +85,32 @@ class RanksOfHost:
         for one in (self._age, self._done, self.connection.silence):
             one.seconds()
 
+    def is_left_alone(self) -> bool:
+        """Return whether its agent has ended before its ranks, as far as is known, and nobody was asked to end them."""
+        return not (self.agent is None or self.connection.is_open or self.is_done.is_set() or self.is_swept)
+
+    def sweep_by(self, connection: Connection, is_ours: bool) -> None:
+        """Have the agent of another `connection` end what is left there, where the one before was killed.
+
+        `is_ours`: whether that has made the folder of the job there.
+        """
+        self.is_swept = True
+        self.connection = connection
+        connection.take = self._take
+        connection.ask("sweep", [str(self._folder), self.agent, is_ours])
+
     def silent_s(self) -> float:
         """For how long it was not heard of; 0 before it has started ranks, and while what they print cannot be."""
-        return 0.0 if self.starter is None or self.is_printing else self.connection.silence.seconds()
+        return 0.0 if self.agent is None or self.is_printing else self.connection.silence.seconds()
 
     def failure(self, heard: Collection[int]) -> str:
         """Return why the ranks there cannot meet the others, or "". `heard`: the ranks that have reported anything."""
         names = _named(self.ranks)
         if self._why:
             return f"host {self.host}: {names} cannot start there: {self._why}"
-        if self.starter is None and not self.connection.is_open:
+        if self.agent is None and not self.connection.is_open:
             return findings.of_shell(self.host, *self.connection.ended(), sys.executable)
-        if self.starter is None and self._age.seconds() > START_S:
+        if self.agent is None and self._age.seconds() > START_S:
             return f"host {self.host}: nothing has come from it for {START_S:.0f} s, {names} cannot start there"
         unheard = sorted(self._first - set(heard))
         if unheard and self.is_done.is_set() and self._done.seconds() > _UNHEARD_S:
@@ -117,7 +134,7 @@ class RanksOfHost:
         elif what == "clean":
             return False
         elif what == "started":
-            self.starter = value
+            self.agent = value
         elif what == "said":
             say(f"{value}\n")
         elif what == EXITED:
@@ -187,6 +204,8 @@ class RemoteRanks:
         """
         for one in self._hosts:
             one.poll()
+            if one.is_left_alone():
+                one.sweep_by(*self._remote.connected_anew(one.host))
         if not self._has_failed and (why := next(filter(None, (one.failure(heard) for one in self._hosts)), "")):
             self._has_failed = True
             say(f"malt run: {why}\n")
@@ -229,7 +248,7 @@ class RemoteRanks:
         silent = ", ".join(one.host for one in self._hosts if self._is_silent(one))
         lost = [
             f"{_named(one.ranks)} may continue on host {one.host}, and print to "
-            f"{self._folder}/printed-* there; to end them: ssh {one.host} kill -HUP -- -{one.starter}"
+            f"{self._folder}/printed-* there; to end them: ssh {one.host} kill -HUP -- -{one.agent}"
             for one in self._left
         ] + [
             f"{_named(sorted({*one.ranks} & {*members}))} ended on host {one.host}, and how is not known, as no report "
@@ -244,7 +263,7 @@ class RemoteRanks:
         `status`: that of the job. is_hurried(): whether the user waits no more.
         """
         waited, limit_s = Stopwatch(), _REST_OF_FAILED_S if status else _REST_S
-        kept = [one for one in self._hosts if one.starter is not None and one not in self._left]
+        kept = [one for one in self._hosts if one.agent is not None and one not in self._left]
         for one in kept:
             one.pulses = 0
         for one in kept:

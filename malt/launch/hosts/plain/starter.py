@@ -7,10 +7,8 @@ host waits for one of another: if a host, a daemon or a connection fails, nothin
 MALT_RANK, MALT_SIZE and MALT_HOST_SIZE, and the folder of the job. How they find each other is in
 malt/session/resilience/rendezvous.py and hosts.py.
 
-On the launcher's host it ends once all ranks of the job have ended, as the folder of the job says. On another,
-where an agent has started it (malt/launch/hosts/agent/ranks.py), it ends once those of its host have, which
-print into files; where the job may have more ranks later, once that ends. Its status is 0 there where one of them has
-ended well, else NONE_ENDED_WELL; another where it cannot start them.
+It ends once all ranks of the job have ended, as the folder of the job says. On other hosts the agent takes its place
+(malt/launch/hosts/agent/ranks.py).
 
 SIGTERM, by which a system that takes its host away tells all processes, ends the ranks; where the number of ranks may
 change, they leave in order, and it ends after them.
@@ -29,11 +27,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from types import FrameType
 
 
@@ -51,17 +49,8 @@ from malt.runner.reporting import HOST_SIZE, INCARNATION, RANK, REJOIN, SIZE  # 
 from malt.runner.roster import Roster, changed_at  # noqa: E402
 from malt.runner.roster import read as read_roster  # noqa: E402
 
-PRINTED = "printed-{}-{}"
-"""The files in the folder of the job to which ranks on other hosts print: rank, and 1 or 2 for stdout or stderr."""
-AWAY = "MALT_IS_AWAY"
-"""The variable that is set where an agent has started it: to the folder of the job, where that is the agent's."""
-ENDING, ADRIFT = "ending", "adrift"
-"""The files there which say that no rank is started again: the job ends; the launcher is not heard any more."""
-EXITED = "exited"
-"""What the line begins with by which the starter on another host says that a rank has failed: that, its incarnation and
-its status follow."""
-NONE_ENDED_WELL = 3
-"""The status of a starter on another host of whose ranks none has ended well."""
+ENDING = "ending"
+"""The file in the folder of the job which says that no rank is started again: the job ends."""
 AGAIN_S = 5.0
 """The least time between two starts of a rank. One that fails earlier has failed at its start."""
 FAILURES = 3
@@ -98,27 +87,19 @@ class Restarts:
         self._started_at, self._is_noted = now, False
 
 
-def commands(ranks: list[int], size: int, program: list[str]) -> dict[int, tuple[list[str], dict[str, str]]]:
-    """The command line and the variables of each rank. Pure."""
-    words = [sys.executable, os.path.join(_root(), "malt", "runner", "program.py"), *program]
-    counts = {SIZE: str(size), HOST_SIZE: str(len(ranks))}
-    return {rank: (words, {RANK: str(rank), **counts}) for rank in ranks}
-
-
 class Ranks:
-    """The ranks of this host, started. Rank 0 reads the input of this process, unless an agent has started it.
+    """The `ranks` of this host, of a job of `size` ranks in `folder`. Each runs `words`, in the environment `environ`.
 
-    `is_away`: whether it has. `rejoin`: whether ranks that fail are started again.
-
-    SystemExit: one cannot be started; those before it are killed.
+    Rank 0 reads the input of this process.
     """
 
     def __init__(
-        self, ranks: list[int], size: int, program: list[str], folder: str, is_away: bool, rejoin: bool = False
+        self, ranks: Sequence[int], size: int, words: Sequence[str], folder: str, environ: Mapping[str, str]
     ) -> None:  # fmt: skip
-        self._folder, self._is_away, self._rejoin = folder, is_away, rejoin
-        self._commands = commands(ranks, size, program)
-        self._is_spread = len(ranks) < size
+        self._folder, self._ranks, self._words, self._size = folder, ranks, words, size
+        self._environ, self._rejoin = environ, REJOIN in environ
+        self.is_adrift = False
+        """Whether the launcher is not heard."""
         self._departs = False
         """Whether the ranks were told to leave."""
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -130,16 +111,15 @@ class Ranks:
         self._given_up: set[int] = set()
         self._reported: dict[int, subprocess.Popen[bytes]] = {}
         """The processes that have failed, as the launcher was told, by rank."""
+
+    def start(self) -> None:
+        """Start them. OSError: one cannot be started; those before it run."""
         self._read_roster()
-        for rank in filter(self._is_wanted, ranks):
-            try:
-                self._start(rank)
-            except OSError as error:
-                self.kill()
-                sys.exit(f"rank {rank}: {error.strerror}: {error.filename}")
+        for rank in filter(self._is_wanted, self._ranks):
+            self._start(rank)
             self._restarts[rank] = Restarts(time.monotonic())
 
-    def tend(self, now: float) -> bool:
+    def look_after(self, now: float) -> bool:
         """Start those again whose time has come. Returns whether a rank runs, or is to be started again."""
         is_any, goes_on = False, self._rejoin and not self._departs and not self._is_ending()
         for rank, process in self._processes.items():
@@ -149,10 +129,10 @@ class Ranks:
                 self._report(rank, process)
                 if goes_on and self._is_wanted(rank) and rank not in self._given_up:
                     is_any = self._tend_failed(rank, process.returncode, now) or is_any
-        is_any = is_any or (goes_on and self._is_spread and self._is_elastic())
+        is_any = is_any or (goes_on and len(self._ranks) < self._size and self._is_elastic())
         if goes_on and is_any:
             self._read_roster()
-            for rank in filter(self._is_absent, self._commands):
+            for rank in filter(self._is_absent, self._ranks):
                 self._start_more(rank, now)
         return is_any
 
@@ -184,10 +164,11 @@ class Ranks:
             try:
                 self._start(rank, restarts.incarnation)
             except OSError as error:
-                _say(f"rank {rank} cannot be started now: {error.strerror}")
+                self.say(f"rank {rank} cannot be started now: {error.strerror}")
 
     def kill(self) -> None:
-        """Kill those that run."""
+        """Kill those that run. None is started any more."""
+        self._departs = True
         for process in self._processes.values():
             process.kill()
 
@@ -201,22 +182,26 @@ class Ranks:
                 process.terminate()
         return True
 
-    def have_all_failed(self) -> bool:
-        """Return whether none has ended well, of those that have ended."""
-        return all(process.returncode for process in self._processes.values())
+    def say(self, text: str) -> None:
+        """Tell the user."""
+        with contextlib.suppress(OSError):  # nobody reads
+            os.write(2, f"malt: {text}\n".encode())
+
+    def report_failed(self, rank: int, status: int) -> None:
+        """Report with which status a rank has failed."""
+        with contextlib.suppress(OSError):  # a full disk
+            append(self._folder, event(Kind.ENDED, rank, str(status)))
+
+    def popen(self, rank: int, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """Start the process of a rank. OSError."""
+        is_first = rank == 0 and INCARNATION not in environ
+        return subprocess.Popen(self._words, env=environ, stdin=None if is_first else subprocess.DEVNULL)
 
     def _report(self, rank: int, process: subprocess.Popen[bytes]) -> None:
-        """Report with which status the process of a rank has failed, once. Agents pass it on: they have another clock.
-        """
-        if self._reported.get(rank) is process:
-            return
-        self._reported[rank], status = process, process.returncode
-        status = 128 - status if status < 0 else status
-        with contextlib.suppress(OSError):  # a full disk
-            if self._is_away:
-                os.write(2, f"{EXITED} {rank} {self._lives[rank]} {status}\n".encode())
-            else:
-                append(self._folder, event(Kind.ENDED, rank, str(status)))
+        """Report with which status the process of a rank has failed, once."""
+        if self._reported.get(rank) is not process:
+            self._reported[rank], status = process, process.returncode
+            self.report_failed(rank, 128 - status if status < 0 else status)
 
     def _tend_failed(self, rank: int, status: int, now: float) -> bool:
         """Start a failed rank again, if it is time to. Returns whether it runs, or is to be started later."""
@@ -224,7 +209,7 @@ class Ranks:
         restarts.note_failure(now)
         if restarts.is_given_up():
             self._given_up.add(rank)
-            _say(f"rank {rank} failed {FAILURES} times in a row within {AGAIN_S:.0f} s of its start, at last "
+            self.say(f"rank {rank} failed {FAILURES} times in a row within {AGAIN_S:.0f} s of its start, at last "
                  f"{how}: it is not started again")  # fmt: skip
             return False
         if restarts.is_due(now):
@@ -232,36 +217,23 @@ class Ranks:
             times = restarts.incarnation
             try:
                 self._start(rank, times)
-                _say(f"rank {rank} failed ({how}), started again ({_ordinal(times)} time)")
+                self.say(f"rank {rank} failed ({how}), started again ({_ordinal(times)} time)")
             except OSError as error:  # no memory for it now, say
-                _say(f"rank {rank} failed ({how}), and cannot be started again now: {error.strerror}")
+                self.say(f"rank {rank} failed ({how}), and cannot be started again now: {error.strerror}")
         return True
 
     def _start(self, rank: int, incarnation: int = 0) -> None:
         """Start a rank. OSError: it cannot be."""
-        words, variables = self._commands[rank]
-        given = None if rank == 0 and not self._is_away and not incarnation else subprocess.DEVNULL
-        environ = {name: value for name, value in os.environ.items() if name != AWAY} | variables
-        environ |= {INCARNATION: str(incarnation)} if incarnation else {}
-        prints = [_file(self._folder, rank, number, incarnation) for number in (1, 2)] if self._is_away else []
-        try:
-            self._processes[rank] = subprocess.Popen(
-                words, env=environ, stdin=given, stdout=prints[0] if prints else None,
-                stderr=prints[1] if prints else None,
-            )  # fmt: skip
-            self._lives[rank] = incarnation
-        finally:
-            for number in prints:
-                os.close(number)
+        own = {RANK: str(rank), SIZE: str(self._size), HOST_SIZE: str(len(self._ranks))}
+        own |= {INCARNATION: str(incarnation)} if incarnation else {}
+        self._processes[rank] = self.popen(rank, {**self._environ, **own})
+        self._lives[rank] = incarnation
 
     def _is_ending(self) -> bool:
         """Return whether no rank is started again."""
-        if self._is_written(ENDING):
+        if os.path.exists(os.path.join(self._folder, ENDING)):
             return True
-        return self._is_written(ADRIFT) and all(one.poll() is not None for one in self._processes.values())
-
-    def _is_written(self, name: str) -> bool:
-        return os.path.exists(os.path.join(self._folder, name))
+        return self.is_adrift and all(one.poll() is not None for one in self._processes.values())
 
 
 def _how(status: int) -> str:
@@ -277,22 +249,11 @@ def _ordinal(number: int) -> str:
     return f"{number}{'th' if number % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
-def _say(text: str) -> None:
-    with contextlib.suppress(OSError):  # nobody reads
-        os.write(2, f"malt: {text}\n".encode())
-
-
-def _file(folder: str, rank: int, number: int, incarnation: int = 0) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_APPEND | (0 if incarnation else os.O_EXCL)
-    return os.open(os.path.join(folder, PRINTED.format(rank, number)), flags, 0o600)
-
-
 def main() -> None:
     """Start the ranks of this host, and wait."""
     numbers, size, *program = sys.argv[1:]
     given = [int(number) for number in numbers.split(",")] if numbers != "-" else []
-    folder, is_away, rejoin = os.environ["MALT_FAILURE_DIR"], AWAY in os.environ, REJOIN in os.environ
-    ended_by = 0
+    folder, ended_by = os.environ["MALT_FAILURE_DIR"], 0
 
     def note(number: int, frame: FrameType | None) -> None:
         """Note the signal that ends the ranks."""
@@ -301,15 +262,15 @@ def main() -> None:
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, note)
-    agent = os.getppid()
-    ranks = Ranks(given, int(size), program, folder, is_away, rejoin)
-    elsewhere = set() if is_away else set(range(int(size))) - set(given)
-    reports = Stream(folder)
-    while ranks.tend(time.monotonic()) or _is_waiting(folder, elsewhere, rejoin, reports):
-        if is_away and os.getppid() != agent:  # that was killed, and cleans up no more
-            ranks.kill()
-            shutil.rmtree(os.environ[AWAY], ignore_errors=True)
-            ended_by = signal.SIGKILL
+    runner = os.path.join(_root(), "malt", "runner", "program.py")
+    ranks = Ranks(given, int(size), [sys.executable, runner, *program], folder, os.environ)
+    try:
+        ranks.start()
+    except OSError as error:
+        ranks.kill()
+        sys.exit(f"{error.strerror}: {error.filename}")
+    elsewhere, reports = set(range(int(size))) - set(given), Stream(folder)
+    while ranks.look_after(time.monotonic()) or _is_waiting(folder, elsewhere, REJOIN in os.environ, reports):
         if ended_by == signal.SIGTERM and ranks.depart():
             ended_by = 0
         if ended_by:
@@ -317,8 +278,6 @@ def main() -> None:
             remove_memory(folder)  # the launcher may have been killed
             os._exit(128 + ended_by)
         time.sleep(_POLL_S)
-    if is_away and ranks.have_all_failed():
-        sys.exit(NONE_ENDED_WELL)
 
 
 def _is_waiting(folder: str, elsewhere: set[int], rejoin: bool, reports: Stream) -> bool:

@@ -1,4 +1,4 @@
-"""The agent of a host, with a job of plain processes. It runs here: what it starts stands for the starter."""
+"""The agent of a host, with a job of plain processes. It runs here: what it starts stands for the ranks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ import pytest
 from processes import is_alive, wait_for
 
 from dstorm.membership.processes import is_stopped, process, stat_fields
-from malt.launch.command import STARTER
 from malt.launch.hosts.agent import processes as found
 from malt.launch.hosts.agent import ranks, watch
 from malt.launch.hosts.connection import program as agent
-from malt.launch.hosts.plain import starter
 from malt.runner.program import FAILURE_DIR
 
 pytestmark = pytest.mark.serial
@@ -42,8 +40,8 @@ class Kept:
             [sys.executable, "-I", "-c", AGENT.replace(*replaced)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
-        line = {"folder": str(folder), "cwd": "/", "words": words or [sys.executable, "-c", program],
-                "environment": {"MALT_FAILURE_DIR": str(folder)}, "key": ["key", "secret"], **wanted}  # fmt: skip
+        line = {"folder": str(folder), "cwd": "/", "words": words or [sys.executable, "-uc", program],
+                "ranks": [0], "size": 1, "environment": {}, "key": "secret", **wanted}  # fmt: skip
         self.say("watch", [str(folder), watch.identity()])
         self.say("start", line)
 
@@ -122,7 +120,7 @@ def test_files_lead_nowhere_else(folder):
     other.write_text("mine")
     for name in ("printed-0-1", "key"):
         (folder / name).symlink_to(other)
-    for call in (lambda: ranks._created(str(folder / "key")), lambda: starter._file(str(folder), 0, 1)):
+    for call in (lambda: ranks._created(str(folder / "key")), lambda: ranks._printed(str(folder), 0, 1, False)):
         with pytest.raises(FileExistsError):
             call()
     assert other.read_text() == "mine"
@@ -131,57 +129,130 @@ def test_files_lead_nowhere_else(folder):
 @pytest.mark.parametrize(("words", "cwd", "why"), [
     (["/no/python"], "/", "No such file or directory: /no/python: see whether"),
     ([sys.executable, "-c", ""], "/no/folder", "No such file or directory: /no/folder: see"),
-    ([sys.executable, "-c", "import sys\nsys.exit('fork: Resource temporarily unavailable')"], "/",
-     "fork: Resource temporarily unavailable: raise the limit of processes there (ulimit -u), or"),
-    ([sys.executable, STARTER, "1", "0", "-c", ""], "/", "rank 1: File exists: "),
-], ids=["no Python", "no folder", "a starter", "a rank"])  # fmt: skip
+    ([sys.executable, "-c", ""], "/", "File exists: "),
+], ids=["no Python", "no folder", "a rank"])  # fmt: skip
 def test_a_host_on_which_no_rank_can_start_says_so_in_a_line(words, cwd, why, folder):
-    environment = {"MALT_FAILURE_DIR": str(folder), "MALT_IS_AWAY": "1"}
-    if why.startswith("rank"):  # it shares the folder of the launcher
+    if is_shared := why.startswith("File"):
         folder.mkdir(mode=0o700)
         (folder / "key").write_text("secret")
-        (folder / "printed-1-1").touch()
-    kept = Kept(folder, words=words, cwd=cwd, environment=environment)
+        (folder / "printed-0-1").touch()
+    kept = Kept(folder, words=words, cwd=cwd)
     line = kept.heard("failed")
     assert line.startswith(why) and "\n" not in line
-    assert kept.ended() == 0 and folder.exists() == why.startswith("rank")
+    assert kept.ended() == 0 and folder.exists() == is_shared
+
+
+def test_what_may_be_wrong_is_named():
+    assert ranks._why("Resource temporarily unavailable: None").endswith("(ulimit -u), or run fewer ranks")
+    assert ranks._why("No space left on device: /tmp/x").endswith(": free space there")
 
 
 def test_ranks_that_fail_have_started(folder):
-    kept = Kept(folder, words=[sys.executable, STARTER, "0,1", "2", "-c", "import sys; sys.exit('fails')"],
-                environment={"MALT_FAILURE_DIR": str(folder), "MALT_IS_AWAY": "1"})  # fmt: skip
-    assert kept.heard("printed")[1:] == [2, "fails\n"]
+    kept = Kept(folder, "import sys; sys.exit('fails')", ranks=[0, 1], size=2)
+    assert kept.heard("started") == kept.process.pid
+    lines = [json.loads(line) for line in iter(kept.process.stdout.readline, b'["done", null]\n')]
+    assert sorted(line for line in lines if line[0] != "alive") == [
+        ["exited", [0, 0, 1]], ["exited", [1, 0, 1]], ["printed", [0, 2, "fails\n"]], ["printed", [1, 2, "fails\n"]],
+    ]  # fmt: skip
+    assert kept.ended("end") == 0 and not folder.exists()
+
+
+LIVES = "import os; print('life', os.environ.get('MALT_INCARNATION')); os.kill(os.getpid(), 9)"
+
+
+@pytest.fixture
+def ours(folder):
+    """ours(*programs): the ranks of an agent that is this process, by rank, and what it sends. Ended at the end."""
+    folder.mkdir()
+    made = []
+
+    def start(*programs):
+        sent, program = [], f"import os; exec({list(programs)!r}[int(os.environ['MALT_RANK'])])"
+        wanted = {"folder": str(folder), "cwd": "/", "words": [sys.executable, "-uc", program], "key": "secret",
+                  "ranks": list(range(len(programs))), "size": 3, "environment": {"MALT_REJOIN": "1"}}  # fmt: skip
+        made.append(ranks.Ranks(wanted, sent.append, True))
+        return made[0], sent
+
+    yield start
+    for one in made:
+        one.end()
+
+
+def await_ends(started):
+    wait_for(lambda: all(one.poll() is not None for one in started._processes.values()))
+
+
+def test_a_rank_that_is_started_again_prints_into_the_same_file(ours, folder, monkeypatch):
+    monkeypatch.setattr(ranks.time, "monotonic", lambda: now)
+    now = time.perf_counter()
+    started, sent = ours(LIVES)
+    for _ in range(2):
+        await_ends(started)
+        now += 6
+        started.tend(True)
+    await_ends(started)
+    started.tend(True)
+    assert (folder / "printed-0-1").read_text() == "life None\nlife 1\nlife 2\n"
+    assert [value for what, value in sent if what == "exited"] == [[0, 0, 137], [0, 1, 137], [0, 2, 137]]
+    assert ["said", "malt: rank 0 failed (killed by SIGKILL), started again (2nd time)"] in sent
+    assert "".join(value[2] for what, value in sent if what == "printed") == (folder / "printed-0-1").read_text()
+
+
+@pytest.mark.parametrize(("told", "other", "goes_on"), [
+    ("", "os._exit(3)", True), ("adrift", SLEEPS, True), ("adrift", "os._exit(3)", False), ("ending", SLEEPS, False),
+])  # fmt: skip
+def test_when_no_rank_is_started_again(told, other, goes_on, ours, monkeypatch):
+    started, _ = ours("os._exit(3)", other)
+    wait_for(lambda: started._processes[0].poll() is not None)
+    if other != SLEEPS:
+        await_ends(started)
+    started.is_over_without(told == "adrift")
+    if told == "ending":
+        started.tell("ending", None)
+    started.look_after(time.monotonic() + 6)
+    assert started._restarts[0].incarnation == goes_on
+
+
+def test_ranks_end_by_a_signal_of_the_user_to_their_group(folder):
+    """As the launcher says, where it has lost them. They are not started again."""
+    kept = Kept(folder, SLEEPS, environment={"MALT_REJOIN": "1"})
+    os.kill(-kept.heard("started"), signal.SIGHUP)
     assert kept.heard("done") is None
     assert kept.ended("end") == 0 and not folder.exists()
 
 
-def test_the_starter_is_told_of_the_launcher_and_what_it_says_is_passed_on(folder):
-    program = f"""import os, time
-print("for nobody\\nmalt: rank 1 failed\\nexited 1 2 137\\nmalt: rank 1 is given up", flush=True)
-while not os.path.exists("{folder}/adrift"):
-    time.sleep(0.01)
-print("malt: adrift", flush=True)
-while os.path.exists("{folder}/adrift"):
-    time.sleep(0.01)
-while not os.path.exists("{folder}/ending"):
-    time.sleep(0.01)
-print("malt: ending", flush=True)
-time.sleep(60)"""
-    kept = Kept(folder, program, replaced=QUICK)
-    said = [kept.heard("said")]
-    assert kept.heard("exited") == [1, 2, 137]
-    said += [kept.heard("said") for _ in range(2)]
-    kept.say("alive")
-    kept.say("ending")
-    said.append(kept.heard("said"))
-    assert said == ["malt: rank 1 failed", "malt: rank 1 is given up", "malt: adrift", "malt: ending"]
-    assert kept.ended("end") == 0 and not folder.exists()
+def test_what_an_agent_that_was_killed_has_left_is_ended_by_another(folder):
+    memory = Path(f"/dev/shm/{folder.name}-{os.getpid()}")
+    memory.touch()
+    killed = Kept(folder, f"""import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", {SLEEPS!r}], start_new_session=True)
+print(os.getpid(), child.pid)
+time.sleep(60)""")  # fmt: skip
+    started, processes = killed.heard("started"), list(map(int, killed.heard("printed")[2].split()))
+    for is_ours in (True, False):
+        ranks.sweep(str(folder), started, is_ours)
+    assert all(map(is_alive, processes)) and folder.exists(), "it runs"
+    killed.process.kill()
+    killed.process.wait()
+    ranks.sweep(str(folder), started, False)
+    assert not any(map(is_alive, processes)) and folder.exists() and not memory.exists()
+    other = subprocess.Popen([sys.executable, "-I", "-c", AGENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    lines = other.communicate(json.dumps(["sweep", [str(folder), started, True]]).encode() + b"\n", 60)[0].splitlines()
+    assert json.loads(lines[-1]) == ["done", None] and not folder.exists()
+    killed.process.communicate()
+
+
+def test_what_ranks_have_printed_after_an_agent_has_left_in_order_is_not_swept(folder):
+    kept = Kept(folder, "print('said')")
+    started = kept.heard("started")
+    assert kept.heard("done") is None and kept.ended() == 0
+    ranks.sweep(str(folder), started, True)
+    assert (folder / "printed-0-1").read_text() == "said\n"
 
 
 def test_an_agent_that_was_not_spoken_to_goes_on(folder):
-    program = f"import time\ntime.sleep(2)\nopen('{folder}/printed-0-1', 'w').write('said')\ntime.sleep(60)"
-    kept = Kept(folder, program, replaced=QUICK)
-    assert kept.heard("printed") == [0, 1, "said"]
+    kept = Kept(folder, "import time\ntime.sleep(2)\nprint('said')\ntime.sleep(60)", replaced=QUICK)
+    assert kept.heard("printed") == [0, 1, "said\n"]
     assert kept.ended("end") == 0 and not folder.exists()
 
 
@@ -191,15 +262,14 @@ def test_once_the_ranks_have_ended_it_waits_for_a_launcher_that_is_stopped_alone
     assert silent.process.wait(60) == 0
     time.sleep(1.0)
     assert paused.process.poll() is None and sorted(os.listdir(folder.parent / "malt-y")) == [
-        f"starter-{os.uname().nodename}"
-    ]
+        "printed-0-1", "printed-0-2"
+    ]  # fmt: skip
     assert paused.ended("alive", "end") == 0 and not folder.exists()
     silent.ended()
 
 
 def test_what_runs_here_is_stopped_with_the_launcher(folder):
-    program = f"import os, time\nprint(os.getpid(), file=open('{folder}/printed-0-1', 'w'), flush=True)\ntime.sleep(60)"
-    kept = Kept(folder, program)
+    kept = Kept(folder, "import os, time\nprint(os.getpid())\ntime.sleep(60)")
     number = int(kept.heard("printed")[2])
     runs = process(number, int(stat_fields(number)[19]))
     for line, is_so in (("pause", True), ("alive", False), ("pause", True)):
@@ -214,7 +284,7 @@ def test_what_runs_here_is_stopped_with_the_launcher(folder):
 def test_children_in_sessions_of_their_own_end(folder):
     program = f"""import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", {SLEEPS!r}], start_new_session=True)
-print(child.pid, file=open("{folder}/printed-0-1", "w"), flush=True)
+print(child.pid)
 time.sleep(60)"""
     kept = Kept(folder, program)
     child = int(kept.heard("printed")[2])
@@ -222,22 +292,8 @@ time.sleep(60)"""
     assert kept.ended("end") == 0 and not is_alive(child) and not folder.exists()
 
 
-def test_the_ranks_of_a_starter_that_was_killed_end(folder):
-    """Nobody would see how they end, and start them again."""
-    program = f"""import os, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", {SLEEPS!r}])
-print(child.pid, file=open("{folder}/printed-0-1", "w"), flush=True)
-time.sleep(60)"""
-    kept = Kept(folder, program)
-    starter_of_it, child = kept.heard("started"), int(kept.heard("printed")[2])
-    os.kill(starter_of_it, signal.SIGKILL)
-    assert kept.heard("done") is None and not is_alive(child)
-    assert kept.ended("end") == 0 and not folder.exists()
-
-
 def test_it_is_ended_while_ranks_print_and_the_launcher_takes_nothing(folder):
-    program = f"file = open('{folder}/printed-0-1', 'w')\nfor i in range(10**6):\n    file.write('x' * 100)"
-    kept = Kept(folder, program)
+    kept = Kept(folder, "for i in range(10**6):\n    print('x' * 1000)")
     pipe = kept.process.stdout
     wait_for(lambda: struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"    "))[0] > 50_000)
     time.sleep(0.3)
@@ -256,30 +312,13 @@ def test_where_the_connection_ends_what_ranks_print_stays(folder):
     """But not the memory that they have shared."""
     memory = Path(f"/dev/shm/{folder.name}-{os.getpid()}")
     memory.touch()
-    kept = Kept(folder, f"open('{folder}/printed-0-1', 'w').write('said')")
+    kept = Kept(folder, "print('said')")
     kept.heard("done")
-    assert kept.ended() == 0 and (folder / "printed-0-1").read_text() == "said" and not (folder / "key").exists()
+    assert kept.ended() == 0 and (folder / "printed-0-1").read_text() == "said\n" and not (folder / "key").exists()
     assert not memory.exists()
     kept = Kept(folder.parent / "malt-y", f"import os\nos.kill(os.getpid(), {int(signal.SIGTERM)})")
     kept.heard("done")
     assert kept.ended() == 0 and not (folder.parent / "malt-y").exists()
-
-
-def test_a_starter_that_stays_although_it_is_killed_is_given_up(folder, monkeypatch):
-    """It waits for a disk that does not answer, say."""
-
-    def stays(timeout=None):
-        assert timeout is not None, "a wait without a limit"
-        raise subprocess.TimeoutExpired("the starter", timeout)
-
-    folder.mkdir()
-    made = ranks.Ranks({"folder": str(folder), "cwd": "/", "words": [sys.executable, "-c", SLEEPS],
-                          "environment": {}, "key": ["key", "secret"]}, bool, True)  # fmt: skip
-    monkeypatch.setattr(made._starter, "wait", stays)
-    made.end()
-    assert not folder.exists()
-    monkeypatch.undo()
-    assert made._starter.wait(60) == -signal.SIGKILL
 
 
 @pytest.fixture

@@ -44,7 +44,8 @@ def job(tmp_path, monkeypatch):
             words = [sys.executable, STARTER, ",".join(map(str, range(ranks))), str(ranks), "-c", program]
             environ = {**os.environ, FAILURE_DIR: folder, JOB_DIR: folder, "MALT_SURVIVE": "best-effort"}
             environ |= {reporting.CONTROL_SERVER: server.endpoint("another" if is_away else os.uname().nodename)}
-            environ |= {"MALT_IS_AWAY": "1"} if is_away else {}
+            if is_away:
+                words = [sys.executable, "-c", AGENT.format(folder=folder, ranks=list(range(ranks)), program=program)]
             process = subprocess.Popen(words, env=environ, stderr=subprocess.PIPE, text=True)
             try:
                 while process.poll() is None:
@@ -60,6 +61,19 @@ def job(tmp_path, monkeypatch):
     return run
 
 
+AGENT = """
+import os, sys, time
+from malt.launch.command import RUNNER
+from malt.launch.hosts.agent.ranks import Ranks
+
+ranks = Ranks({{
+    "ranks": {ranks!r}, "size": len({ranks!r}), "words": [sys.executable, RUNNER, "-c", {program!r}],
+    "folder": {folder!r}, "cwd": "/", "environment": dict(os.environ),
+}}, lambda line: None, False)
+while ranks.look_after(time.monotonic()):
+    time.sleep(0.02)
+"""
+"""What an agent does on another host."""
 MEETS = """
 import malt
 malt.init(deadline_s=60)

@@ -107,8 +107,8 @@ def test_a_host_whose_ranks_have_reported_has_not_failed(start, monkeypatch):
 def test_a_slow_start_is_no_silence(start, monkeypatch):
     monkeypatch.setattr(module, "SILENT_S", 0.1)
     away = start("time.sleep(0.5); " + SITS)
-    wait_for(lambda: away.is_cut_off({1}) or the(away).starter is not None)
-    assert the(away).starter == 7
+    wait_for(lambda: away.is_cut_off({1}) or the(away).agent is not None)
+    assert the(away).agent == 7
     wait_for(lambda: away.is_cut_off({1}))
 
 
@@ -130,7 +130,7 @@ def stop(monkeypatch):
 def test_a_stop_of_the_launcher_is_no_silence(start, stop, monkeypatch):
     monkeypatch.setattr(module, "SILENT_S", 1.5)
     away = start(SITS)
-    wait_for(lambda: the(away).starter is not None)
+    wait_for(lambda: the(away).agent is not None)
     assert not away.have_failed({1})
     stop(300.0)
     assert not away.is_cut_off({1})
@@ -237,7 +237,7 @@ def test_what_ranks_have_printed_is_waited_for_as_long_as_it_comes(
     os.mkfifo(tmp_path / "out-1")
     pipe = os.open(tmp_path / "out-1", os.O_RDWR | os.O_NONBLOCK)
     away = start(PRINTS.format(every_s, "done"))
-    wait_for(lambda: the(away).starter is not None)
+    wait_for(lambda: the(away).agent is not None)
     away.collect(status, bool)
     with contextlib.suppress(BlockingIOError):
         assert os.read(pipe, 1000).decode() == "".join(f"piece {piece}\n" for piece in comes)
@@ -249,7 +249,7 @@ def test_what_ranks_have_printed_is_waited_for_as_long_as_it_comes(
 def test_output_of_a_host_that_falls_silent_is_said_to_be_left_out(start, monkeypatch, capsys):
     monkeypatch.setattr(module, "SILENT_S", 0.3)
     away = start("say('started', 7); say('printed', [1, 1, 'a piece']); await_end()")
-    wait_for(lambda: the(away).starter is not None)
+    wait_for(lambda: the(away).agent is not None)
     away.collect(0, bool)
     assert capsys.readouterr().err == "malt run: host b: the end of what rank 1 printed is left out\n"
 
@@ -268,7 +268,7 @@ def test_a_connection_that_takes_nothing_holds_nobody_up(begin, monkeypatch, cap
 def test_a_second_signal_ends_the_wait(start, monkeypatch, capsys):
     monkeypatch.setattr(module, "SILENT_S", 300.0)
     away = start("say('started', 7); await_end()")
-    wait_for(lambda: the(away).starter is not None)
+    wait_for(lambda: the(away).agent is not None)
     began = time.monotonic()
     away.collect(0, lambda: True)
     assert time.monotonic() - began < 60
@@ -278,7 +278,7 @@ def test_a_second_signal_ends_the_wait(start, monkeypatch, capsys):
 def test_a_host_that_prints_no_more_is_not_waited_for(start):
     """Its ranks hang, say."""
     away = start("say('started', 7)\nfor _ in range(1000): say('alive', None); time.sleep(0.1)")
-    wait_for(lambda: the(away).starter is not None)
+    wait_for(lambda: the(away).agent is not None)
     began = time.monotonic()
     away.collect(0, bool)
     assert time.monotonic() - began < 60
@@ -292,7 +292,7 @@ def test_it_is_cut_off_where_it_hears_none_of_those_that_may_go_on(begin, monkey
         "while heard: say('alive', None); time.sleep(0.02)\nawait_end()"
     )
     away = begin({"b": (1,), "c": (2,)}, 3, text)
-    wait_for(lambda: away.unreached() == {2} and all(one.starter for one in away._hosts))
+    wait_for(lambda: away.unreached() == {2} and all(one.agent for one in away._hosts))
     assert not away.is_cut_off({0, 1, 2}) and away.is_cut_off({2})
 
 

@@ -48,13 +48,14 @@ def test_one_that_fails_at_its_start_again_and_again_is_given_up(lives_s, is_giv
 
 @pytest.fixture
 def started(tmp_path, capfd):
-    """started(*programs, is_away): ranks that run these programs, by rank, and are started again. Killed at the end."""
+    """started(*programs): ranks that run these programs, by rank, and are started again. Killed at the end."""
     made = []
 
-    def start(*programs, is_away=False):
+    def start(*programs):
         program = f"import os; exec({list(programs)!r}[int(os.environ['MALT_RANK'])])"
-        numbers = list(range(len(programs)))
-        made.append(Ranks(numbers, len(numbers), ["-c", program], str(tmp_path), is_away, rejoin=True))
+        numbers, environ = list(range(len(programs))), {**os.environ, "MALT_REJOIN": "1"}
+        made.append(Ranks(numbers, len(numbers), [sys.executable, "-c", program], str(tmp_path), environ))
+        made[0].start()
         return made[0]
 
     yield start
@@ -78,10 +79,10 @@ def test_a_rank_that_failed_is_started_again_until_it_is_given_up(started, tmp_p
         await_end(ranks, 0)
         assert ranks._restarts[0].incarnation == life
         now += 1
-        assert ranks.tend(now) == (life < FAILURES - 1)
+        assert ranks.look_after(now) == (life < FAILURES - 1)
         now += AGAIN_S
-        ranks.tend(now)
-    assert not ranks.tend(now + 60) and not ranks._restarts[1].incarnation
+        ranks.look_after(now)
+    assert not ranks.look_after(now + 60) and not ranks._restarts[1].incarnation
     assert capfd.readouterr().err.splitlines() == [
         "malt: rank 0 failed (status 3), started again (1st time)",
         "malt: rank 0 failed (status 3), started again (2nd time)",
@@ -89,34 +90,12 @@ def test_a_rank_that_failed_is_started_again_until_it_is_given_up(started, tmp_p
     ]
 
 
-def test_the_rank_is_told_how_often_it_was_started_again_and_prints_into_the_same_file(started, tmp_path, capfd):
-    ranks = started("print('life', os.environ.get('MALT_INCARNATION')); os.kill(os.getpid(), 9)", STAYS, is_away=True)
-    now = time.monotonic()
-    for life in (1, 2):
-        await_end(ranks, 0)
-        assert ranks.tend(now + life * 6)
+def test_no_rank_is_started_again_once_the_job_ends(started, tmp_path):
+    ranks = started(FAILS, STAYS)
     await_end(ranks, 0)
-    assert (tmp_path / "printed-0-1").read_text() == "life None\nlife 1\nlife 2\n"
-    assert "failed (killed by SIGKILL), started again (2nd time)" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("file", "other", "is_away", "goes_on"),
-    [
-        ("ending", STAYS, False, False),
-        ("adrift", STAYS, True, True),
-        ("adrift", FAILS, True, False),
-        ("", FAILS, True, True),
-    ],
-)
-def test_when_no_rank_is_started_again(file, other, is_away, goes_on, started, tmp_path):
-    ranks = started(FAILS, other, is_away=is_away)
-    for rank in [0] if other == STAYS else [0, 1]:
-        await_end(ranks, rank)
-    if file:
-        (tmp_path / file).touch()
-    ranks.tend(time.monotonic() + AGAIN_S)
-    assert ranks._restarts[0].incarnation == goes_on
+    (tmp_path / "ending").touch()
+    ranks.look_after(time.monotonic() + AGAIN_S)
+    assert not ranks._restarts[0].incarnation
 
 
 def test_ranks_are_started_as_the_roster_asks_for_them(started, tmp_path, capfd):
@@ -124,21 +103,21 @@ def test_ranks_are_started_as_the_roster_asks_for_them(started, tmp_path, capfd)
     roster.write(tmp_path, Roster.of(1, 1, 3))
     life = "print(os.environ['MALT_RANK'], os.environ.get('MALT_INCARNATION'), flush=True)"
     ranks, now = started(STAYS, life, f"{life}; {STAYS}"), time.monotonic()
-    assert ranks.tend(now) and set(ranks._processes) == {0}
+    assert ranks.look_after(now) and set(ranks._processes) == {0}
     with roster.changing(tmp_path) as found:
         found.scale(3)
-    assert ranks.tend(now) and set(ranks._processes) == {0, 1, 2}
+    assert ranks.look_after(now) and set(ranks._processes) == {0, 1, 2}
     await_end(ranks, 1)
-    ranks.tend(now + AGAIN_S)
+    ranks.look_after(now + AGAIN_S)
     assert ranks._lives == {0: 0, 1: 1, 2: 1}
     with roster.changing(tmp_path) as found:
         found.retire(1, 1)
         found.scale(1)
-    ranks.tend(now + 2 * AGAIN_S)
+    ranks.look_after(now + 2 * AGAIN_S)
     assert ranks._lives[1] == 1
     with roster.changing(tmp_path) as found:
         found.scale(2)
-    ranks.tend(now + 2 * AGAIN_S)
+    ranks.look_after(now + 2 * AGAIN_S)
     await_end(ranks, 1)
     assert ranks._lives == {0: 0, 1: 2, 2: 1} and sorted(capfd.readouterr().out.splitlines()) == ["1 1", "1 2", "2 1"]
     assert ranks._processes[2].poll() is None, "it goes by itself"
@@ -149,11 +128,11 @@ def test_one_that_cannot_be_started_now_is_tried_later(started, monkeypatch, cap
     await_end(ranks, 0)
     with monkeypatch.context() as patch:
         patch.setattr(starter.subprocess, "Popen", refuse)
-        assert ranks.tend(now + 6) and ranks.tend(now + 7)
+        assert ranks.look_after(now + 6) and ranks.look_after(now + 7)
     assert capfd.readouterr().err == (
         "malt: rank 0 failed (status 3), and cannot be started again now: Cannot allocate memory\n"
     )
-    assert ranks.tend(now + 12) and "2nd time" in capfd.readouterr().err
+    assert ranks.look_after(now + 12) and "2nd time" in capfd.readouterr().err
 
 
 def refuse(*words, **named):
@@ -165,16 +144,9 @@ def test_with_which_status_a_rank_has_failed_is_reported_once(started, tmp_path)
     for rank in range(3):
         await_end(ranks, rank)
     for _ in range(2):
-        ranks.tend(0.0)
+        ranks.look_after(0.0)
     assert reported(tmp_path) == {"ended-0": "3", "ended-1": "137"}
     assert (tmp_path / "events-0").read_bytes().count(b"ended") == 1
-
-
-def test_an_agent_has_another_clock(started, tmp_path):
-    ranks = started(FAILS, is_away=True)
-    await_end(ranks, 0)
-    ranks.tend(0.0)
-    assert reported(tmp_path) == {}
 
 
 def test_how_a_process_has_ended():
