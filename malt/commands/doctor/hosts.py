@@ -15,7 +15,7 @@ from malt.commands.doctor.self_test import PROGRAM, Examination
 from malt.launch.command import Job
 from malt.launch.hosts.allocation import Host
 from malt.launch.hosts.examination import examined
-from malt.launch.hosts.threads import Note, on_each
+from malt.launch.hosts.threads import on_each
 from malt.launch.machine.mpi_library import LaunchError, Library
 
 RunJob = Callable[[str], tuple[Outcome, Examination | None]]
@@ -23,14 +23,14 @@ RunJob = Callable[[str], tuple[Outcome, Examination | None]]
 
 
 def examine(hosts: Sequence[Host], library: Library, environ: Mapping[str, str]) -> list[Finding]:
-    """Return a finding for each host on which no job can start, in order. Local. Ctrl-C ends all examinations."""
+    """Return a finding for each host on which no job can start, in order. Local."""
     troubles = zip(hosts, on_each(hosts, partial(_trouble, library, environ)), strict=True)
     return [Finding(FAIL, host.name, line) for host, line in troubles if line]
 
 
-def _trouble(library: Library, environ: Mapping[str, str], host: Host, note: Note) -> str:
+def _trouble(library: Library, environ: Mapping[str, str], host: Host) -> str:
     try:
-        examined(Job(1, PROGRAM, (host,)), library, environ, [], note=note).close()
+        examined(Job(1, PROGRAM, (host,)), library, environ, []).close()
     except LaunchError as error:  # it contains the remedy
         return str(error).removeprefix(f"host {host.name}: ")
     return ""

@@ -8,22 +8,20 @@ import json
 import os
 import platform
 import shlex
-import signal
 import subprocess
 import sys
 import tarfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from malt.launch.bootstrap.contents import Contents
 from malt.launch.hosts import findings
 from malt.launch.hosts.shell import command_on
 from malt.launch.hosts.source_text import START
-from malt.launch.hosts.threads import Note, on_each
+from malt.launch.hosts.threads import on_each
 from malt.launch.machine.mpi_library import LaunchError
 from malt.launch.streams.display import say
 
@@ -53,16 +51,25 @@ def _digest(files: Mapping[str, Path]) -> str:
 def copy(hosts: Sequence[str], shell: Sequence[str], contents: Contents, where: Mapping[str, str]) -> None:
     """Copy to all `hosts` at once what they lack, and to this one. `shell`: as of `remote_shell`.
 
-    LaunchError: a host cannot take it. Ctrl-C ends all copies.
+    LaunchError: a host cannot take it.
     """
     wanted = {"folders": where, "python": _VERSION, "machine": platform.machine(), "working": os.getcwd()}
 
-    def to(host: str, note: Note) -> str:
+    def to(host: str) -> str:
         """Copy to one host; return what is wrong, or ""."""
         words = command_on(shell, host, f"exec python3 -I -c {shlex.quote(START)}")
         own = [os.path.realpath(sys.executable), "-I", "-c", START]
-        with _started(own if host == HERE else words, note) as process:
-            return _copied(host, process, wanted, contents)
+        with (
+            subprocess.Popen(
+                own if host == HERE else words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                start_new_session=True,
+            ) as process,
+            _limited(process, _COPY_S),
+        ):  # fmt: skip
+            try:
+                return _copied(host, process, wanted, contents)
+            finally:
+                process.kill()
 
     for trouble in on_each([HERE, *hosts], to):
         if trouble:
@@ -70,51 +77,37 @@ def copy(hosts: Sequence[str], shell: Sequence[str], contents: Contents, where: 
 
 
 @contextlib.contextmanager
-def _started(words: Sequence[str], note: Note) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    ) as process:
-        note(partial(_kill, process))
-        limit = threading.Timer(_COPY_S, process.kill)
-        limit.daemon = True
-        limit.start()
-        try:
-            yield process
-        finally:
-            limit.cancel()
-            process.kill()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill it and what it has started: they would keep its pipes open."""
-    if process.returncode is None:
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
+def _limited(process: subprocess.Popen[bytes], seconds: float) -> Iterator[None]:
+    """A block in which the process is killed after so many seconds."""
+    limit = threading.Timer(seconds, process.kill)
+    limit.daemon = True
+    limit.start()
+    try:
+        yield
+    finally:
+        limit.cancel()
 
 
 def _copied(host: str, process: subprocess.Popen[bytes], wanted: dict[str, Any], contents: Contents) -> str:
     """Copy to one host; return what is wrong, or ""."""
-    assert process.stdin and process.stdout and process.stderr
-    hello = threading.Timer(_HELLO_S, process.kill)
-    hello.daemon = True
-    hello.start()
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(_TEXT.read_bytes() + b"\0" + json.dumps(wanted).encode() + b"\n")
-        process.stdin.flush()
-    answer = _answer(process)
-    hello.cancel()
-    began = time.monotonic()
-    if answer.get("missing"):
+    assert process.stdin and process.stderr
+    with _limited(process, _HELLO_S):
         with contextlib.suppress(BrokenPipeError):
-            nbytes = _send(process, contents, answer["missing"])
+            process.stdin.write(_TEXT.read_bytes() + b"\0" + json.dumps(wanted).encode() + b"\n")
+            process.stdin.flush()
+        answer = _answer(process)
+    if answer.get("missing"):
+        began, nbytes = time.monotonic(), 0
+        with contextlib.suppress(BrokenPipeError):
+            nbytes = _send(process.stdin, contents, answer["missing"])
         answer = _answer(process)
         if answer.get("missing") == []:
             seconds = time.monotonic() - began
             say(f"malt run: {nbytes / 1e6:,.0f} MB copied to {host or 'this host'} in {seconds:.1f} s\n")
     if answer.get("missing") == []:
         return ""
-    name = f"host {host}" if host else "this host"
     if "trouble" in answer:
+        name = f"host {host}" if host else "this host"
         return f"{name}: {answer['trouble']} (--bootstrap copies to XDG_CACHE_HOME, else ~/.cache)"
     errors = process.stderr.read().decode(errors="replace")
     status = process.wait()
@@ -131,17 +124,14 @@ def _answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     return {}
 
 
-def _send(process: subprocess.Popen[bytes], contents: Contents, missing: Sequence[str]) -> int:
+def _send(pipe: IO[bytes], contents: Contents, missing: Sequence[str]) -> int:
     """Write the archive of what is missing; return its bytes."""
-    assert process.stdin
     nbytes = 0
-    with tarfile.open(fileobj=process.stdin, mode="w|") as archive:
+    with pipe, tarfile.open(fileobj=pipe, mode="w|", dereference=True) as archive:
         for name in missing:
             for path, file in getattr(contents, name).items():
-                entry = tarfile.TarInfo(f"{name}/{path}")
-                entry.size, entry.mode = file.stat().st_size, file.stat().st_mode & 0o777
+                entry = archive.gettarinfo(file, f"{name}/{path}")
                 nbytes += entry.size
                 with open(file, "rb") as stream:
                     archive.addfile(entry, stream)
-    process.stdin.close()
     return nbytes

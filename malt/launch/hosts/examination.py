@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from malt.launch.command import Job, is_here
 from malt.launch.hosts import allocation
@@ -14,21 +13,17 @@ from malt.launch.machine.mpi_library import LaunchError, Library
 from malt.launch.program import files_of
 from malt.launch.streams.display import say
 
-if TYPE_CHECKING:
-    from malt.launch.hosts.threads import Note
-
 _COME_S, _NAP_S = 300.0, 2.0
 """How long the hosts of an MPIJob may take to come: its launcher may run before its workers do."""
 
 
 def examined(
-    job: Job, library: Library | None, environ: Mapping[str, str], needed: Sequence[str], comes_late: bool = False,
-    note: Note = lambda end: None,
-) -> RemoteHosts:  # fmt: skip
+    job: Job, library: Library | None, environ: Mapping[str, str], needed: Sequence[str], comes_late: bool = False
+) -> RemoteHosts:
     """Return the other hosts of `job`, where it can start. LaunchError: it cannot, on one of them. Local.
 
     `library`: None: the ranks use none. `needed`: files that each host must have. `comes_late`: hosts that do
-    not answer yet are waited for. `note` gets what ends the connections.
+    not answer yet are waited for.
     """
     for path in needed:
         if not os.path.exists(path):
@@ -40,7 +35,6 @@ def examined(
     end, said = time.monotonic() + (_COME_S if comes_late else 0.0), ""
     while True:
         remote = RemoteHosts(names, environ, family=None if library is None else library.family)
-        note(remote.close)
         try:
             remote.check(wanted, environ)
             return remote

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import os
 import signal
 import subprocess
@@ -18,9 +17,6 @@ from reported import add, made
 from dstorm.membership.processes import is_stopped, process, stat_fields, this_process
 from malt.commands import command_line
 from malt.commands import run as run_command
-from malt.commands.doctor.hosts import examine
-from malt.launch.bootstrap import copying
-from malt.launch.bootstrap.contents import Contents
 from malt.launch.command import Job
 from malt.launch.environment import travelling
 from malt.launch.hosts import examination, findings, remote
@@ -258,37 +254,38 @@ def test_once_hosts_have_tried_their_connections_nothing_listens(hosts, monkeypa
     assert all(answers(one._addresses, one._port, 5) and one._addresses == ("127.0.0.1",) for one in asked)
 
 
-SLEEPS = "#!/bin/sh\necho $$ >> {}\nsleep 100\n"
+TRIES = {
+    "an examination": "examine([Host('b'), Host('c')], Library('openmpi', (5, 0)), dict(os.environ))",
+    "a copy": "copying.copy(['b', 'c'], [sys.argv[1]], Contents({}, {}), {'environment': '/no/e', 'program': '/no/p'})",
+}
+CALLS = """
+import os, sys
+from malt.commands.doctor.hosts import examine
+from malt.launch.bootstrap import copying
+from malt.launch.bootstrap.contents import Contents
+from malt.launch.hosts.allocation import Host
+from malt.launch.machine.mpi_library import Library
+"""
 
 
-@pytest.mark.parametrize("what", ["an examination", "a copy"])
-@pytest.mark.parametrize("is_waiting", [True, False])
-def test_ctrl_c_ends_what_runs_on_all_hosts(what, is_waiting, tmp_path):
+@pytest.mark.parametrize("what", TRIES)
+def test_ctrl_c_ends_what_runs_on_all_hosts(what, tmp_path):
+    """Each of these ends with its connection."""
     shell, numbers = tmp_path / "shell", tmp_path / "numbers"
-    shell.write_text(SLEEPS.format(numbers))
+    shell.write_text(f"#!/bin/sh\necho $$ >> {numbers}\nexec cat > {os.devnull}\n")
     shell.chmod(0o755)
     environ = {**os.environ, "PRTE_MCA_plm_ssh_agent": str(shell)}
 
     def running():
         return [int(word) for word in numbers.read_text().split()] if numbers.exists() else []
 
-    def interrupt():
+    words = [sys.executable, "-c", CALLS + TRIES[what], str(shell)]
+    with subprocess.Popen(words, env=environ, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: len(running()) == 2)
-        if is_waiting:
-            os.kill(os.getpid(), signal.SIGINT)
-        else:  # the signal comes just before the main thread waits, and so does not wake it
-            _thread.interrupt_main()
-
-    began = time.monotonic()
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        if what == "a copy":
-            folders = {"environment": str(tmp_path / "a" / "e"), "program": str(tmp_path / "a" / "p")}
-            copying.copy(["b", "c"], [str(shell)], Contents({}, {}), folders)
-        else:
-            examine([Host("b"), Host("c")], NEED.library, environ)
-    wait_for(lambda: not any(map(is_alive, running())))  # what is killed is gone a moment later
-    assert time.monotonic() - began < 60
+        assert all(map(is_alive, running()))
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60)[1].endswith("KeyboardInterrupt\n")
+    wait_for(lambda: not any(map(is_alive, running())))
 
 
 @pytest.mark.parametrize(("family", "environ", "words"), [
