@@ -32,6 +32,8 @@ under which the launcher does its answer: the number, a result, why it is refuse
 
 Position = tuple[int, int]
 """An epoch: the number of the loop over epochs in the program, and of the epoch in it, both from 0."""
+Lives = Mapping[int, int] | Iterable[tuple[int, int]]
+"""Ranks and their incarnations."""
 
 
 class Spell(NamedTuple):
@@ -98,13 +100,19 @@ class Roster:
         """The ranks that train the epoch `at`, ascending, and their incarnations: of each the last that has come."""
         return dict(sorted((one.rank, one.incarnation) for one in self.spells if one.covers(at)))
 
-    def begin(self, rank: int, incarnation: int, at: Position, running: Mapping[int, int]) -> Position | None:
+    def begin(
+        self, rank: int, incarnation: int, at: Position, running: Lives, ended: Lives = ()
+    ) -> Position | None:  # fmt: skip
         """Note that `rank` is about to train the epoch `at`, and return it. None: it retires, as the job has shrunk.
 
-        `running`: the incarnations of the ranks that run, as far as is known. A rank that is to go stays as long as
-        none trains that is to stay, for what it knows would be lost. It then gets the first epoch that no rank has
-        begun.
+        `running`, `ended`: the ranks that run, and those that have ended, as far as is known. A rank that is to go
+        stays as long as none trains that is to stay, for what it knows would be lost. It then gets the first epoch that
+        no rank has begun.
         """
+        at, running, over = (at[0], at[1]), dict(running), dict(ended)
+        for member, life in self.members(at).items():
+            if life <= over.get(member, -1):
+                self.lose(member, life)
         others = {one: life for one, (life, _) in self.begun.items() if one != rank and not self.goes(one, life)}
         has_others = any(running.get(one) == life for one, life in others.items())
         if self.goes(rank, incarnation) and has_others:
@@ -125,16 +133,19 @@ class Roster:
         """Return whether it was told to leave although the job does not shrink."""
         return self.departing.get(rank, -1) >= incarnation
 
-    def leaves(self, rank: int, incarnation: int, running: Mapping[int, int]) -> bool:
-        """Return whether this incarnation of `rank` is to go, and one of those that run is to stay."""
-        return self.goes(rank, incarnation) and not all(self.goes(*one) for one in running.items())
+    def leave(self, rank: int, incarnation: int, running: Lives) -> bool:
+        """Let this incarnation of `rank` retire, if it is to go, and one of those that run is to stay. Returns that."""
+        leaves = self.goes(rank, incarnation) and not all(self.goes(*one) for one in dict(running).items())
+        if leaves:
+            self.retire(rank, incarnation)
+        return leaves
 
-    def depart(self, rank: int, incarnation: int, running: Mapping[int, int]) -> bool:
+    def depart(self, rank: int, incarnation: int, running: Lives) -> bool:
         """Let this incarnation of `rank` leave, and the others of `running` go on. False: too few would; it stays.
 
         It may come again where `scale` is called once it has left.
         """
-        staying = [one for one in running.items() if one[0] != rank and not self.goes(*one)]
+        staying = [one for one in dict(running).items() if one[0] != rank and not self.goes(*one)]
         if len(staying) < self.least and not self.goes(rank, incarnation):
             return False
         self.departing[rank] = incarnation
@@ -202,31 +213,10 @@ class Roster:
         return self.retired.get(rank, -1) >= incarnation
 
     def follow(self, name: str, *arguments: Any) -> Any:
-        """Change as a rank asks for: a method of this class, or "leave". Arguments and result are such as JSON has.
-
-        "begin": as `begin`, with pairs in place of a mapping, after `lose` of members: those of pairs that say which
-        incarnations of ranks have ended. "leave": `retire` if the rank `leaves`, which is the result. "leave" and
-        "depart" have pairs in place of a mapping, too.
-        """
-        if name == "begin":
-            rank, incarnation, (loop, epoch), running, ended = arguments
-            over, members = dict(ended), self.members((loop, epoch))
-            for member in [one for one in members.items() if one[1] <= over.get(one[0], -1)]:
-                self.lose(*member)
-            return self.begin(rank, incarnation, (loop, epoch), dict(running))
-        if name == "leave":
-            rank, incarnation, running = arguments
-            if goes := self.leaves(rank, incarnation, dict(running)):
-                self.retire(rank, incarnation)
-            return goes
-        if name == "depart":
-            rank, incarnation, running = arguments
-            return self.depart(rank, incarnation, dict(running))
-        if name == "come":
-            return self.come(*arguments)
-        if name == "scale":
-            return self.scale(*arguments)
-        raise ValueError(f"a roster does not {name!r}")
+        """Call the method of that name, as a rank asks for. Arguments and result are such as JSON has."""
+        if name not in ("begin", "come", "depart", "leave", "scale"):
+            raise ValueError(f"a roster does not {name!r}")
+        return getattr(self, name)(*arguments)
 
     def _end(self, spells: Iterable[Spell]) -> None:
         """End those of `spells` that go on, at the first epoch that no rank has begun."""
