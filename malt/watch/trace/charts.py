@@ -137,38 +137,7 @@ def timeline(
     return _svg(body, bottom + 36, "what ranks do over time", width)
 
 
-def graph(weights: Sequence[Sequence[float]], tip: Callable[[int, int], str]) -> str:
-    """Ranks on a circle, and an arrow for each edge along which anything went, the wider the more."""
-    count, most = len(weights), max((value for row in weights for value in row), default=0.0) or 1.0
-    size, radius, node = 300.0, 118.0, max(6.0, min(15.0, 200 / count))
-    turns = [2 * math.pi * rank / count for rank in range(count)]
-    places = [(size / 2 + radius * math.sin(turn), size / 2 - radius * math.cos(turn)) for turn in turns]
-    body = ['<defs><marker id="tip" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="9" markerHeight="9" orient="auto" '
-            'markerUnits="userSpaceOnUse"><path class="edge-tip" d="M0 0L6 3L0 6z"/></marker></defs>']  # fmt: skip
-    for rank, row in enumerate(weights):
-        for peer, value in enumerate(row):
-            if value and rank != peer:
-                path = _bent(places[rank], places[peer], node)
-                body.append(f'<path class="edge" marker-end="url(#tip)" stroke-width="{0.5 + 2 * value / most:.2f}" '
-                            f'd="{path}"><title>{escape(tip(rank, peer))}</title></path>')  # fmt: skip
-    for rank, (x, y) in enumerate(places):
-        body.append(f'<circle class="node" cx="{x:.1f}" cy="{y:.1f}" r="{node:.1f}"/>')
-        body.append(f'<text class="middle in-node" x="{x:.1f}" y="{y + 4:.1f}">{rank}</text>')
-    return _svg(body, size, "the graph", size)
-
-
 # -- private ------------------------------------------------------------------------------------------------------
-
-
-def _bent(start: tuple[float, float], end: tuple[float, float], node: float) -> str:
-    """A curve between two nodes, so that an edge and the one back are two lines."""
-    across, down = end[0] - start[0], end[1] - start[1]
-    length = math.hypot(across, down) or 1.0
-    along = (across / length, down / length)
-    first = (start[0] + along[0] * node, start[1] + along[1] * node)
-    last = (end[0] - along[0] * (node + 2), end[1] - along[1] * (node + 2))
-    middle = ((start[0] + end[0]) / 2 - down * 0.1, (start[1] + end[1]) / 2 + across * 0.1)
-    return f"M{first[0]:.1f} {first[1]:.1f}Q{middle[0]:.1f} {middle[1]:.1f} {last[0]:.1f} {last[1]:.1f}"
 
 
 def _scale(

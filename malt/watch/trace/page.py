@@ -59,10 +59,8 @@ def page(traces: Sequence[Trace]) -> str:
         *_reported(runs),
         _section("Timeline", _legend(ACTIVITIES), runs, partial(_timeline, len(runs) == 1), wide=True),
         _section("Start, training, waiting", _SPLIT_IS, runs, _splits),
-        _section("What ranks do", "Parts of their time, from the first exchange on.", runs, _shares),
         _section("Waits", "By the peer that is waited for, from the first exchange on.", runs, _waits),
         _section("Bytes by edge", "Of the whole run, by sender and receiver.", runs, _bytes),
-        _section("Graph", "Edges along which messages went; the wider, the more bytes.", runs, _graph),
         _section("Lag", "How many steps each merged message was behind its receiver.", runs, _lags),
         _section("Overwritten", "Messages overwritten between two that were merged.", runs, _overwritten),
         _section("The run", "", runs, _facts, wide=True),
@@ -131,15 +129,6 @@ def _timeline(is_wide: bool, run: Run) -> str:
     return charts.timeline(labels, ACTIVITIES, shares.tolist(), ends, width) + _more(found)
 
 
-def _shares(run: Run) -> str:
-    rows = [
-        (f"rank {rank}", [(kind, 100 * share, f"rank {rank}: {kind} {share:.1%}")
-                          for kind, share in zip(ACTIVITIES, shares, strict=True)])
-        for rank, shares in zip(run.found.ranks[:MOST_ROWS], run.found.shares.tolist(), strict=False)
-    ]  # fmt: skip
-    return f'<p class="about">{_legend(ACTIVITIES)}</p>' + charts.bars(rows, "% of time") + _more(run.found)
-
-
 def _splits(run: Run) -> str:
     if len(run.found.split) < len(run.found.ranks):
         return _nothing("this trace was written by an earlier malt, which did not record these")
@@ -188,18 +177,6 @@ def _grouped(matrix: Floats) -> tuple[Floats, list[str]]:
     cells: Floats = np.add.reduceat(np.add.reduceat(matrix, firsts, axis=0), firsts, axis=1)
     lasts = np.minimum(firsts + width, size) - 1
     return cells, [str(a) if a == b else f"{a}-{b}" for a, b in zip(firsts.tolist(), lasts.tolist(), strict=True)]
-
-
-def _graph(run: Run) -> str:
-    found = run.found
-    if len(found.nbytes) > MOST_ROWS or not found.nbytes.any():
-        return _nothing("no edge" if len(found.nbytes) <= MOST_ROWS else "too many ranks to be drawn")
-    return charts.graph(
-        found.nbytes.tolist(),
-        lambda rank, peer: (
-            f"from {rank} to {peer}: {found.messages[rank, peer]:,.0f} messages, {number(found.nbytes[rank, peer])}B"
-        ),
-    )
 
 
 def _lags(run: Run) -> str:

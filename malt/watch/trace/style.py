@@ -49,13 +49,10 @@ svg text.end { text-anchor: end; }
 svg text.middle { text-anchor: middle; }
 svg text.dim { fill: var(--dim); }
 svg text.strong { fill: var(--on-heat); }
-svg text.in-node { fill: var(--on-heat); font-size: 10px; }
 .grid { stroke: var(--line); }
 .line { fill: none; stroke-width: 1.8; }
-.heat, .node { fill: var(--heat); }
+.heat { fill: var(--heat); }
 .none { fill: var(--line); fill-opacity: 0.5; }
-.edge { fill: none; stroke: var(--dim); opacity: 0.75; }
-.edge-tip { fill: var(--dim); }
 """
 _RUNS = ("one", "two")
 STYLE = (

@@ -41,8 +41,6 @@ class Summary:
     """Of shape (ranks, peers): seconds for which a rank waited for a peer."""
     nbytes: Floats
     """Of shape (size, size): bytes from a rank to another one, of the run."""
-    messages: Floats
-    """The same: messages."""
     nbytes_across: float
     """Those of the bytes that went to another host. 0: there is one host."""
     merged: int
@@ -79,11 +77,10 @@ def summarize(trace: Trace, bins: int = 120) -> Summary:
     since = trace.since
     edges = np.linspace(since, max(trace.until, since + 1e-6), bins + 1)
     totals = {rank.rank: dict(zip(TOTALS, rank.totals.T, strict=True)) for rank in trace.ranks}
-    nbytes, messages = np.zeros((trace.size, trace.size)), np.zeros((trace.size, trace.size))
+    nbytes = np.zeros((trace.size, trace.size))
     for rank, total in totals.items():
         nbytes[rank] += total["nbytes"]
         nbytes[:, rank] += total["nbytes_read"]
-        messages[rank] += total["messages"]
     merged = np.concatenate([rank.of(Kind.MERGED)["value"] for rank in trace.ranks])
     firsts = [float(found["start"][0]) for rank in trace.ranks if len(found := rank.of(Kind.SCATTER))]
     exchanging = max(since, min(firsts, default=since))
@@ -96,7 +93,6 @@ def summarize(trace: Trace, bins: int = 120) -> Summary:
         spent=np.array([_timeline(rank, period)[:, 0] for rank in trace.ranks]),
         waited=np.array([_waited(rank, exchanging, trace.size) for rank in trace.ranks]),
         nbytes=nbytes,
-        messages=messages,
         nbytes_across=_across(nbytes, trace.ranks),
         merged=int(sum(total["merged"].sum() for total in totals.values())),
         overwritten=int(sum(total["overwritten"].sum() for total in totals.values())),

@@ -204,7 +204,7 @@ def test_a_page_that_loads_nothing(run, count):
     charts = re.findall(r"<svg.*?</svg>", text, re.S)
     for chart in charts:
         ElementTree.fromstring(chart)
-    assert len(charts) == 2 + (7 + ("bsp" in str(run[0]))) * count
+    assert len(charts) == 2 + (5 + ("bsp" in str(run[0]))) * count
     assert text.count('class="line one"') == 2 and text.count('class="line two"') == 2 * (count - 1)
 
 
