@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from malt.launch.injection.schedule import Schedule, Strike
 
 _MOST = 20
@@ -33,11 +35,10 @@ def _named(one: Strike) -> str:
 
 
 def _why_none(schedule: Schedule) -> str:
-    first_s = schedule.first_s()
     if schedule.session_s is None:
         return "no rank on this host has begun a session"
     if schedule.left_out:
         return "fewer than two ranks ran, and the last one is left alone"
-    if first_s is None:
+    if schedule.first_s == math.inf:
         return "those to be slowed had no session on this host"
-    return f"the session lasted {schedule.session_s:.1f} s, and the first was due after {first_s:.1f} s"
+    return f"the session lasted {schedule.session_s:.1f} s, and the first was due after {schedule.first_s:.1f} s"

@@ -10,9 +10,10 @@ not. Both are meant to happen. So it is stopped for any time up to twice as long
 
 from __future__ import annotations
 
+import heapq
 import math
 import random
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -57,7 +58,10 @@ class Schedule:
 
     def __init__(self, faults: Faults, ranks: int) -> None:
         self.faults = faults
-        self._series = [_Series(kind, mean_s, ranks, faults.seed) for kind, mean_s in faults.every_s]
+        self._drawn = heapq.merge(*(_drawn(kind, mean_s, ranks, faults.seed) for kind, mean_s in faults.every_s))
+        self._next = next(self._drawn, _NEVER)
+        self.first_s = self._next.at_s
+        """When the first rank is to be killed or stopped. Infinity: never."""
         self._slow = {rank: _Slow(times) for rank, times in faults.slow}
         self._began_s: float | None = None
         self._struck: dict[int, Hashable] = {}
@@ -85,10 +89,10 @@ class Schedule:
         self._struck = {rank: process for rank, process in self._struck.items() if live.get(rank) == process}
         self._end_stops(now_s)
         killed = []
-        for series in self._series:
-            for drawn in series.due(now_s):
-                strike = self._strike(series.kind, drawn, now_s, live)
-                killed += [strike.rank] if strike is not None and strike.kind == "kill" else []
+        while self._next.at_s <= now_s:
+            strike = self._strike(self._next, now_s, live)
+            killed += [strike.rank] if strike is not None and strike.kind == "kill" else []
+            self._next = next(self._drawn)
         for rank, one in self._slow.items():
             if one.turn(now_s, rank in live):
                 self.strikes.append(Strike("slow", rank, now_s, one.times))
@@ -97,27 +101,23 @@ class Schedule:
 
     def is_due(self, now_s: float) -> bool:
         """Return whether a rank is to be killed or stopped by `now_s`."""
-        return self._began_s is not None and any(now_s - self._began_s >= series.next_s for series in self._series)
+        return self._began_s is not None and now_s - self._began_s >= self._next.at_s
 
     def wait_s(self) -> float:
         """Return the seconds from the last turn to the next one, for ranks that are made slow."""
         return min((one.wait_s() for one in self._slow.values()), default=math.inf)
 
-    def first_s(self) -> float | None:
-        """Return when the first rank is to be killed or stopped. None: never."""
-        return min((series.first_s for series in self._series), default=None)
-
-    def _strike(self, kind: str, drawn: _Drawn, now_s: float, live: Mapping[int, Hashable]) -> Strike | None:
+    def _strike(self, drawn: _Drawn, now_s: float, live: Mapping[int, Hashable]) -> Strike | None:
         """The strike, if it meets somebody. A rank that was killed may be seen to end later, and one that is stopped
         may be ended: neither counts as running, so that one is left that does."""
         running = [rank for rank in drawn.order if rank in live and rank not in self._struck]
         if len(running) < 2:
             self.left_out += 1
             return None
-        strike = Strike(kind, running[0], drawn.at_s, drawn.stop_s if kind == "stop" else 0.0)
+        strike = Strike(drawn.kind, running[0], drawn.at_s, drawn.stop_s if drawn.kind == "stop" else 0.0)
         self.strikes.append(strike)
         self._struck[strike.rank] = live[strike.rank]
-        if kind == "stop":
+        if drawn.kind == "stop":
             self._stops[strike.rank] = strike, now_s + drawn.stop_s
         return strike
 
@@ -134,37 +134,22 @@ class _Drawn(NamedTuple):
     """A strike, before it is known whom it meets."""
 
     at_s: float
-    order: list[int]
-    stop_s: float
+    kind: str = ""
+    order: tuple[int, ...] = ()
+    stop_s: float = 0.0
 
 
-class _Series:
-    """The strikes of one kind, `mean_s` apart on average."""
+_NEVER = _Drawn(math.inf)
 
-    def __init__(self, kind: str, mean_s: float, ranks: int, seed: int) -> None:
-        self.kind, self._mean_s, self._ranks = kind, mean_s, ranks
-        self._random = random.Random(f"{kind} {seed}")
-        self._next = self._drawn(0.0)
-        self.first_s = self.next_s
 
-    @property
-    def next_s(self) -> float:
-        """The time at which the next one is due."""
-        return self._next.at_s
-
-    def due(self, now_s: float) -> list[_Drawn]:
-        """Those that have come due since the last call."""
-        found = []
-        while self._next.at_s <= now_s:
-            found.append(self._next)
-            self._next = self._drawn(self._next.at_s)
-        return found
-
-    def _drawn(self, after_s: float) -> _Drawn:
-        at_s = after_s + self._random.expovariate(1 / self._mean_s)
+def _drawn(kind: str, mean_s: float, ranks: int, seed: int) -> Iterator[_Drawn]:
+    """The strikes of one kind, `mean_s` apart on average, without an end."""
+    drawing, at_s = random.Random(f"{kind} {seed}"), 0.0
+    while True:
+        at_s += drawing.expovariate(1 / mean_s)
         # not shuffle() or sample(): what they draw from one seed has changed between versions of Python
-        order = sorted(range(self._ranks), key=lambda rank: self._random.random())
-        return _Drawn(at_s, order, self._random.uniform(0.0, LONGEST_STOP_S))
+        order = sorted(range(ranks), key=lambda rank: drawing.random())
+        yield _Drawn(at_s, kind, tuple(order), drawing.uniform(0.0, LONGEST_STOP_S))
 
 
 class _Slow:

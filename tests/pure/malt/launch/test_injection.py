@@ -163,7 +163,7 @@ def test_a_rank_is_stopped_for_some_time_and_goes_on_or_is_ended():
 
 def test_a_stop_lasts_as_long_as_drawn():
     job = Job("stop:10s", allowed_s=10.0)
-    job.run(job.schedule.first_s() + 2 * POLL_S)
+    job.run(job.schedule.first_s + 2 * POLL_S)
     [(rank, since)] = job.stopped.items()
     extent = job.schedule.strikes[0].extent
     job.run(extent - 3 * POLL_S)
