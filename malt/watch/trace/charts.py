@@ -54,24 +54,6 @@ def lines(series: Sequence[Series], across: str, up: str) -> str:
     return _svg(body, height, f"{up} over {across}")
 
 
-def histogram(counts: Sequence[tuple[int, int]], across: str, kind: str) -> str:
-    """Bars of how often each integer came. Far numbers share a bar."""
-    bars = _binned(counts)
-    height, bottom, most = 180, 180 - _BOTTOM, max(count for _, count in bars)
-    step = (_WIDTH - _LEFT - _RIGHT) / len(bars)
-    whole, body = sum(count for _, count in bars), []
-    for share in (0.5, 1.0):
-        at = bottom - share * (bottom - _TOP)
-        body += [_line(_LEFT, at, _WIDTH - _RIGHT, at, "grid"), _text(_LEFT - 6, at + 4, number(share * most), "end")]
-    for place, (label, count) in enumerate(bars):
-        tall, left = (bottom - _TOP) * count / most, _LEFT + place * step
-        tip = f"{label}: {count:,} messages, {count / whole:.1%}"
-        body.append(_rect(left + 1, bottom - tall, min(step - 2, 60), tall, kind, tip))
-        if len(bars) <= 12 or place % 2 == 0:
-            body.append(_text(left + min(step, 62) / 2, bottom + 16, label, "middle"))
-    return _svg([*body, _text((_LEFT + _WIDTH) / 2, height - 4, across, "middle dim")], height, across)
-
-
 def heat(rows: Sequence[Sequence[float]], labels: Sequence[str], tip: Callable[[int, int], str]) -> str:
     """A matrix of cells, the darker the more; numbers where there are few. `tip`: what a cell says of itself."""
     count, most = len(labels), max((value for row in rows for value in row), default=0.0) or 1.0
@@ -137,6 +119,17 @@ def timeline(
     return _svg(body, bottom + 36, "what ranks do over time", width)
 
 
+def binned(counts: Sequence[tuple[int, int]]) -> list[tuple[str, int]]:
+    """Labels and counts, of each integer or of ranges of them: far numbers share a bar."""
+    least, most = min(value for value, _ in counts), max(value for value, _ in counts)
+    width = -(-(most - least + 1) // _MOST_BARS)
+    found = [0] * ((most - least) // width + 1)
+    for value, count in counts:
+        found[(value - least) // width] += count
+    firsts = [least + place * width for place in range(len(found))]
+    return [(str(first) if width == 1 else f"{first}+", count) for first, count in zip(firsts, found, strict=True)]
+
+
 # -- private ------------------------------------------------------------------------------------------------------
 
 
@@ -156,17 +149,6 @@ def _scale(
         least, most = math.floor(least / step + 1e-9) * step, math.ceil(most / step - 1e-9) * step
     ticks = [n * step for n in range(math.ceil(least / step - 1e-9), math.floor(most / step + 1e-9) + 1)]
     return lambda value: low + (value - least) / (most - least) * (high - low), ticks
-
-
-def _binned(counts: Sequence[tuple[int, int]]) -> list[tuple[str, int]]:
-    """Labels and counts, of each integer or of ranges of them."""
-    least, most = min(value for value, _ in counts), max(value for value, _ in counts)
-    width = -(-(most - least + 1) // _MOST_BARS)
-    found = [0] * ((most - least) // width + 1)
-    for value, count in counts:
-        found[(value - least) // width] += count
-    firsts = [least + place * width for place in range(len(found))]
-    return [(str(first) if width == 1 else f"{first}+", count) for first, count in zip(firsts, found, strict=True)]
 
 
 def _svg(body: Sequence[str], height: float, label: str, width: float = _WIDTH) -> str:

@@ -180,7 +180,14 @@ def _grouped(matrix: Floats) -> tuple[Floats, list[str]]:
 
 
 def _lags(run: Run) -> str:
-    return charts.histogram(run.found.lags, "steps behind", run.kind) if run.found.lags else _nothing("no merges")
+    return _histogram(run.found.lags, run.kind) if run.found.lags else _nothing("no merges")
+
+
+def _histogram(counts: Sequence[tuple[int, int]], kind: str) -> str:
+    """Bars of how many messages there are of each integer."""
+    whole, bars = sum(count for _, count in counts), charts.binned(counts)
+    rows = [(label, [(kind, count, f"{label}: {count:,} messages, {count / whole:.1%}")]) for label, count in bars]
+    return charts.bars(rows, "messages")
 
 
 def _overwritten(run: Run) -> str:
@@ -191,7 +198,7 @@ def _overwritten(run: Run) -> str:
     line = f"{found.overwritten:,} of {arrived:,} messages in all, {found.overwritten / arrived:.1%}."
     if not sum(count for _, count in found.losses):
         return _nothing(line)
-    return f'<p class="about">{line}</p>' + charts.histogram(found.losses, "overwritten in a row", run.kind)
+    return f'<p class="about">{line}</p>' + _histogram(found.losses, run.kind)
 
 
 def _facts(run: Run) -> str:
