@@ -145,10 +145,7 @@ class JobState:
             return 0, ""
         if self.heard():
             return 1, "malt run: no rank has ended well, as far as is known\n"
-        why = f"they were killed, or cannot write to {place}"
-        if self._is_spread:
-            why = "how they ended is not known, as they cannot connect to this host"
-        return int(not self._is_spread), f"malt run: nothing was heard of any rank: {why}\n"
+        return 1, f"malt run: nothing was heard of any rank: they were killed, or cannot write to {place}\n"
 
     def _incarnation(self, rank: int) -> int:
         """Return the number of times that a rank was restarted."""

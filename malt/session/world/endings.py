@@ -24,9 +24,7 @@ class Ending:
     """The end of a session that all ranks close together. A rank that ends alone ends the job."""
 
     goes_on = False
-    """Whether the others go on where a rank fails."""
-    waits_for_exit = False
-    """Whether malt.finalize() after sys.exit(0) leaves the close to the exit of the interpreter."""
+    """Whether the others go on where a rank fails, or ends early."""
 
     def close(self, world: World, close: Close) -> None:
         """Close the session at the exit of the interpreter. Collective.
@@ -67,7 +65,7 @@ class PlainEnding(Ending):
 class TolerantEnding(PlainEnding):
     """The end of a session whose ranks may end one by one. `note_over()`: notes that it is over for all."""
 
-    goes_on = waits_for_exit = True
+    goes_on = True
 
     def __init__(self, note_over: Callable[[], object] = bool) -> None:
         self._note_over = note_over

@@ -10,9 +10,6 @@ malt/session/resilience/rendezvous.py and hosts.py.
 It ends once all ranks of the job have ended, as the folder of the job says. On other hosts the agent takes its place
 (malt/launch/hosts/agent/ranks.py).
 
-SIGTERM, by which a system that takes its host away tells all processes, ends the ranks; where the number of ranks may
-change, they leave in order, and it ends after them.
-
 With MALT_REJOIN a rank that has failed is started again, with MALT_INCARNATION: 1, 2... It is not once the launcher has
 written ENDING; nor, where the launcher is not heard, once no rank of this host runs; nor after FAILURES at its start in
 a row. A line on stderr says so.
@@ -43,7 +40,6 @@ def _root() -> str:
 if __name__ == "__main__":
     sys.path[:0] = [_root()]
 
-from malt.launch.hosts.agent.processes import remove_memory  # noqa: E402
 from malt.runner.events import Kind, Stream, append, event  # noqa: E402
 from malt.runner.reporting import HOST_SIZE, INCARNATION, RANK, REJOIN, SIZE  # noqa: E402
 from malt.runner.roster import Roster, changed_at  # noqa: E402
@@ -253,17 +249,15 @@ def main() -> None:
     """Start the ranks of this host, and wait."""
     numbers, size, *program = sys.argv[1:]
     given = [int(number) for number in numbers.split(",")] if numbers != "-" else []
-    folder, ended_by = os.environ["MALT_FAILURE_DIR"], 0
-
-    def note(number: int, frame: FrameType | None) -> None:
-        """Note the signal that ends the ranks."""
-        nonlocal ended_by
-        ended_by = number
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, note)
-    runner = os.path.join(_root(), "malt", "runner", "program.py")
+    folder, runner = os.environ["MALT_FAILURE_DIR"], os.path.join(_root(), "malt", "runner", "program.py")
     ranks = Ranks(given, int(size), [sys.executable, runner, *program], folder, os.environ)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        """End the ranks, as the launcher ends this process, or was killed."""
+        ranks.kill()
+        os._exit(128 + number)
+
+    signal.signal(signal.SIGHUP, end)
     try:
         ranks.start()
     except OSError as error:
@@ -271,12 +265,6 @@ def main() -> None:
         sys.exit(f"{error.strerror}: {error.filename}")
     elsewhere, reports = set(range(int(size))) - set(given), Stream(folder)
     while ranks.look_after(time.monotonic()) or _is_waiting(folder, elsewhere, REJOIN in os.environ, reports):
-        if ended_by == signal.SIGTERM and ranks.depart():
-            ended_by = 0
-        if ended_by:
-            ranks.kill()
-            remove_memory(folder)  # the launcher may have been killed
-            os._exit(128 + ended_by)
         time.sleep(_POLL_S)
 
 

@@ -7,10 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-from processes import wait_for
+from processes import is_alive, wait_for
 from reported import reported
 
 from malt.launch.hosts.plain import starter
@@ -163,16 +162,13 @@ def test_how_a_process_has_ended():
     ]
 
 
-def test_one_that_is_asked_to_end_leaves_no_memory(tmp_path):
-    """As where its launcher is killed, which would remove it."""
-    folder = tmp_path / f"malt-{os.getpid()}"
-    folder.mkdir()
-    memory = Path(f"/dev/shm/{folder.name}-1")
-    memory.touch()
-    environ = {**os.environ, "MALT_FAILURE_DIR": str(folder), "MALT_REJOIN": "1"}
-    words = [sys.executable, starter.__file__, "0", "1", "-c", f"open({str(folder / 'runs')!r}, 'w'); input()"]
+def test_one_that_is_ended_ends_its_ranks(tmp_path):
+    """The launcher does so, or the system where that was killed."""
+    environ = {**os.environ, "MALT_FAILURE_DIR": str(tmp_path), "MALT_REJOIN": "1"}
+    program = f"import os; print(os.getpid(), file=open({str(tmp_path / 'runs')!r}, 'w'), flush=True); input()"
+    words = [sys.executable, starter.__file__, "0", "1", "-c", program]
     with subprocess.Popen(words, env=environ, stdin=subprocess.PIPE) as process:
-        wait_for((folder / "runs").exists)
-        process.terminate()
-        assert process.wait(60) == 128 + signal.SIGTERM
-    assert not memory.exists()
+        wait_for(lambda: (tmp_path / "runs").exists() and (tmp_path / "runs").read_text().endswith("\n"))
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(60) == 128 + signal.SIGHUP
+    wait_for(lambda: not is_alive(int((tmp_path / "runs").read_text())))

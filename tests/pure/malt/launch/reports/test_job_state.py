@@ -388,7 +388,7 @@ def test_files_that_are_cleaned_away_are_remembered(tmp_path, ended, patience):
     ("names", "is_spread", "status", "line"),
     [
         ([], False, 1, "malt run: nothing was heard of any rank: they were killed, or cannot write to "),
-        ([], True, 0, "malt run: nothing was heard of any rank: how they ended is not known"),
+        ([], True, 1, "malt run: nothing was heard of any rank: they were killed, or cannot write to "),
         (["started-0"], False, 1, "malt run: no rank has ended well, as far as is known"),
         (["elsewhere-0"], True, 1, "malt run: no rank has ended well, as far as is known"),
         (["finished-0"], False, 0, ""),
