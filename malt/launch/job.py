@@ -15,9 +15,10 @@ from dstorm.transports.links import handshake
 from malt.launch.command import Line, is_here
 from malt.launch.environment import RESTART, travelling
 from malt.launch.hosts.agent.processes import WITHIN, of_job
-from malt.launch.hosts.agent.watch import Kept
+from malt.launch.hosts.agent.traces import Traces
+from malt.launch.hosts.agent.watch import clean
 from malt.launch.hosts.ending import Ending
-from malt.launch.hosts.own_agent import OwnAgent
+from malt.launch.hosts.own_agent import guarded
 from malt.launch.hosts.plain.remote_ranks import RemoteRanks
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.injection.striker import Striker
@@ -81,7 +82,7 @@ def run(
     remote = remote or RemoteHosts()
     _allow_files(line)
     # With --survive other hosts are left to themselves: a part without the launcher may go on.
-    with Signals() as signals, remote.folder(is_watched=not line.survives) as folder:
+    with Signals() as signals, remote.folder(is_watched=not line.survives) as folder, guarded(folder):
         reports = Stream(folder)
         remote.add = reports.add
         follower = Follower(reports, line.first, line.is_spread, line.least) if line.survives else None
@@ -90,7 +91,7 @@ def run(
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
         departure = Departure(reports, line.first, line.is_spread, follower is not None, control_server)
         output = Output(folder, line.ranks, line.display)
-        kept, agent = Kept(str(folder)), OwnAgent(folder)
+        traces = Traces(str(folder))
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output, line.ended_by)
         signals.pass_on = lambda number: departure.pass_on(number) and remote.send_signal(number)
         output.start()
@@ -100,7 +101,7 @@ def run(
         observer = Observer(folder, line.ranks, line.program, output, line.display.view)
         observer.start()
         striker.start()
-        ending = Ending(reports, line.ranks, remote) if remote else None
+        ending = Ending(reports, line.ranks, remote) if remote and follower is None else None
         status = _waited(job, _ends(reports, follower, ending, others), ending, signals)
         others.collect(status, lambda: signals.times > 1)
         banners = output.close(observer.close())
@@ -115,8 +116,7 @@ def run(
         _say_why(status, reports.read(), follower, signals.first, b"" if is_printed else banners)
         say(others.last_words)
         if not is_clean:
-            _end_what_is_left(kept, str(folder))
-        agent.end()
+            _end_what_is_left(str(folder), traces)
     is_done = status == 0 and output.has_lost()
     return End(status or int(is_done), signals.first is not None, others.are_left, is_done)
 
@@ -262,9 +262,9 @@ def _waited(
     return status if ending is None or not status or signals.first is not None else ending.settled(status)
 
 
-def _end_what_is_left(kept: Kept, folder: str) -> None:
+def _end_what_is_left(folder: str, traces: Traces) -> None:
     """Kill what the job has left here, children of failed ranks say, and remove its files."""
-    kept.end()
+    clean(folder, traces)
     if left := of_job(folder):  # it waits for a disk, say
         names = ", ".join(map(str, sorted(left)))
         say(f"malt run: killed, but not ended yet: process {names}\n")

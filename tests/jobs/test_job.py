@@ -22,7 +22,7 @@ from malt.launch import job
 from malt.launch.command import Line
 from malt.launch.hosts.agent import processes
 from malt.launch.hosts.agent.processes import WITHIN
-from malt.launch.hosts.agent.watch import Kept
+from malt.launch.hosts.agent.traces import Traces
 from malt.launch.job import _of_the_rank, _settled, first_failure
 from malt.launch.machine.mpi_library import LaunchError
 from malt.launch.processes import supervisor
@@ -295,16 +295,15 @@ def test_a_process_that_does_not_end_is_named(tmp_path, monkeypatch, capsys):
     """It stands for one that waits for a file server; here it is not killed."""
     folder = tmp_path / "malt-job"
     folder.mkdir()
-    kept = Kept(str(folder))
     child = subprocess.Popen(["sleep", "50"], env={"PATH": os.environ["PATH"], WITHIN: str(folder)})
     try:
         with monkeypatch.context() as patched:
             patched.setattr(processes, "_KILLED_S", 0.1)
             patched.setattr(processes.os, "kill", lambda process, number: None)
-            job._end_what_is_left(kept, str(folder))
+            job._end_what_is_left(str(folder), Traces(str(folder)))
         assert capsys.readouterr().err == f"malt run: killed, but not ended yet: process {child.pid}\n"
         assert not folder.exists()
-        job._end_what_is_left(kept, str(folder))
+        job._end_what_is_left(str(folder), Traces(str(folder)))
         assert capsys.readouterr().err == "" and child.wait(10) == -signal.SIGKILL
     finally:
         child.kill()

@@ -220,12 +220,12 @@ class RemoteHosts:
         """End what is left of the job there. Returns the hosts that do not answer: they end it by themselves."""
         orphaned = [one.host for one in self._connections if not one.is_open and one.host in self._own]
         for host in orphaned:  # its agent was killed, say
-            self.connected_anew(host)[0].ask("keep", str(self._folder))
+            self.connected_anew(host)
         limits_s = {
             one: 0.0 if one.host == self._cut_off not in orphaned else max(0.0, _CLEAN_S - one.silence.seconds())
             for one in self._connections
         }
-        self._ask("clean")
+        self._ask("clean", str(self._folder))
         waited, silent = Stopwatch(), []
         for one in self._connections:
             try:

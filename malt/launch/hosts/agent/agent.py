@@ -8,7 +8,8 @@ reach   endpoints of hosts, by name; answers the names of those to which no conn
 reached all hosts have tried: from now on nothing listens here
 pause   the launcher is stopped (Ctrl-Z), and will say nothing until the next line: nor does anything of the job run
         here until then; answers
-clean   kills what is left of the job, removes its files, and answers how many processes it has killed
+clean   kills what is left of the job, removes its files, and answers how many processes it has killed; with the folder
+        of a job of an mpiexec where the agent of that was killed
 end     does the same without an answer, and ends
 
 Of any job (malt/launch/hosts/agent/watch.py):
@@ -19,8 +20,6 @@ watch   the folder of the job, and the identity of the launcher's host; makes it
 Of a job that an mpiexec starts:
 
 signal  a number: ranks here get that signal
-keep    the folder of a job that is there already, as its agent was killed. There is nothing to do until `clean`, or
-        until the launcher has ended without it. The agent of the launcher's own host begins with that
 
 Of a job of plain processes (malt/launch/hosts/agent/ranks.py, which says what is sent):
 
@@ -48,18 +47,18 @@ from typing import Any
 from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.hosts.agent.checks import checked, close, listener, unreached
 from malt.launch.hosts.agent.ranks import CannotStart, Ranks, sweep
-from malt.launch.hosts.agent.watch import OWN, Kept, Watch
+from malt.launch.hosts.agent.watch import OWN, Watch, clean
 
 PULSE_S, SILENCE_S = 1.0, 30.0
 _POLL_S = 0.05
 
 
 class Agent:
-    """The conversation with the launcher. `folder`: that of a job, as after `keep`."""
+    """The conversation with the launcher."""
 
-    def __init__(self, folder: str | None = None) -> None:
+    def __init__(self) -> None:
         self._server: socket.socket | None = None
-        self._job: Kept | Ranks | None = None if folder is None else Kept(folder)
+        self._job: Watch | Ranks | None = None
         self._taken = self._unsent = b""
         self._is_paused = self._is_over = self._is_ours = False
 
@@ -139,13 +138,11 @@ class Agent:
             sweep(*value)
             self._is_over = True
             self.send(["done", None])
-        elif command == "keep":
-            self._job = Kept(value)
         elif command == "pause":
             self.send([command, None])
         elif command in ("clean", "end"):
             self._is_over = command == "end"
-            killed = self._job.end() if self._job is not None else 0
+            killed = self._job.end() if self._job is not None else clean(value) if value else 0
             self._job = None
             self.send([command, killed])
         elif self._job is not None:
@@ -172,9 +169,9 @@ class Agent:
             self.send(["failed", str(error)])
 
 
-def main(folder: str | None = None) -> None:
-    """Run an agent in this process, to the end of the job. `folder`: as of `Agent`."""
-    agent = Agent(folder)
+def main() -> None:
+    """Run an agent in this process, to the end of the job."""
+    agent = Agent()
     for number in (signal.SIGHUP, signal.SIGTERM):  # a signal that is ignored would be so by ranks, too
         signal.signal(number, agent.depart)
     agent.run()

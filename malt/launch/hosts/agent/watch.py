@@ -33,51 +33,27 @@ def identity() -> list[Any]:
     return [os.uname().nodename, 0]
 
 
-class Kept:
-    """The folder of a job on this host, with nothing else to do than to remove it: the launcher's own, say."""
+def clean(folder: str, traces: Traces | None = None) -> int:
+    """Kill the ranks of a job on this host and the daemons of mpiexec that started them, and remove their files.
 
-    def __init__(self, folder: str) -> None:
-        self._folder, self._traces = folder, Traces(folder)
-
-    def tend(self, takes: bool) -> bool:
-        """Return False: there is nothing to send."""
-        return False
-
-    def pause(self, is_paused: bool) -> None:
-        """Nothing: the launcher stops its ranks itself."""
-
-    def is_over_without(self, is_silent: bool) -> bool:
-        """Return whether the agent is no longer needed. It is until the connection ends: the launcher says nothing."""
-        return False
-
-    def tell(self, command: str, value: Any) -> None:
-        """Follow no other command."""
-
-    def leave(self) -> None:
-        """End the job on this host."""
-        self.end()
-
-    def end(self) -> int:
-        """Kill the ranks of this host and the daemons of mpiexec that started them, and remove their files.
-
-        Returns the number of processes killed.
-        """
-        killed = kill(partial(of_job, self._folder))
-        self._traces.remove()
-        remove_memory(self._folder)
-        shutil.rmtree(self._folder, ignore_errors=True)
-        return killed
+    Returns the number of processes killed. `traces`: as they were before the job. None: they are found by their age.
+    """
+    traces = traces or Traces(folder)
+    killed = kill(partial(of_job, folder))
+    traces.remove()
+    remove_memory(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    return killed
 
 
-class Watch(Kept):
+class Watch:
     """The folder of a job on this host, which it makes. `launcher`: the identity of the launcher's host.
 
     `owner`: OWN. Else the folder is there already, and nothing is done. OSError: it cannot be made, or filled.
     """
 
     def __init__(self, folder: str, launcher: list[Any], send: Callable[[list[Any]], None]) -> None:
-        super().__init__(folder)
-        self._send = send
+        self._folder, self._traces, self._send = folder, Traces(folder), send
         self._reports, self._closed = Stream(folder), set[int]()
         """What ranks have reported; and those that run no Python any more after that."""
         self.owner = OWN
@@ -106,6 +82,10 @@ class Watch(Kept):
         if command == "signal":
             self.send_ranks(value)
 
+    def leave(self) -> None:
+        """End the job on this host."""
+        self.end()
+
     def send_ranks(self, number: int) -> None:
         """Send a signal to the ranks of this host. One whose program has ended gets none."""
         if self.owner != OWN:
@@ -123,7 +103,7 @@ class Watch(Kept):
             return 0
         killed = kill(partial(of_job, self._folder))
         self._pass_on()
-        return killed + super().end()
+        return killed + clean(self._folder, self._traces)
 
     def _pass_on(self) -> None:
         """Send the reports that have come since the last call, and which ranks have ended with their interpreters."""

@@ -12,7 +12,7 @@ import pytest
 from malt.launch.hosts.agent import traces
 from malt.launch.hosts.agent.closing import LOCK
 from malt.launch.hosts.agent.traces import Traces
-from malt.launch.hosts.agent.watch import Kept
+from malt.launch.hosts.agent.watch import clean
 
 pytestmark = pytest.mark.serial
 
@@ -102,4 +102,4 @@ def test_a_system_without_proc_has_no_processes(tmp_path, monkeypatch):
         return listdir(path)
 
     monkeypatch.setattr(traces.os, "listdir", without_proc)
-    assert Kept(str(folder)).end() == 0 and not folder.exists()
+    assert clean(str(folder)) == 0 and not folder.exists()

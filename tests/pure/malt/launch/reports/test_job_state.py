@@ -17,7 +17,7 @@ from reported import add, reported
 
 from dstorm.membership.processes import this_process
 from dstorm.transports import shm_space
-from malt.launch.hosts.agent.watch import Kept
+from malt.launch.hosts.agent.watch import clean
 from malt.launch.reports.follower import Follower
 from malt.launch.reports.job_state import ends_inside_mpi, failed_with
 from malt.launch.streams.display import say
@@ -304,7 +304,7 @@ def test_what_a_session_left_in_memory_is_removed(tmp_path):
     path.write_text("")
     folder = tmp_path / (tmp_path.name + "-a-job")
     folder.mkdir()
-    Kept(str(folder)).end()
+    clean(str(folder))
     assert not path.exists()
 
 
