@@ -82,7 +82,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
                      help=f"with --compare: runs of each number of ranks (default: {ROUNDS})")  # fmt: skip
     run.add_argument("--restarts", type=_number_of("restarts", 0), default=0, metavar="K",
                      help="run a failed job again, up to K times, with MALT_RESTART set (default: 0)")  # fmt: skip
-    run.add_argument("--grace", type=_seconds, default=GRACE_S, metavar="SECONDS",
+    run.add_argument("--grace", type=_between("the time to leave", "seconds", 0.0, math.inf), default=GRACE_S,
+                     metavar="SECONDS",
                      help="how long ranks may take to exit after Ctrl-C or SIGTERM (default: 10)")  # fmt: skip
     run.add_argument("--mpi", choices=("auto", *NAMES), default="auto", help="refuse to run with another MPI")
     run.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS", help="hosts on which to start ranks")
@@ -252,7 +253,7 @@ def _between(what: str, unit: str, least: float, most: float) -> Callable[[str],
         except ValueError:
             number = math.nan
         if not (math.isfinite(number) and least <= number <= most):
-            bounds = "" if math.isinf(most) else f" from {least:g} to {most:g}"
+            bounds = f" from {least:g}" * (not math.isinf(least)) + f" to {most:g}" * (not math.isinf(most))
             kind = f"a number of {unit}" if unit else "a finite number"
             raise argparse.ArgumentTypeError(f"{what} is {kind}{bounds}, not {word!r}")
         return number
@@ -288,16 +289,6 @@ def _compared(word: str) -> tuple[int, ...]:
     if len(numbers) < 2:
         raise argparse.ArgumentTypeError(f"two numbers of ranks or more are compared, as in 1,2, not {word!r}")
     return numbers
-
-
-def _seconds(word: str) -> float:
-    try:
-        seconds = float(word)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"the time to leave is 0 or more seconds, not {word!r}")
-    return seconds
 
 
 def _hosts(word: str) -> object:

@@ -7,7 +7,7 @@ import os
 import queue
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,8 @@ class RemoteHosts:
                   "environment": {name: environ[name] for name in travelling(environ)}}  # fmt: skip
         self._ask("check", wanted)
         found = self._answers("check", PROBE_TIMEOUT_S + _REACH_S)
-        _raise_first(findings.of_host(host, need, found[host]) for host in found)
+        if why := next(filter(None, (findings.of_host(host, need, found[host]) for host in found)), ""):
+            raise LaunchError(why)
         if not any(name in environ for name in _PORT_RANGES):  # else a firewall may pass these ports alone
             self._reach({host: answer["endpoint"] for host, answer in found.items()})
         self._ask("reached")
@@ -107,7 +108,8 @@ class RemoteHosts:
             unreached |= self._answers("reach", _REACH_S)
         finally:
             checks.close(server)
-        _raise_first([findings.of_network(unreached)])
+        if why := findings.of_network(unreached):
+            raise LaunchError(why)
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
@@ -271,13 +273,6 @@ def _is_cut_off(one: Connection) -> bool:
         one.probe.forget()
         return False
     return (one.probe.ask() and silent_s > CUT_OFF_S) or silent_s > SILENCE_S
-
-
-def _raise_first(complaints: Iterable[str]) -> None:
-    """Raise LaunchError with the first that is not empty, if there is one."""
-    for complaint in complaints:
-        if complaint:
-            raise LaunchError(complaint)
 
 
 def need(library: Library | None, files: Sequence[str]) -> Need:

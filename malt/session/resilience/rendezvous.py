@@ -34,16 +34,10 @@ _POLL_S = 0.002
 class Members(NamedTuple):
     """The ranks that begin a session."""
 
-    ranks: tuple[int, ...]
+    lives: dict[int, int]
+    """Their incarnations, by rank, ascending."""
     nbytes: int
     """The bytes of shared memory of each: what is free on the rank with the least."""
-    incarnations: tuple[int, ...]
-    """The incarnation of each."""
-
-    @property
-    def lives(self) -> dict[int, int]:
-        """Their incarnations, by rank."""
-        return dict(zip(self.ranks, self.incarnations, strict=True))
 
 
 class Rendezvous:
@@ -92,18 +86,18 @@ class Rendezvous:
     def _decide(self, came: Mapping[int, tuple[int, int]]) -> None:
         """Make `came` the members, unless another rank has decided before."""
         mine = self._path(f"members-by-{self._rank}")
-        ranks, nbytes = sorted(came), min(nbytes for nbytes, _ in came.values())
-        reporting.write(mine, json.dumps([ranks, nbytes, [came[rank][1] for rank in ranks]]))
+        lives, nbytes = [(rank, came[rank][1]) for rank in sorted(came)], min(nbytes for nbytes, _ in came.values())
+        reporting.write(mine, json.dumps([lives, nbytes]))
         with contextlib.suppress(FileExistsError):
             os.link(mine, self._path("members"))
 
     def members(self) -> Members | None:
         """The members, if they are decided."""
         try:
-            ranks, nbytes, incarnations = json.loads(self._path("members").read_text())
+            lives, nbytes = json.loads(self._path("members").read_text())
         except FileNotFoundError:
             return None
-        return Members(tuple(ranks), nbytes, tuple(incarnations))
+        return Members(dict(lives), nbytes)
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{self._session}-{name}"

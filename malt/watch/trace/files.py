@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from malt.files import folders
+from malt.files import atomic, folders
 
 VERSION = 1
 """Of job.json."""
@@ -50,11 +50,5 @@ def prepare(folder: Path, facts: Mapping[str, Any]) -> None:
 
 def note(folder: Path, facts: Mapping[str, Any]) -> None:
     """Write down what is known of the run, whole or not at all. Local. OSError."""
-    text, file = json.dumps({"version": VERSION, **facts}, indent=1), folder / JOB
-    unfinished = folder / f"{JOB}.{os.getpid()}"
-    try:
-        unfinished.write_text(f"{text}\n", encoding="utf-8")
-        unfinished.replace(file)
-    except OSError:  # a full disk
-        unfinished.unlink(missing_ok=True)
-        raise
+    text = json.dumps({"version": VERSION, **facts}, indent=1)
+    atomic.write(folder / JOB, lambda file: file.write(f"{text}\n".encode()))

@@ -27,6 +27,7 @@ from malt.launch.streams.display import say
 from malt.runner import reporting, roster
 from malt.runner.events import Event, Kind, event
 from malt.runner.program import PIPES
+from malt.watch.table import named
 
 SILENT_S, SILENT_ALONE_S = 5.0, 30.0
 """A host that was not heard of for so long is cut off, or down, for the end of a job whose ranks here have left; and of
@@ -105,7 +106,7 @@ class RanksOfHost:
 
     def failure(self, heard: Collection[int]) -> str:
         """Return why the ranks there cannot meet the others, or "". `heard`: the ranks that have reported anything."""
-        names = _named(self.ranks)
+        names = named(self.ranks)
         if self._why:
             return f"host {self.host}: {names} cannot start there: {self._why}"
         if self.agent is None and not self.connection.is_open:
@@ -114,7 +115,7 @@ class RanksOfHost:
             return f"host {self.host}: nothing has come from it for {START_S:.0f} s, {names} cannot start there"
         unheard = sorted(self._first - set(heard))
         if unheard and self.is_done.is_set() and self._done.seconds() > _UNHEARD_S:
-            return f"host {self.host}: {_named(unheard)} ended there without a report, and could not start or connect"
+            return f"host {self.host}: {named(unheard)} ended there without a report, and could not start or connect"
         return ""
 
     def is_unheard(self, members: Collection[int]) -> bool:
@@ -247,11 +248,11 @@ class RemoteRanks:
         self._left = [one for one in self._hosts if self._is_silent(one) and not one.is_done.is_set()]
         silent = ", ".join(one.host for one in self._hosts if self._is_silent(one))
         lost = [
-            f"{_named(one.ranks)} may continue on host {one.host}, and print to "
+            f"{named(one.ranks)} may continue on host {one.host}, and print to "
             f"{self._folder}/printed-* there; to end them: ssh {one.host} kill -HUP -- -{one.agent}"
             for one in self._left
         ] + [
-            f"{_named(sorted({*one.ranks} & {*members}))} ended on host {one.host}, and how is not known, as no report "
+            f"{named(sorted({*one.ranks} & {*members}))} ended on host {one.host}, and how is not known, as no report "
             "of it came"
             for one in self._hosts if one.is_unheard(members)
         ]  # fmt: skip
@@ -269,7 +270,7 @@ class RemoteRanks:
         for one in kept:
             while one.pulses <= _PULSES and not one.is_done.wait(_POLL_S):
                 if self._is_silent(one) or is_hurried() or waited.seconds() > limit_s:
-                    say(f"malt run: host {one.host}: the end of what {_named(one.ranks)} printed is left out\n")
+                    say(f"malt run: host {one.host}: the end of what {named(one.ranks)} printed is left out\n")
                     break
 
     def end(self) -> None:
@@ -295,7 +296,3 @@ def _roster(folder: Path) -> str:
         return (folder / roster.FILE).read_text(encoding="utf-8")
     except OSError:
         return ""
-
-
-def _named(ranks: Sequence[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

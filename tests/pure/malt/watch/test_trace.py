@@ -375,7 +375,7 @@ def test_a_full_disk_leaves_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space left"):
         Log(files.log_of(tmp_path, 0), 0, 1)
-    monkeypatch.setattr(files.Path, "write_text", lambda path, *_, **__: (path.touch(), full()))
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         files.note(tmp_path, {})
     assert list(tmp_path.iterdir()) == []
