@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import shlex
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from typing import IO, Any
@@ -25,8 +27,8 @@ _MODULES = (
     "malt.launch.hosts.plain.starter", f"{_AGENT}.checks", f"{_AGENT}.watch", f"{_AGENT}.ranks",
 )  # fmt: skip
 _POLL_S = 0.25
-_ENDS_S = 1.0
-"""How long a remote shell that has closed its output may take to end, and its last words to come."""
+_ENDS_S, _ERRORS_NBYTES = 1.0, 1 << 16
+"""How long a remote shell that has closed its output may take to end; and how much of what it complains of is read."""
 _PAUSES_S = 1.0
 """How long agents may take to say that they wait."""
 
@@ -45,9 +47,7 @@ def program() -> bytes:
 
 
 class Connection:
-    """A connection to an agent on `host`, run by `python`. `shell`: as of `remote_shell`. OSError: there is none.
-
-    """
+    """A connection to an agent on `host`, run by `python`. `shell`: as of `remote_shell`. OSError: there is none."""
 
     def __init__(self, host: str, shell: Sequence[str], python: str) -> None:
         self.host = host
@@ -61,15 +61,13 @@ class Connection:
         """Set where the agent has answered to `pause`."""
         self._answers: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._errors = b""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             command_on(shell, host, f"exec {shlex.quote(python)} -I -c {shlex.quote(source_text.START)}"),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True,
         )  # fmt: skip
-        assert self._process.stdin and self._process.stdout and self._process.stderr
+        assert self._process.stdin and self._process.stdout
         self._outgoing.put(program() + b"\0")
-        self._reading = threading.Thread(target=self._read_errors, daemon=True)
-        self._reading.start()
         threading.Thread(target=self._write, args=(self._process.stdin,), daemon=True).start()
         self._listening = threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True)
         self._listening.start()
@@ -103,8 +101,8 @@ class Connection:
         """Return the status of the remote shell, or None while it runs, and what it has printed on stderr."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDS_S)
-            self._reading.join(_ENDS_S)
-        return self._process.poll(), self._errors.decode(errors="replace")
+        # pread: a seek would move the place at which it writes, too
+        return self._process.poll(), os.pread(self._errors.fileno(), _ERRORS_NBYTES, 0).decode(errors="replace")
 
     def close(self) -> None:
         """End the connection. A thread that waits for an answer gets Silent."""
@@ -113,6 +111,7 @@ class Connection:
         with contextlib.suppress(OSError):
             self._process.kill()
         self._process.wait()
+        self._errors.close()
 
     def _write(self, pipe: IO[bytes]) -> None:
         """Write what is to be sent, and a line now and then: the agent ends the job where it hears nothing."""
@@ -129,12 +128,6 @@ class Connection:
                 pipe.flush()
                 # A pulse after `pause` would end the pause: the launcher stops right after it.
                 has_begun = not data.startswith(b'["pause"')
-
-    def _read_errors(self) -> None:
-        assert self._process.stderr
-        with self._process.stderr as pipe:
-            for line in pipe:
-                self._errors += line
 
     def _listen(self, pipe: IO[bytes]) -> None:
         with pipe:

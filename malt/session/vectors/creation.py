@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from malt.session import session
-from malt.session.world.world import OpenVector, World
+from malt.session.world.world import World
 from vol import Vector
+from vol.shared import Shared
 
 Checked = TypeVar("Checked")
-Made = TypeVar("Made", bound=OpenVector)
+Made = TypeVar("Made", bound=Shared)
 _IN_PARTS = "sharded", "blocks"
 """The kinds of which each rank holds a part."""
 
@@ -112,7 +113,7 @@ def agree_on_replica(
     return checked, False
 
 
-def note_creation(world: World, call: str, description: Mapping[str, Any], made: OpenVector) -> None:
+def note_creation(world: World, call: str, description: Mapping[str, Any], made: Shared) -> None:
     """Note what was made, for ranks that come back. Local."""
     if world.transport.returns is not None:
         record = made.returning.record if isinstance(made, Vector) and made.returning is not None else {}

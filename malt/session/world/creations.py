@@ -10,7 +10,8 @@ from dstorm.errors import Refused
 if TYPE_CHECKING:
     from dstorm import Statistics
     from dstorm.membership.resilient import SurvivingTransport
-    from malt.session.world.world import OpenVector, World
+    from malt.session.world.world import World
+    from vol.shared import Shared
 
 
 class Creations:
@@ -46,7 +47,7 @@ def _place(made: Any) -> int:
 
 
 class Awaited:
-    """A vector that the others have and this rank has not made yet. All methods are those of `OpenVector`."""
+    """A vector that the others have and this rank has not made yet. All methods are those of `vol.shared.Shared`."""
 
     closed = can_free = True
     is_sharded = False
@@ -121,7 +122,7 @@ class Newcomer:
         world.creations.replicas.append(theirs)
         return True
 
-    def replace(self, world: World, made: OpenVector, entry: dict[str, Any]) -> None:
+    def replace(self, world: World, made: Shared, entry: dict[str, Any]) -> None:
         """Keep the vector `made` where the others keep theirs. Local."""
         places = [place for place, one in enumerate(world.vectors) if getattr(one, "entry", None) is entry]
         world.vectors[places[0]] = made

@@ -13,7 +13,7 @@ from dstorm.queues.statistics import added, located, total
 from dstorm.reduction import Traffic
 from dstorm.trace import EdgeTotals
 from malt.session.world.agreement import exchange
-from malt.session.world.creations import Creations, Newcomer
+from malt.session.world.creations import Awaited, Creations, Newcomer
 from malt.session.world.crew import Crew, Dealt, dealt
 from malt.session.world.endings import Ending
 from malt.session.world.failures import Failures, Moment
@@ -31,32 +31,6 @@ _LAST = "malt.finalize"
 DEADLINE_S = 300.0
 """The default. malt.init compares by identity, to find out whether a deadline was given."""
 Kind = TypeVar("Kind", bound=Shared)
-
-
-class OpenVector(Protocol):
-    """A vector or blocks, as the end of a session sees them."""
-
-    is_sharded: bool
-
-    @property
-    def closed(self) -> bool:
-        """True if this rank has closed it."""
-
-    @property
-    def can_free(self) -> bool:
-        """True if this rank has closed it, and keeps no view of memory that `free` frees."""
-
-    def leave(self) -> None:
-        """Close it on this rank, whatever the others do. One-sided."""
-
-    def disown(self, disowned: bool) -> None:
-        """Set, after a fork, whether it belongs to the parent process. Local."""
-
-    def free(self) -> None:
-        """Free its memory. Collective."""
-
-    def statistics(self) -> Statistics:
-        """Its traffic so far. Local; any thread may call it at any time."""
 
 
 class Paced(Protocol):
@@ -95,7 +69,7 @@ class World:
         """When the session began, by the clock of the transport."""
         self.deadline_s = deadline_s
         """The deadline of a wait, in seconds."""
-        self.vectors: list[OpenVector] = []
+        self.vectors: list[Shared | Awaited] = []
         """Vectors and blocks that are not freed yet, in the order in which all ranks made them."""
         self.freed = Statistics()
         """The totals of those that are freed."""
