@@ -213,10 +213,11 @@ def test_when_no_rank_is_started_again(told, other, goes_on, ours, monkeypatch):
     assert started._restarts[0].incarnation == goes_on
 
 
-def test_ranks_end_by_a_signal_of_the_user_to_their_group(folder):
-    """As the launcher says, where it has lost them. They are not started again."""
+@pytest.mark.parametrize(("number", "sign"), [(signal.SIGHUP, -1), (signal.SIGTERM, 1)])
+def test_ranks_end_by_a_signal_to_their_group_or_agent(number, sign, folder):
+    """As the launcher says, where it has lost them; or as the host is taken away. They are not started again."""
     kept = Kept(folder, SLEEPS, environment={"MALT_REJOIN": "1"})
-    os.kill(-kept.heard("started"), signal.SIGHUP)
+    os.kill(sign * kept.heard("started"), number)
     assert kept.heard("done") is None
     assert kept.ended("end") == 0 and not folder.exists()
 

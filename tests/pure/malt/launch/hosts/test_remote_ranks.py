@@ -6,6 +6,7 @@ In place of ssh a small program says what an agent would.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -102,6 +103,29 @@ def test_a_host_whose_ranks_have_reported_has_not_failed(start, monkeypatch):
     assert the(away).is_done.wait(60)
     time.sleep(0.01)
     assert not away.have_failed({1})
+
+
+LEAVES = """
+import json, os, sys
+say = lambda *what: print(json.dumps(what), flush=True)
+while sys.stdin.read(1) != "\\0": pass  # the text of an agent
+what, value = json.loads(sys.stdin.readline())
+say(*{{"start": ("started", 7), "sweep": ("done", None)}}[what])
+if what == "start" and {stays}:
+    sys.stdin.readline()
+if what == "sweep":
+    open({file!r}, "w").write(json.dumps(value))
+"""
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_another_agent_ends_what_one_has_left_that_was_killed(stays, begin, tmp_path):
+    file = tmp_path / "swept"
+    away = begin({"b": (1,)}, 2, LEAVES.format(file=str(file), stays=stays))
+    wait_for(lambda: away.have_failed({1}) or (the(away).is_done.is_set() if not stays else the(away).agent))
+    time.sleep(0.1)
+    assert not away.have_failed({1}) and file.exists() != stays
+    assert stays or json.loads(file.read_text()) == [str(tmp_path), 7, False]
 
 
 def test_a_slow_start_is_no_silence(start, monkeypatch):
