@@ -191,6 +191,8 @@ def save_model(path: str, program: str, **arrays: Any) -> None:
 def load_model(path: str, program: str) -> dict[str, Any]:
     """The arrays that `save_model` wrote. ValueError: the file is no model of `program`. OSError. Local."""
     found: dict[str, Any] = files.load_npz(path)
-    if str(found.pop("program", None)) != program or found.pop("format", _FORMAT) != _FORMAT:
+    if str(found.pop("program", None)) != program:
         raise ValueError(f"{path}: not a model of {program}")
+    if str(found.pop("format", None)) != str(_FORMAT):
+        raise ValueError(f"{path}: a model of {program}, but not of format {_FORMAT}, which this version reads")
     return found

@@ -7,11 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from malt import files
+from apps.harness import load_model, save_model
 from malt.models.factors import MAX_RANK, Model
 
 PROGRAM: Final = "apps.mf"
-FORMAT: Final = 1
 MAX_ID_NBYTES: Final = 256
 _DTYPES: Final = {
     "users": "f4", "items": "f4", "mean": "f8", "spread": "f8", "low": "f8", "high": "f8", "biases": "b1",
@@ -20,19 +19,16 @@ _DTYPES: Final = {
 
 def save(model: Model, path: str) -> None:
     """Write the model as .npz, complete or not at all. OSError: the file cannot be written."""
-    files.save_npz(path, program=PROGRAM, format=FORMAT, **vars(model))
+    save_model(path, PROGRAM, **vars(model))
 
 
 def load(path: str) -> Model:
     """The model that `save` wrote to `path`. OSError: it cannot be read. ValueError: it is not such a model."""
+    found = load_model(path, PROGRAM)
     try:
-        found: dict[str, Any] = files.load_npz(path)
-        if str(found.pop("program")) != PROGRAM or int(found.pop("format")) != FORMAT:
-            raise ValueError("another program's, or another version's")
         return _checked(found)
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        why = str(error).removeprefix(f"{path}: ")
-        raise ValueError(f"{path}: not a model that {PROGRAM} has saved ({why})") from None
+        raise ValueError(f"{path}: not a model that {PROGRAM} has saved ({error})") from None
 
 
 def _checked(found: dict[str, Any]) -> Model:

@@ -7,13 +7,10 @@ import os
 import re
 import stat
 import struct
-import tracemalloc
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.lib import format as npy
 from programs import as_job, in_process, last_line
 
 pytest.importorskip("sklearn")
@@ -164,13 +161,14 @@ class TestModelFile:
         [
             ({"program": "apps.svm"}, "not a model of apps.mlp"),
             ({"program": "apps.mlp" * 100}, "not a model of apps.mlp"),
+            ({"format": [1, 1]}, "not of format 1"),
             ({"format": 2}, "not of format 1"),
             ({"layer_2": np.zeros((4, 5), np.float32)}, "a network of 4-3-5 neurons, not of 4-3-2 as here"),
             ({"layer_3": np.zeros((3, 2), np.float32)}, "a network of 4-3-2-2 neurons"),
             ({"layer_1": np.zeros((5, 3))}, "a network of"),
             ({"layer_1": np.zeros(5, np.float32)}, "a network of"),
             ({"layer_1": np.full((5, 3), np.nan, np.float32)}, "holds NaN or infinity"),
-            ({"layer_1": np.array([{}])}, "neurons, not of"),
+            ({"layer_1": np.array([{}])}, "not an .npz as malt.files writes it"),
         ],
     )
     def test_another_is_refused(self, layers, file, changed, message):
@@ -179,40 +177,6 @@ class TestModelFile:
         with pytest.raises(ValueError, match=re.escape(message)) as raised:
             model_file.load(file, self.SIZES)
         assert str(raised.value).startswith(f"{file}: ")
-
-    @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
-    def test_a_damaged_one_is_refused(self, layers, file, share):
-        model_file.save(file, layers)
-        whole = Path(file).read_bytes()
-        Path(file).write_bytes(whole[: int(share * len(whole))])
-        with pytest.raises(ValueError, match=r"model\.npz: "):
-            model_file.load(file, self.SIZES)
-
-    def test_a_changed_byte_is_found(self, layers, file):
-        model_file.save(file, layers)
-        whole = bytearray(Path(file).read_bytes())
-        place = whole.find(layers[0].tobytes())
-        whole[place + 9] ^= 1
-        Path(file).write_bytes(whole)
-        with pytest.raises(ValueError, match=r"model\.npz: "):
-            model_file.load(file, self.SIZES)
-
-    def test_a_header_that_lies_takes_no_memory(self, file):
-        with zipfile.ZipFile(file, "w") as archive, archive.open("program.npy", "w") as member:
-            npy.write_array_header_1_0(member, {"descr": "<U100000000", "fortran_order": False, "shape": ()})
-        tracemalloc.start()
-        try:
-            with pytest.raises(ValueError, match=r"model\.npz: "):
-                model_file.load(file, self.SIZES)
-            assert tracemalloc.get_traced_memory()[1] < 1 << 20
-        finally:
-            tracemalloc.stop()
-
-    def test_a_zip_of_something_else(self, file):
-        with zipfile.ZipFile(file, "w") as archive:
-            archive.writestr("program.npy", "nothing")
-        with pytest.raises(ValueError, match=r"model\.npz: "):
-            model_file.load(file, self.SIZES)
 
 
 def test_a_model_for_a_folder_that_is_not_there(tmp_path):
@@ -225,7 +189,7 @@ BAD = {
     "no such folder": (["nothing"], "nothing: No such file or directory"),
     "a file": (["README.md"], "README.md:3: label 'MALT' is not a number"),
     "a folder without the files": (["apps"], "apps: there is no file train-images-idx3-ubyte"),
-    "a model that is none": (["--model", "README.md"], "README.md: not a model of apps.mlp"),
+    "a model that is none": (["--model", "README.md"], "README.md: not an .npz as malt.files writes it"),
     "no such model": (["--model", "nothing.npz"], "nothing.npz: No such file or directory"),
     "a layer of nothing": (["--hidden", "128,0"], "of at least 1, with commas between them, got 128,0"),
     "layers of words": (["--hidden", "big"], "of at least 1, with commas between them, got big"),

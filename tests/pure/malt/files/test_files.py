@@ -78,6 +78,23 @@ def test_every_cut_is_found(path):
             malt.files.load_npz(path)
 
 
+def test_a_changed_byte_is_found(path):
+    w = np.arange(1, 10.0)
+    malt.files.save_npz(path, w=w)
+    whole = bytearray(path.read_bytes())
+    whole[whole.find(w.tobytes()) + 9] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(ValueError, match=r"model\.npz: not an \.npz"):
+        malt.files.load_npz(path)
+
+
+def test_a_zip_of_something_else(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("w.npy", "nothing")
+    with pytest.raises(ValueError, match=r"model\.npz: not an \.npz"):
+        malt.files.load_npz(path)
+
+
 def test_no_file(path):
     with pytest.raises(FileNotFoundError):
         malt.files.load_npz(path)
