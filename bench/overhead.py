@@ -1,10 +1,9 @@
 """Measures the processor time that `malt run --view` and `malt run --trace DIR` add to a job of two ranks.
 
-    python -m bench.overhead [--quick] [--json FILE [--only svm mlp]]
+    python -m bench.overhead [--json FILE [--only svm mlp]]
 
-Runs with and without the options take turns. Of the view each part
-is measured by itself: what the launcher needs more, and the threads of the ranks that answer it. What a trace adds is
-the difference of two runs, which vary by more.
+Runs with and without the options take turns. Of the view each part is measured by itself: what the launcher needs more,
+and the threads of the ranks that answer it. What a trace adds is the difference of two runs, which vary by more.
 """
 
 from __future__ import annotations
@@ -76,12 +75,11 @@ def once(program: Sequence[str], how: str) -> Usage:
     return found
 
 
-def measured(name: str, options: Namespace, _: Measured) -> Measured:
+def measured(name: str, _: Namespace, _found: Measured) -> Measured:
     """The usage of runs of a program with each of OPTIONS, in turns."""
     datasets.need(DATA[name])
-    epochs, rounds = (EPOCHS[name] // 50, 1) if options.quick else (EPOCHS[name], ROUNDS)
-    program = [f"apps.{name}", str(DATA[name]), "--epochs", str(epochs)]
-    return {name: timing.turns({how: lambda _, how=how: once(program, how) for how in OPTIONS}, rounds)}
+    program = [f"apps.{name}", str(DATA[name]), "--epochs", str(EPOCHS[name])]
+    return {name: timing.turns({how: lambda _, how=how: once(program, how) for how in OPTIONS}, ROUNDS)}
 
 
 def tables(found: Measured) -> Tables:

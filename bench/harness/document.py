@@ -27,18 +27,20 @@ def measure(
     program: str, summary: str, measured: Callable[[Namespace], Measured],
     tables: Callable[[Measured], Tables] = lambda found: found["tables"],
     add_options: Callable[[ArgumentParser], object] = lambda _: None, parts: Mapping[str, Part] = _NONE,
-    scales: tuple[Any, Any] = (None, None),
+    scales: tuple[Any, Any] | None = None,
 ) -> None:  # fmt: skip
     """Run the command line of `program`: measure, print the tables, and write the JSON where that is asked for.
 
     The figures are those of `measured`, and then those of each of `parts`, or of those of them that are wanted: the
-    others are as the file has them. `summary`: what the help begins with. Options have besides those of `add_options`:
-    `quick`; `scale`, the first of `scales`, or where it is quick the second; and `scratch`, a folder until the end.
+    others are as the file has them. `summary`: what the help begins with. Options have besides those of `add_options`
+    `scratch`, a folder until the end, and where there are `scales` of them `scale`: the first, with --quick the second.
     """
     form = argparse.RawDescriptionHelpFormatter
     parser = ArgumentParser(prog=f"python -m {program}", description=summary, formatter_class=form)
     add_options(parser)
-    parser.add_argument("--quick", action="store_true", help="smaller problems; the same mechanism")
+    if scales:
+        parser.add_argument("--quick", dest="scale", action="store_const", const=scales[1], default=scales[0],
+                            help="smaller problems; the same mechanism")  # fmt: skip
     parser.add_argument("--json", type=new_file, metavar="FILE", help="write the figures there: of docs/NAME.json "
                         "`python -m bench.fill` fills docs/NAME.md")  # fmt: skip
     if parts:
@@ -47,7 +49,6 @@ def measure(
     only = options.only if parts else None
     if only and not options.json:
         parser.error("--only needs --json: the rest is read from that file")
-    options.scale = scales[options.quick]
     is_there = parts and options.json and options.json.exists()
     found = json.loads(options.json.read_text(encoding="utf-8")) if is_there else {}
     with tempfile.TemporaryDirectory() as folder:

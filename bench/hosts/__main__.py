@@ -95,7 +95,7 @@ def part(name: str, options: Namespace, found: Measured) -> Measured:
         for python in options.mpi:
             say(f"{name}, {python}")
             family = _family(python)
-            made[family] = {**found.get(family, {}), name: MEASURED[name](python, options.quick)}
+            made[family] = {**found.get(family, {}), name: MEASURED[name](python, options.scale == "quick")}
     anonymous: Measured = json.loads(without_root(made))
     return anonymous
 
@@ -121,4 +121,4 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    document.measure("bench.hosts", str(__doc__), possible, page.tables, add_options, PARTS)
+    document.measure("bench.hosts", str(__doc__), possible, page.tables, add_options, PARTS, scales=("whole", "quick"))

@@ -1,6 +1,6 @@
 """Compares apps.gbdt with scikit-learn's and XGBoost's histogram trees on two threads.
 
-python -m bench.pages.boosting [--quick] [--json docs/boosting.json]
+python -m bench.pages.boosting [--json docs/boosting.json]
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bench.harness.rest import Others
 from bench.harness.timing import turns
 
 DEPTH, BINS, RATE, THREADS, ROUNDS, FEATURES = 6, 255, 0.1, 2, 3, 28
-ROWS, TESTED = 1_000_000, 100_000
+ROWS, TESTED, TREES = 1_000_000, 100_000, 20
 RANKS = (1, 2, 4)
 
 
@@ -97,7 +97,7 @@ def good(y: Any, chances: Any) -> list[str]:
     return [f"{log_loss(y > 0, chances):.4f}", f"{roc_auc_score(y > 0, chances):.4f}"]
 
 
-def table(rows: Set, rounds: int) -> Table:
+def table(rows: Set) -> Table:
     """A row for each contender."""
     import xgboost as xgb
 
@@ -109,7 +109,7 @@ def table(rows: Set, rounds: int) -> Table:
         **{f"apps.gbdt, {ranks} rank{'s' * (ranks > 1)}": partial(ours, rows, ranks) for ranks in RANKS},
         **{name: partial(seconds, fit, rows.trees) for name, fit in fits.items()},
     }
-    taken = turns({name: lambda _, train=train: train() for name, train in contenders.items()}, rounds)
+    taken = turns({name: lambda _, train=train: train() for name, train in contenders.items()}, ROUNDS)
     final = jobs.report(2, "apps.gbdt", *words(rows), "--test", rows.test)["final"]
     own = [f"{final['test_logloss']:.4f}", f"{final['test_auc']:.4f}"]
     histogram, boosted = (fit(rows.trees) for fit in fits.values())
@@ -124,15 +124,14 @@ def table(rows: Set, rounds: int) -> Table:
 
 def measured(options: Namespace) -> Measured:
     """The figures of the page. It starts jobs."""
-    others, rounds = Others(), 1 if options.quick else ROUNDS
-    sizes, trees = ((2000, 1000), 3) if options.quick else ((ROWS, TESTED), 20)
-    large = [planted(rows, options.scratch / f"{seed}.svm", seed) for seed, rows in enumerate(sizes)]
+    others = Others()
+    large = [planted(rows, options.scratch / f"{seed}.svm", seed) for seed, rows in enumerate((ROWS, TESTED))]
     sets = {
         "a9a": Set("a9a, 32,561 rows, 100 trees", EMBEDDED / "train.svm.xz", EMBEDDED / "test.svm.xz", 100),
-        "rows": Set(f"{sizes[0]:,} rows, {trees} trees", large[0], large[1], trees),
+        "rows": Set(f"{ROWS:,} rows, {TREES} trees", large[0], large[1], TREES),
     }
-    tables = {name: table(one, rounds) for name, one in list(sets.items())[options.quick :]}
-    return {"tables": tables, "figures": {"rounds": rounds, "others": others.share()}}
+    tables = {name: table(one) for name, one in sets.items()}
+    return {"tables": tables, "figures": {"rounds": ROUNDS, "others": others.share()}}
 
 
 if __name__ == "__main__":

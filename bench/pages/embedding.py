@@ -1,6 +1,6 @@
 """Compares apps.embed with ranks that send vectors, and with steps pair by pair.
 
-python -m bench.pages.embedding [--quick] [--json docs/embedding.json]
+python -m bench.pages.embedding [--json docs/embedding.json]
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ NODES, COMMUNITIES, DIM, LENGTH, WINDOW, NEGATIVES, WALKS = 10_000, 20, 64, 10, 
 """`WALKS`: those of all ranks between two exchanges."""
 PARTS = 5
 """Communities of a graph with hubs."""
-WHOLE, QUICK = ((2, 4, 8), 3, (1000, 3000), range(5)), ((2,), 1, (1000,), range(1))
-"""Ranks and rounds of the first table; nodes and seeds of the second."""
+RANKS, ROUNDS = (2, 4, 8), 3
+"""Of the first table."""
+SIZES, SEEDS = (1000, 3000), range(5)
+"""Nodes and seeds of the second table."""
 WALK, EPOCHS, TOGETHER, STEP = (40, 5), 10, 50, 0.025
 """What apps.embed does by default: nodes of a walk, and its window; walks from each node, and those drawn at once."""
 _VECTORS = "vectors"
@@ -80,13 +82,13 @@ def vectors(ranks: int, _: Path) -> tuple[float, float]:
     return tuple(jobs.report(ranks, "bench.pages.embedding", _VECTORS))
 
 
-def table(folder: Path, ranks_of: tuple[int, ...], rounds: int) -> Table:
+def table(folder: Path) -> Table:
     """A row for each number of ranks."""
     rows = [["ranks", "scalars, B a pair", "vectors, B a pair", "ratio", "scalars, us a pair", "vectors, us a pair"]]
     edges = folder / "edges"
     np.savetxt(edges, planted.graph(0, NODES, COMMUNITIES)[0], "%d")
-    for ranks in ranks_of:
-        found = turns({way: lambda _, way=way, ranks=ranks: way(ranks, edges) for way in (scalars, vectors)}, rounds)
+    for ranks in RANKS:
+        found = turns({way: lambda _, way=way, ranks=ranks: way(ranks, edges) for way in (scalars, vectors)}, ROUNDS)
         (few, few_s), (many, many_s) = (np.median(one, axis=0) for one in found.values())
         times = [f"{1e6 * seconds:.2f}" for seconds in (few_s, many_s)]
         rows.append([str(ranks), f"{few:,.0f}", f"{many:,.0f}", f"{many / few:.1f}", *times])
@@ -119,11 +121,11 @@ def one_by_one(known: graph.Graph, seed: int) -> tuple[float, float]:
     return measuring.agreement(own, known.communities), loss / (nodes * most)
 
 
-def accuracy(folder: Path, sizes: tuple[int, ...], seeds: range) -> Table:
+def accuracy(folder: Path) -> Table:
     """A row for each graph with hubs."""
     rows = [["nodes", "seed", "largest degree", "NMI", "pair by pair", "loss", "pair by pair"]]
-    for nodes in sizes:
-        for seed in seeds:
+    for nodes in SIZES:
+        for seed in SEEDS:
             edges, labels = folder / f"{nodes}-{seed}.edges", folder / f"{nodes}-{seed}.labels"
             pairs, communities = planted.hubs(seed, nodes, PARTS)
             np.savetxt(edges, pairs, "%d")
@@ -139,14 +141,12 @@ def accuracy(folder: Path, sizes: tuple[int, ...], seeds: range) -> Table:
 
 def measured(options: Namespace) -> Measured:
     """The figures of the page. It starts jobs."""
-    ranks, rounds, sizes, seeds = options.scale
-    folder = options.scratch
-    tables = {"bytes": table(folder, ranks, rounds), "accuracy": accuracy(folder, sizes, seeds)}
-    return {"tables": tables, "figures": {"rounds": rounds}}
+    tables = {"bytes": table(options.scratch), "accuracy": accuracy(options.scratch)}
+    return {"tables": tables, "figures": {"rounds": ROUNDS}}
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [_VECTORS]:
         send_vectors()
     else:
-        document.measure("bench.pages.embedding", str(__doc__), measured, scales=(WHOLE, QUICK))
+        document.measure("bench.pages.embedding", str(__doc__), measured)

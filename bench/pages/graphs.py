@@ -1,6 +1,6 @@
 """Compares graphs on simulated ranks: the cost of an exchange, and how fast the model improves.
 
-    python -m bench.pages.graphs [--quick] [--json docs/graphs.json]
+    python -m bench.pages.graphs [--json docs/graphs.json]
 
 It runs the training loop of apps.svm on the embedded data, each rank on its own rows. All ranks are simulated in one
 process, so that the same seed gives the same bits.
@@ -118,11 +118,11 @@ def shapes() -> Table:
     return rows
 
 
-def measured(options: Namespace) -> Measured:
+def measured(_: Namespace) -> Measured:
     """The figures of the page."""
     training = Training()
     results = []
-    for ranks in RANKS[:1] if options.quick else RANKS:
+    for ranks in RANKS:
         for graph in GRAPHS:
             results.append(training.run(graph, ranks, SEED))
             print(results[-1], flush=True)

@@ -1,6 +1,6 @@
 """Compares apps.mlp with PyTorch, DDP and torchft: seconds to a test accuracy on MNIST.
 
-python -m bench.pages.network [--torchft FOLDER] [--quick] [--json docs/network.json]
+python -m bench.pages.network [--torchft FOLDER] [--json docs/network.json]
 
 --torchft: the folder that torchft lies in, where the environment lacks it.
 """
@@ -105,14 +105,10 @@ def table(runs: Mapping[str, list[Epochs]]) -> Table:
 def measured(options: Namespace) -> Measured:
     """The figures of the page. It starts jobs."""
     need(MNIST)
-    rounds = 1 if options.quick else ROUNDS
     with lighthouse(options.torchft) as more:
         chosen = {name: one for name, one in CONTENDERS.items() if more or one.way != "localsgd"}
-        runs = turns({
-            name: lambda seed, one=one: run(one, seed, more or {})
-            for name, one in list(chosen.items())[: 1 if options.quick else None]
-        }, rounds)  # fmt: skip
-    return {"tables": {"runs": table(runs)}, "figures": {"rounds": rounds}}
+        runs = turns({name: lambda seed, one=one: run(one, seed, more or {}) for name, one in chosen.items()}, ROUNDS)
+    return {"tables": {"runs": table(runs)}, "figures": {"rounds": ROUNDS}}
 
 
 def add_options(parser: ArgumentParser) -> None:

@@ -1,6 +1,6 @@
 """Compares apps.lda with scikit-learn and tomotopy.
 
-python -m bench.pages.topics [--quick] [--json docs/topics.json]
+python -m bench.pages.topics [--json docs/topics.json]
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def scikit_learn(train: Corpus, held: HeldOut) -> tuple[Curve, float]:
     return [{"seconds": seconds, "perplexity": found}], ITERATIONS * len(train.words) / seconds
 
 
-def tomotopy(train: Corpus, test: Corpus, workers: int, sweeps: int, seed: int) -> tuple[Curve, float]:
+def tomotopy(train: Corpus, test: Corpus, workers: int, seed: int) -> tuple[Curve, float]:
     """Its curve, and tokens a second."""
     import tomotopy as peer
 
@@ -80,7 +80,7 @@ def tomotopy(train: Corpus, test: Corpus, workers: int, sweeps: int, seed: int) 
     for first, last in zip(train.starts[:-1], train.starts[1:], strict=True):
         made.add_doc(list(map(str, train.words[first:last])))
     curve, seconds = [], 0.0
-    for _ in range(sweeps // 5):
+    for _ in range(SWEEPS // 5):
         start = time.perf_counter()
         made.train(5, workers=workers)
         seconds += time.perf_counter() - start
@@ -90,16 +90,16 @@ def tomotopy(train: Corpus, test: Corpus, workers: int, sweeps: int, seed: int) 
             smooth = np.array(made.get_topic_word_dist(topic)) * (totals[topic] + len(numbers) * BETA)
             counts[numbers, topic] = smooth - BETA
         curve.append({"seconds": seconds, "perplexity": perplexity(held, counts, train.vocabulary)})
-    return curve, sweeps * len(train.words) / seconds
+    return curve, SWEEPS * len(train.words) / seconds
 
 
 def perplexity(held: HeldOut, counts: Any, words: int) -> float:
     return held.perplexity(counts[held.words], counts.sum(axis=0), ALPHA, BETA, words)
 
 
-def ours(ranks: int, train: Path, test: Path, sweeps: int, seed: int) -> tuple[Curve, float]:
+def ours(ranks: int, train: Path, test: Path, seed: int) -> tuple[Curve, float]:
     """The curve of apps.lda, and tokens a second."""
-    words = ["--topics", TOPICS, "--alpha", ALPHA, "--beta", BETA, "--epochs", sweeps, "--seed", seed]
+    words = ["--topics", TOPICS, "--alpha", ALPHA, "--beta", BETA, "--epochs", SWEEPS, "--seed", seed]
     report = jobs.report(ranks, "apps.lda", train, "--test", test, *words)
     return [one for one in report["epochs"] if one["perplexity"] is not None], report["final"]["examples_per_s"]
 
@@ -110,41 +110,39 @@ def memory_of_ranks(arguments: list[str]) -> None:
     jobs.give(malt.allgather(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
 
 
-def memory(folder: Path, documents: int) -> dict[str, Any]:
+def memory(folder: Path) -> dict[str, Any]:
     """The most memory of each rank of runs with many topics, and their tokens."""
-    corpus, _ = planted(5, documents=documents, words=WIDE, topics=100, length=125, tested=1)
+    corpus, _ = planted(5, documents=2 * DOCUMENTS, words=WIDE, topics=100, length=125, tested=1)
     path, peaks = uci(corpus, folder / "wide"), []
     for ranks in (1, 2, 4):
         peaks.append(jobs.report(ranks, "bench.pages.topics", path, "--topics", MANY, "--epochs", 3))
     return {"peaks": peaks, "wide_tokens": len(corpus.words)}
 
 
-def contenders(train: Corpus, test: Corpus, files: tuple[Path, Path], sweeps: int) -> Iterator[tuple[str, Any]]:
+def contenders(train: Corpus, test: Corpus, files: tuple[Path, Path]) -> Iterator[tuple[str, Any]]:
     """The name of each that is timed, and its run with a seed."""
     for count in (1, 2):
         many = "s"[: count > 1]
-        yield f"tomotopy, {count} worker{many}", partial(tomotopy, train, test, count, sweeps)
-        yield f"apps.lda, {count} rank{many}", partial(ours, count, *files, sweeps)
+        yield f"tomotopy, {count} worker{many}", partial(tomotopy, train, test, count)
+        yield f"apps.lda, {count} rank{many}", partial(ours, count, *files)
 
 
-def ends_of_ours(
-    files: tuple[Path, Path], known: list[list[float]], seeds: int, sweeps: int
-) -> list[list[float]]:  # fmt: skip
+def ends_of_ours(files: tuple[Path, Path], known: list[list[float]]) -> list[list[float]]:
     """The perplexities at the end on one and on two ranks: the least, the mean, the most. `known`: of the rounds."""
     found = []
     for ranks, ends in enumerate(known, 1):
         with ThreadPoolExecutor(2 // ranks) as pool:
-            runs = pool.map(partial(ours, ranks, *files, sweeps), range(len(ends), seeds))
+            runs = pool.map(partial(ours, ranks, *files), range(len(ends), SEEDS))
             every = [*ends, *(curve[-1]["perplexity"] for curve, _ in runs)]
         found.append([min(every), float(np.mean(every)), max(every)])
     return found
 
 
-def large_rates(folder: Path, documents: int, rounds: int) -> list[float]:
+def large_rates(folder: Path) -> list[float]:
     """Tokens a second of apps.lda on one and on two ranks, of more documents: medians of runs in turns."""
-    corpus, _ = planted(4, documents, WORDS, TOPICS, LENGTH, tested=1)
+    corpus, _ = planted(4, LARGE, WORDS, TOPICS, LENGTH, tested=1)
     words = [uci(corpus, folder / "large"), "--topics", TOPICS, "--epochs", 20]
-    rates = turns({ranks: lambda _, ranks=ranks: rate(ranks, words) for ranks in (1, 2)}, rounds)
+    rates = turns({ranks: lambda _, ranks=ranks: rate(ranks, words) for ranks in (1, 2)}, ROUNDS)
     return [statistics.median(found) for found in rates.values()]
 
 
@@ -153,30 +151,28 @@ def rate(ranks: int, words: list[object]) -> float:
     return float(jobs.report(ranks, "apps.lda", *words)["final"]["examples_per_s"])
 
 
-def bound(train: Path, rounds: int) -> float:
+def bound(train: Path) -> float:
     """How many times as many tokens a second two programs of one rank sample at once as one: medians in turns."""
     words = [train, "--topics", TOPICS, "--epochs", 100]
     with ThreadPoolExecutor(2) as pool:
         both = lambda _: sum(pool.map(rate, (1, 1), (words, words)))  # noqa: E731
-        found = turns({"alone": lambda _: rate(1, words), "both": both}, rounds)
+        found = turns({"alone": lambda _: rate(1, words), "both": both}, ROUNDS)
     return statistics.median(found["both"]) / statistics.median(found["alone"])
 
 
 def measured(options: Namespace) -> Measured:
     """The figures of the page. It starts jobs."""
-    others, rounds, seeds, sweeps = Others(), *((1, 1, 20) if options.quick else (ROUNDS, SEEDS, SWEEPS))
-    documents, large = (DOCUMENTS // 10, DOCUMENTS // 10) if options.quick else (DOCUMENTS, LARGE)
-    folder, (train, test) = options.scratch, planted(3, documents, WORDS, TOPICS, LENGTH, TESTED)
+    others, folder, (train, test) = Others(), options.scratch, planted(3, DOCUMENTS, WORDS, TOPICS, LENGTH, TESTED)
     files = uci(train, folder / "train"), uci(test, folder / "test")
-    named = dict(contenders(train, test, files, sweeps))
-    found = {"scikit-learn": [scikit_learn(train, HeldOut(test, 0, set()))], **turns(named, rounds)}
-    one, two = large_rates(folder, large, rounds)
+    named = dict(contenders(train, test, files))
+    found = {"scikit-learn": [scikit_learn(train, HeldOut(test, 0, set()))], **turns(named, ROUNDS)}
+    one, two = large_rates(folder)
     ends = {who: [curve[-1]["perplexity"] for curve, _ in runs] for who, runs in found.items()}
     rates = {who: statistics.median(rate for _, rate in runs) for who, runs in found.items()}
     figures = {
-        "rounds": rounds, "speedup": rates["apps.lda, 2 ranks"] / rates["apps.lda, 1 rank"], "one": one, "two": two,
-        "ends": ends_of_ours(files, [ends["apps.lda, 1 rank"], ends["apps.lda, 2 ranks"]], seeds, sweeps),
-        "large_speedup": two / one, "bound": bound(files[0], rounds), **memory(folder, 2 * documents),
+        "rounds": ROUNDS, "speedup": rates["apps.lda, 2 ranks"] / rates["apps.lda, 1 rank"], "one": one, "two": two,
+        "ends": ends_of_ours(files, [ends["apps.lda, 1 rank"], ends["apps.lda, 2 ranks"]]),
+        "large_speedup": two / one, "bound": bound(files[0]), **memory(folder),
         "others": others.share(),
     }  # fmt: skip
     middle = {who: statistics.median(some) for who, some in ends.items()}

@@ -1,6 +1,6 @@
 """Compares malt.torch with DDP over gloo: time, accuracy and bytes of a small network on MNIST.
 
-python -m bench.pages.torch [--quick] [--json docs/torch.json] [--only host]
+python -m bench.pages.torch [--json docs/torch.json] [--only host]
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ ROUNDS, LINK_ROUNDS = 3, 2
 Epochs = list[dict[str, float]]
 
 
-def runs(options: Namespace, whom: Collection[str], run: Callable[..., Epochs], rounds: int) -> dict[str, list[Epochs]]:
+def runs(whom: Collection[str], run: Callable[..., Epochs], rounds: int) -> dict[str, list[Epochs]]:
     """What `whom` report of their epochs, in turns. run(way, program, folder, options) is one of them."""
     datasets.need(datasets.MNIST)
 
     def ran(who: str, seed: int) -> Epochs:
         say(f"round {seed}, {who}")
-        whole = {"way": "malt", "is_dense": False, "rows": ROWS, "batch": 32, "step": 0.05, "epochs": options.scale,
+        whole = {"way": "malt", "is_dense": False, "rows": ROWS, "batch": 32, "step": 0.05, "epochs": EPOCHS,
                  "seed": seed, **CONTENDERS[who]}  # fmt: skip
         return run(whole["way"], "bench.pages.digits", str(datasets.MNIST), json.dumps(whole))
 
-    return turns({who: partial(ran, who) for who in [*whom][: 2 if options.quick else None]}, rounds)
+    return turns({who: partial(ran, who) for who in whom}, rounds)
 
 
 def table(runs: Mapping[str, Sequence[Epochs]], cost: str) -> Table:
@@ -78,9 +78,8 @@ def _reached(runs: Sequence[Epochs], target: float, cost: str) -> str:
     return reached(statistics.median(costs) / (1e6 if cost == "sent" else 1), ".2f" if cost == "sent" else ".1f")
 
 
-def on_host(options: Namespace, found: Measured) -> Measured:
+def on_host(_: Namespace, found: Measured) -> Measured:
     """Rounds on one host."""
-    rounds = 1 if options.quick else ROUNDS
 
     def run(way: str, *words: str) -> Epochs:
         made: Epochs = (
@@ -89,10 +88,10 @@ def on_host(options: Namespace, found: Measured) -> Measured:
         )  # fmt: skip
         return made
 
-    return _with(found, {"host": table(runs(options, CONTENDERS, run, rounds), "sent")}, {"rounds": rounds})
+    return _with(found, {"host": table(runs(CONTENDERS, run, ROUNDS), "sent")}, {"rounds": ROUNDS})
 
 
-def over_link(options: Namespace, found: Measured) -> Measured:
+def over_link(_: Namespace, found: Measured) -> Measured:
     """Rounds over a link between two hosts, a rank on each. SystemExit: there can be no such hosts here."""
     if why := trials.missing_hosts():
         sys.exit(f"bench.pages.torch is skipped: {why}")
@@ -104,10 +103,9 @@ def over_link(options: Namespace, found: Measured) -> Measured:
         )  # fmt: skip
         return made
 
-    rounds = 1 if options.quick else LINK_ROUNDS
     with trials.sharing_cores(), trials.linked_hosts(HOSTS, MBIT) as network:
-        made = runs(options, OVER_LINK, run, rounds)
-    return _with(found, {"link": table(made, "seconds")}, {"link_rounds": rounds})
+        made = runs(OVER_LINK, run, LINK_ROUNDS)
+    return _with(found, {"link": table(made, "seconds")}, {"link_rounds": LINK_ROUNDS})
 
 
 def _with(found: Measured, tables: Tables, figures: Measured) -> Measured:
@@ -119,10 +117,4 @@ PARTS = {"host": on_host, "link": over_link}
 
 
 if __name__ == "__main__":
-    document.measure(
-        "bench.pages.torch",
-        str(__doc__),
-        lambda _: datasets.need(datasets.MNIST) or {},
-        parts=PARTS,
-        scales=(EPOCHS, 1),
-    )
+    document.measure("bench.pages.torch", str(__doc__), lambda _: datasets.need(datasets.MNIST) or {}, parts=PARTS)

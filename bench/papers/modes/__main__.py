@@ -44,7 +44,7 @@ def tasks(scale: Scale) -> tuple[Task, ...]:
 
 def measured(options: Namespace) -> dict[str, Any]:
     """The numbers in the text of the page."""
-    if not options.quick:
+    if options.scale is WHOLE:
         datasets.need(datasets.RCV1, datasets.MNIST)
     about = {"ranks": RANKS, "slow": SLOW, "network": NETWORK, "latency_us": 1e6 * LATENCY_S, "gbit": 8e-9 * BANDWIDTH}
     return {"about": about}
