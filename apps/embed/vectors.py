@@ -6,10 +6,9 @@ scalars travel, and vectors do not (PS2, SIGMOD 2019, section on DeepWalk).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Container, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ import malt
 from apps.embed import kernels
 from apps.embed.kernels import Floats, Pairs
 from apps.harness import Array
-from malt.models import sum_statistics
+from malt.models import Counted, compared_parts, sum_statistics
 
 _STALE = 0.5
 """What the step sizes of a node's pairs may add up to in an exchange.
@@ -26,13 +25,6 @@ Products are those of the vectors before the exchange. So the steps of a node in
 others, and hubs diverge where that is too much: from 2.4 on, in graphs whose degrees follow a power law. At 0.5 the
 loss is 0.4 % above that of steps pair by pair, and clusters are the same.
 """
-
-
-class Counted(NamedTuple):
-    """Traffic, as the harness counts that of a vector."""
-
-    statistics: Any
-    array: Array
 
 
 class Vectors:
@@ -47,7 +39,7 @@ class Vectors:
         self._sums = np.empty(found[0] * found[1] + 1, np.float32)
         self._negatives, self._exchanged = found[1], 0
         self._counts = np.zeros((2, nodes), np.int32)
-        self.counted = Counted(self._statistics, np.empty(0))
+        self.counted = Counted(self._statistics)
         self._take()
 
     def start(self, seed: int, kept: Container[int] = ()) -> None:
@@ -118,7 +110,4 @@ class Vectors:
 
     def compared(self) -> Mapping[str, Array]:
         """The hash of each part, which is the same on all ranks. Collective."""
-        digest = hashlib.sha256(self.own.local.tobytes() + self.near.local.tobytes()).digest()
-        parts = malt.allgather(np.frombuffer(digest, np.uint8))
-        malt.barrier()  # raises PeerLost where a part is missing
-        return {"parts": np.stack([parts[rank] for rank in self.own.owners])}
+        return compared_parts(self.own.local.tobytes() + self.near.local.tobytes(), self.own.owners)

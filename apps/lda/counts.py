@@ -7,7 +7,6 @@ the other. In a visit of all parts each goes once round, and comes home.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 import malt
 from apps.harness import Array
 from apps.lda.kernels import Doubles, Floats
-from malt.models import Counted
+from malt.models import Counted, compared_parts
 
 
 class Counts:
@@ -131,10 +130,7 @@ class Counts:
 
     def compared(self) -> Mapping[str, Array]:
         """The hash of each part, which is the same on all ranks. Collective."""
-        digest = hashlib.sha256(self._held().tobytes()).digest()
-        parts = malt.allgather(np.frombuffer(digest, np.uint8))
-        malt.barrier()  # raises PeerLost where a part is missing
-        return {"parts": np.stack([parts[rank] for rank in self._rows.owners])}
+        return compared_parts(self._held().tobytes(), self._rows.owners)
 
 
 def _dealt(frequencies: NDArray[np.int64], bounds: NDArray[Any]) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@
 Programs of apps/ and the estimators of `malt.sklearn` train by them. Nothing imports a model by itself.
 """
 
-from malt.models.common import Sharing, by_rank, common_mean, of_lowest, same_start
+from malt.models.common import Sharing, by_rank, common_mean, compared_parts, of_lowest, same_start
 from malt.models.traffic import Counted, Sums, moved, sum_statistics
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Sums",
     "by_rank",
     "common_mean",
+    "compared_parts",
     "moved",
     "of_lowest",
     "same_start",

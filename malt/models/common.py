@@ -5,6 +5,7 @@ A rank that comes back keeps what it has in these calls, until the others have a
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from dstorm import PeerLost
 from malt.session import session
-from malt.session.collectives import allgather, allreduce, broadcast
+from malt.session.collectives import allgather, allreduce, barrier, broadcast
 
 Array = NDArray[Any]
 
@@ -59,6 +60,16 @@ def same_start(arrays: Sequence[Array]) -> None:
                 is_there = True
             except PeerLost:
                 continue
+
+
+def compared_parts(content: bytes, owners: Sequence[int]) -> dict[str, Array]:
+    """The SHA-256 of what each of `owners` has: the same on all ranks, and changing with each part. Collective.
+
+    PeerLost, on all ranks: a part is missing.
+    """
+    parts = allgather(np.frombuffer(hashlib.sha256(content).digest(), np.uint8))
+    barrier()  # which raises it where a part is missing
+    return {"parts": np.stack([parts[rank] for rank in owners])}
 
 
 def common_mean(arrays: Sequence[Array], counts: bool = True, else_all: bool = False) -> None:
