@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 from argparse import Namespace
-from collections.abc import Callable
 
 import malt
 from apps import harness
@@ -24,26 +22,14 @@ def add_options(parser: Parser) -> None:
     add("--patience", type=harness.whole_number(1), metavar="N",
         help=f"stop after this many trees without a lower loss on VALID (default: {PATIENCE})")  # fmt: skip
     parser.whole("--trees", "--epochs", default=100, least=0, dest="epochs", text="maximum number of trees")
-    parser.whole("--depth", default=6, type=whole_number(1, MOST_DEPTH), text="maximum depth of a tree")
-    parser.whole("--bins", default=MOST_BINS, type=whole_number(2, MOST_BINS), text="bins per feature")
+    parser.whole("--depth", default=6, type=harness.whole_number(1, MOST_DEPTH), text="maximum depth of a tree")
+    parser.whole("--bins", default=MOST_BINS, type=harness.whole_number(2, MOST_BINS), text="bins per feature")
     parser.real("--learning-rate", 0.1, "fraction of each tree that is added", harness.positive_number)
     add("--loss", choices=LOSSES, default="logistic", help="for two classes, or for numbers (default: %(default)s)")
     parser.real("--l2", 0.0, "L2 penalty on leaf values")
     parser.whole("--min-rows", default=20, text="minimum rows per leaf")
     add("--missing", action="store_true", help="treat absent entries as missing values (default: as 0)")
     harness.add_common_options(parser, epochs=None)
-
-
-def whole_number(least: int, most: int) -> Callable[[str], int]:
-    """A type for argparse: an integer from `least` to `most`."""
-
-    def parse(text: str) -> int:
-        if not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"must be an integer from {least} to {most}, got {text}")
-        return int(text)
-
-    parse.__name__ = "integer"
-    return parse
 
 
 def inputs(options: Namespace) -> list[tuple[str, Path | None]]:

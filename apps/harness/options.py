@@ -39,8 +39,8 @@ class Parser(argparse.ArgumentParser):
         self, name: str, default: float, text: str, parse: Callable[[str], float] | None = None, **more: Any
     ) -> None:  # fmt: skip
         """Add an option that takes a number of at least 0, or what `parse` takes. `text`: as of `whole`."""
-        kind = real_number(0) if parse is None else parse
-        self.add_argument(name, type=kind, default=default, metavar="X", help=text + _SHOWN.format("g"), **more)
+        kept = {"type": parse or number, "metavar": "X", **more}
+        self.add_argument(name, default=default, help=text + _SHOWN.format("g"), **kept)
 
 
 def add_common_options(
@@ -65,7 +65,7 @@ def add_common_options(
     add("--seed", type=whole_number(0), default=0, metavar="N", help="random seed (default: %(default)s)")
     add("--save", metavar="FILE", help="write the final model to FILE, as .npz")
     add("--checkpoint", metavar="FILE", help="at the end of epochs, save a state from which --resume continues")
-    add("--checkpoint-every", type=real_number(0), default=60.0, metavar="SECONDS",
+    add("--checkpoint-every", type=number, default=60.0, metavar="SECONDS",
         help="time between two checkpoints; 0: after every epoch (default: %(default)g)")  # fmt: skip
     add("--resume", action="store_true",
         help="continue from the --checkpoint FILE if it exists, on any number of ranks")  # fmt: skip
@@ -120,56 +120,44 @@ def sharing_of(options: argparse.Namespace) -> Sharing:
     return Sharing(graph_of(options), options.sync, options.exchange_every)
 
 
-def add_tolerance(parser: Any, default: float | None = 0.0) -> None:
-    """Add --tolerance to a parser or a group of one, for a program whose trainer has an objective."""
-    parser.add_argument(
-        "--tolerance", type=real_number(0), default=default, metavar="X",
-        help="stop when an epoch improves the objective by less than this fraction (default: 0, never)",
-    )  # fmt: skip
-
-
 def interval(text: str) -> int | str:
     """A type for argparse: an integer of at least 1, or AUTO."""
     return AUTO if text == AUTO else whole_number(1)(text)
 
 
-def whole_number(least: int) -> Callable[[str], int]:
-    """A type for argparse: an integer of at least `least`."""
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """A type for argparse: an integer of at least `least`, and of at most `most`."""
 
     def parse(text: str) -> int:
-        number = int(text)
-        if number < least:
-            raise argparse.ArgumentTypeError(f"must be an integer of at least {least}, got {text}")
-        return number
+        found = int(text)
+        if found < least or (most is not None and found > most):
+            span = f"of at least {least}" if most is None else f"from {least} to {most}"
+            raise argparse.ArgumentTypeError(f"must be an integer {span}, got {text}")
+        return found
 
     parse.__name__ = "integer"
     return parse
 
 
-def real_number(least: float) -> Callable[[str], float]:
-    """A type for argparse: a finite number of at least `least`."""
-
-    def parse(text: str) -> float:
-        number = float(text)
-        if not least <= number < float("inf"):
-            raise argparse.ArgumentTypeError(f"must be a number of at least {least:g}, got {text}")
-        return number
-
-    parse.__name__ = "number"
-    return parse
+def number(text: str) -> float:
+    """A type for argparse: a finite number of at least 0."""
+    found = float(text)
+    if not 0 <= found < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0, got {text}")
+    return found
 
 
 def share_below_1(text: str) -> float:
     """A type for argparse: a number of at least 0 and below 1."""
-    number = float(text)
-    if not 0 <= number < 1:
+    found = float(text)
+    if not 0 <= found < 1:
         raise argparse.ArgumentTypeError(f"must be a number of at least 0 and below 1, got {text}")
-    return number
+    return found
 
 
 def positive_number(text: str) -> float:
     """A type for argparse: a finite number above 0."""
-    number = float(text)
-    if not 0 < number < float("inf"):
+    found = float(text)
+    if not 0 < found < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a number above 0, got {text}")
-    return number
+    return found

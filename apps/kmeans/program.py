@@ -152,7 +152,7 @@ class Program(harness.Program):
             "all)")  # fmt: skip
         parser.whole("--epochs", least=0, text=f"maximum iterations (default: {ITERATIONS}); with --batch, passes over "
             f"rows ({PASSES})")  # fmt: skip
-        add("--tolerance", dest="shift_tolerance", type=harness.real_number(0), metavar="X",
+        add("--tolerance", dest="shift_tolerance", type=harness.number, metavar="X",
             help="stop when the squared movement of the centres is below this fraction of the variance "
             "(default: 1e-4); 0: when no row changes its cluster")  # fmt: skip
         add("--model", metavar="FILE", help="start from the centres of a model written by --save (default: k-means++)")

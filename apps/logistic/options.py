@@ -41,7 +41,7 @@ def add_options(parser: Parser) -> None:
     add("--sharded", action="store_true", help="each rank holds a part of the weights (default: all of them)")
     add("--allreduce", choices=("auto", *ALGORITHMS), default="auto",
         help="how gradients are summed without --sharded; star: by the lowest rank (default: %(default)s)")  # fmt: skip
-    add("--tolerance", dest="gradient_tolerance", type=harness.real_number(0), metavar="X",
+    add("--tolerance", dest="gradient_tolerance", type=harness.number, metavar="X",
         help="lbfgs, owlqn: stop at this gradient norm, relative to that of zero weights (default: 1e-6)")  # fmt: skip
     parser.whole("--warm-start", default=0, least=0, metavar="K",
         text="lbfgs, owlqn: start with K epochs of averaged sgd")  # fmt: skip

@@ -29,7 +29,7 @@ def add_options(parser: Parser) -> None:
         help=f"neurons of the hidden layers (default: {_both('hidden')})")  # fmt: skip
     parser.whole("--batch", text=f"examples per step (default: {_both('batch')})")
     add("--optimizer", choices=sorted(OPTIMIZERS), help=f"default: {_both('optimizer')}, the only one for rows")
-    add("--step", type=harness.real_number(0), metavar="X",
+    add("--step", type=harness.number, metavar="X",
         help=f"initial step size, with --warm-up the largest; it decays linearly to 0 (default: {steps})")  # fmt: skip
     rising = "fraction of training in which the step size rises linearly to --step"
     parser.real("--warm-up", 0.0, rising, harness.share_below_1)

@@ -36,7 +36,7 @@ def add_options(parser: Parser) -> None:
         help=f"passes over the rows (default: {_SGD['epochs']}; dual: at most {_DUAL['epochs']})")  # fmt: skip
     harness.add_exchange_every(parser, USUAL, "examples", more="; dual: an epoch")
     dual = parser.add_argument_group("for --optimizer dual").add_argument
-    dual("--gap", type=harness.real_number(0), metavar="X",
+    dual("--gap", type=harness.number, metavar="X",
          help=f"stop at this duality gap, relative to the objective (default: {_DUAL['gap']}; 0: never)")  # fmt: skip
     group = parser.add_argument_group("for --optimizer sgd")
     sgd = group.add_argument
@@ -45,7 +45,8 @@ def add_options(parser: Parser) -> None:
     sgd("--vector", choices=("dense", "sparse"),
         help=f"send all weights, or only those of features seen in the rows (default: {_SGD['vector']})")  # fmt: skip
     sgd("--step", type=harness.positive_number, metavar="X", help="initial step size (default: chosen on a sample)")
-    harness.add_tolerance(group, None)
+    sgd("--tolerance", type=harness.number, metavar="X",
+        help="stop when an epoch improves the objective by less than this fraction (default: 0, never)")  # fmt: skip
     harness.add_graph(group, _SGD["graph"], _SGD["sync"])
 
 
