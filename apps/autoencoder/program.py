@@ -80,7 +80,8 @@ class Trainer(harness.Together):
                 found: tuple[Any, ...] = malt.map_reduce(counted, w, rows)
                 return found
             except malt.PeerLost as error:
-                self._shares.check(error)
+                if error.rank in malt.alive():
+                    raise
 
     def has_converged(self) -> bool:
         return self._converged

@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import Any, Final
 
 import malt
-from apps.harness import memory
+from apps.harness import memory, newcomers
 from apps.harness.agreement import common_hash, on_lowest_rank, print_once
 from apps.harness.checkpoints import Checkpoints, check_checkpoint
 from apps.harness.errors import BadInput, HelpGiven, StaysOut, user_errors
 from apps.harness.marks import Mark, over_ranks
 from apps.harness.options import Parser
 from apps.harness.outputs import Report, check_outputs, header
-from apps.harness.program import Measured, Measures, Parts, Problem, Program, Trainer
+from apps.harness.program import Measured, Measures, Parts, Problem, Program, Replicas, Trainer
 from apps.harness.training import Training
 from malt.models import by_rank
 
@@ -44,7 +44,8 @@ def run(program: Program, arguments: Sequence[str]) -> None:
         problem = program.load(options)
         if isinstance(problem, Measured):
             return _report_measured(program, options, problem)
-        problem.check_newcomers()
+        if problem.tolerance or not issubclass(problem.trains, Replicas):  # ranks come together in each epoch
+            newcomers.refuse()
         memory.check(problem.memory())
         checkpoints = Checkpoints(options, program.name + problem.variant, problem.match(), problem.tolerance)
     shares = problem.shares()
@@ -70,7 +71,7 @@ def run(program: Program, arguments: Sequence[str]) -> None:
 
 
 def _train(program: Program, problem: Problem, checkpoints: Checkpoints, training: Training) -> None:
-    heading = header(program.name, problem.reported())
+    heading = header(program.name, vars(problem.options))
     if training.begin() and not training.is_newcomer:
         print_once(_introduction(heading, problem, training, checkpoints))
     training.train()

@@ -4,15 +4,14 @@
     class Learner(Trainer): ...       one rank's part
     class Mine(Program): ...          the command line, and how the data is read
 
-    if __name__ == "__main__":
-        main(Mine())
+    run = partial(harness.run, Mine())
 
 The harness calls, in this order:
 
     Program   add_options, inputs, load (returns the Problem)
-    Problem   memory, facts, shares, compile, trainer, introduction
-    Trainer   in each epoch: take and begin_epoch where rows are dealt anew, train; then, with the clock stopped, model
-              or keep, state where a checkpoint is due, objective, has_converged
+    Problem   memory, facts, shares, compile, trains (makes the Trainer), introduction
+    Trainer   in each epoch: take where rows are dealt anew, order, train; then, with the clock stopped, model or keep,
+              state where a checkpoint is due, objective, has_converged
     Trainer   finish, or restore where the checkpoint is that of a training that is over; measures, save, conclusion,
               warning
 """
@@ -89,16 +88,12 @@ class Trainer(ABC):
         """
         return None
 
-    def begin_epoch(self, place: int) -> None:
-        """Prepare epoch number `place` of this run, from 0.
+    def train(self, epoch: int, order: Any) -> int:
+        """Train epoch number `epoch`, from 1, with its exchanges. Returns the number of examples of this rank.
 
         An epoch that lacked the rows of a failed rank comes again. It is then trained with the step sizes that it had
         the first time.
         """
-        return None
-
-    def train(self, epoch: int, order: Any) -> int:
-        """Train epoch number `epoch`, from 1, with its exchanges. Returns the number of examples of this rank."""
         raise NotImplementedError
 
     def has_converged(self) -> bool:
@@ -296,10 +291,14 @@ class Problem(ABC):
     """The problem, the same on all ranks: the options, the data, what is trained."""
 
     options: Namespace
+    """Their values are those of the report."""
     rows: int
     """The number of examples of an epoch, over all ranks."""
-    trains: ClassVar[type[Any]] = Trainer
-    """The class of its trainers, which are made of the problem and a `Start`."""
+    trains: type[Any] = Trainer
+    """The class of its trainers. A rank's is made of the problem and a `Start`, with all ranks together.
+
+    ValueError, FloatingPointError: the message is shown to the user.
+    """
     deals: ClassVar[type[Shares]] = Shares
     """How its rows are dealt, by default as malt.shard does."""
     same: Sequence[str] = ()
@@ -311,10 +310,6 @@ class Problem(ABC):
     def tolerance(self) -> float:
         """The improvement at which training ends before --epochs; 0: never. A resumed run continues if it is less."""
         return getattr(self.options, "tolerance", 0.0)
-
-    def reported(self) -> dict[str, Any]:
-        """The options, as they appear in the report."""
-        return vars(self.options)
 
     @abstractmethod
     def memory(self) -> Need:
@@ -335,18 +330,6 @@ class Problem(ABC):
     def shares(self) -> Shares:
         """Return which rows each rank has."""
         return self.deals(self.rows)
-
-    def trainer(self, start: Start) -> Trainer:
-        """This rank's trainer. Collective. ValueError, FloatingPointError: the message is shown to the user."""
-        made: Trainer = self.trains(self, start)
-        return made
-
-    def check_newcomers(self) -> None:
-        """Check that ranks can come back to this training, or come (malt run --rejoin, --elastic), if they may. Local.
-
-        By default they cannot. Errors: as newcomers.refuse.
-        """
-        newcomers.refuse()
 
     @abstractmethod
     def introduction(self, trainer: Any) -> str:

@@ -65,7 +65,9 @@ class Training:
     def _make_trainer(self) -> None:
         checkpoints, generator = self._checkpoints, np.random.default_rng([self._options.seed, 1 + malt.rank()])
         with user_errors():
-            self.trainer = self._problem.trainer(Start(generator, self.shares, checkpoints.epoch, checkpoints.state))
+            self.trainer = self._problem.trains(
+                self._problem, Start(generator, self.shares, checkpoints.epoch, checkpoints.state)
+            )  # fmt: skip
         self._has_begun = True
         if given := self.trainer.meet(self._offered):
             self._go_on_from(given)
@@ -116,7 +118,6 @@ class Training:
             self._skip_to(epoch)
             if self.shares.changed(self.shares.present()) | self.shares.are_dealt_anew():
                 self.trainer.take()
-            self.trainer.begin_epoch(epoch - 1 - self._checkpoints.epoch)
             self._clock.start()
             examples = self.trainer.train(epoch, self.trainer.order())
             if self._end_epoch(epoch, examples):

@@ -105,11 +105,9 @@ class Problem(harness.Problem):
 
     def __init__(self, options: Namespace, train: malt.Ratings, test: malt.Ratings | None, start: Model | None) -> None:
         self.options, self.ratings = options, DealtRatings(options, train, test, start)
+        options.rank, options.biases = self.ratings.rank, self.ratings.biases  # for the report
         self.rows = len(train.ratings)
         self.user_shares = UserShares(self.ratings)
-
-    def reported(self) -> dict[str, Any]:
-        return {**vars(self.options), "rank": self.ratings.rank, "biases": self.ratings.biases}
 
     def memory(self) -> Need:
         ratings = self.ratings

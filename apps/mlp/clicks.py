@@ -21,10 +21,30 @@ from malt.models.networks import Weights, cross_entropy, exchanges_of, sparse, t
 from malt.models.networks.touched import DEPTH, SparseLearner, TouchedNetwork
 
 
+class Trainer(problem.Trainer):
+    """One rank's rows, and its learner."""
+
+    def __init__(self, of: Problem, start: Start) -> None:
+        super().__init__(of, start)
+        self._rows = of
+
+    def order(self) -> Array:
+        return linear.visiting_order(len(self._mine), self._generator)
+
+    def tested(self, found: Weights, labels: Array) -> Measures:
+        curve = area(found[:, 0], labels)
+        logloss = cross_entropy(found, labels) / len(labels)
+        return {"test_logloss": logloss, "test_auc": None if math.isnan(curve) else curve}
+
+    def save(self, path: str) -> None:
+        train = self._rows.sets[0]
+        model_file.save(path, self._learner.weights, labels=np.array(train.labels), zero_based=train.zero_based)
+
+
 class Problem(problem.Problem):
     """The rows to train and to test on, and the number of neurons of each layer."""
 
-    unit, network = "rows", TouchedNetwork
+    unit, network, trains = "rows", TouchedNetwork, Trainer
 
     def __init__(self, options: Namespace) -> None:
         self.sets, features = load(options)
@@ -54,9 +74,6 @@ class Problem(problem.Problem):
         sparse.compile_kernels()
         touched.compile_kernels()
 
-    def trainer(self, start: Start) -> Trainer:
-        return Trainer(self, start)
-
     def learner(self, weights: Sequence[Weights], mine: Any) -> SparseLearner:
         options, network = self.options, self.network(weights, self.options.l2)
         return SparseLearner(
@@ -66,23 +83,3 @@ class Problem(problem.Problem):
     def described(self) -> str:
         train, *test = self.sets
         return reading.described(train, dict(zip(["test"], test, strict=False)))
-
-
-class Trainer(problem.Trainer):
-    """One rank's rows, and its learner."""
-
-    def __init__(self, of: Problem, start: Start) -> None:
-        super().__init__(of, start, of.weights())
-        self._rows = of
-
-    def order(self) -> Array:
-        return linear.visiting_order(len(self._mine), self._generator)
-
-    def tested(self, found: Weights, labels: Array) -> Measures:
-        curve = area(found[:, 0], labels)
-        logloss = cross_entropy(found, labels) / len(labels)
-        return {"test_logloss": logloss, "test_auc": None if math.isnan(curve) else curve}
-
-    def save(self, path: str) -> None:
-        train = self._rows.sets[0]
-        model_file.save(path, self._learner.weights, labels=np.array(train.labels), zero_based=train.zero_based)

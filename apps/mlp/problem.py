@@ -33,77 +33,10 @@ COPIES = 5
 """Arrays of the weights' size on a rank: weights, gradients, the state of the optimizer, one to merge."""
 
 
-class Problem(harness.Problem):
-    """The examples to train and to test on, and the number of neurons of each layer."""
-
-    unit = "pictures"
-    """The word for examples."""
-    same: Sequence[str] = ("optimizer", "step", "l2", "seed")
-    network: Callable[..., Any] = Network
-    optimizers: Mapping[str, Kind] = OPTIMIZERS
-
-    def __init__(self, options: Namespace, train: Data, test: Data | None, sizes: Sequence[int]) -> None:
-        self.options, self.train, self.test, self.rows, self.sizes = options, train, test, len(train), list(sizes)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all weights."""
-        return np.dtype(np.float32).itemsize * sum((inputs + 1) * outputs for inputs, outputs in pairwise(self.sizes))
-
-    def memory(self) -> Need:
-        options, copies = self.options, COPIES + memory.snapshots(self.options.epochs)
-        return Need(
-            copies * self.nbytes + memory.queues_nbytes(options, self.nbytes),
-            f"--hidden {','.join(map(str, options.hidden))} makes a network of {self.nbytes // 4:,} weights",
-            "take fewer neurons, ranks or epochs",
-        )
-
-    def facts(self) -> dict[str, Any]:
-        check = harness.fingerprint(self.train.labels)
-        return {"neurons": self.sizes, self.unit: self.rows, "CRC-32 of labels": check}
-
-    def check_newcomers(self) -> None:
-        """Ranks may come back, and come."""
-
-    def trainer(self, start: Start) -> Trainer:
-        return Trainer(self, start, self.weights())
-
-    def weights(self) -> list[Weights]:
-        """The weights to begin with, the same on all ranks. Collective."""
-        weights = malt.together(self._first_weights)
-        harness.same_start(weights)
-        return weights
-
-    def _first_weights(self) -> list[Weights]:
-        if self.options.model is not None:
-            return model_file.load(self.options.model, self.sizes)
-        return first_weights(self.sizes, np.random.default_rng(self.options.seed))
-
-    def learner(self, weights: Sequence[Weights], mine: Any) -> LayersLearner:
-        """Return the learner of this rank. Collective."""
-        options, network = self.options, self.network(weights, self.options.l2)
-        return LayersLearner(
-            network, mine, self.optimizers, options.optimizer, options.batch, harness.sharing_of(options)
-        )  # fmt: skip
-
-    def introduction(self, trainer: Trainer) -> str:
-        options = self.options
-        risen = f" after a warm-up of {options.warm_up:g}" if options.warm_up else ""
-        return (
-            f"{self.described()}\n"
-            f"{'-'.join(map(str, self.sizes))} neurons, {options.optimizer}, first step {trainer.first_step:g}{risen}, "
-            f"l2 {options.l2:g}, batches of {options.batch:,}, averaging {harness.often(options, 'batches')}"
-        )
-
-    def described(self) -> str:
-        """The line of the introduction about the examples."""
-        return f"{self.rows:,} pictures of {self.sizes[0]:,} pixels; {len(self.test or ()):,} to test on"
-
-
 class Trainer(harness.Replicas):
     """One rank's examples, and its learner."""
 
-    def __init__(self, problem: Problem, start: Start, weights: Sequence[Weights]) -> None:
+    def __init__(self, problem: Problem, start: Start) -> None:
         super().__init__()
         options = problem.options
         self._problem, self._options, self._generator = problem, options, start.generator
@@ -111,7 +44,7 @@ class Trainer(harness.Replicas):
         self._mine = self._dealt_to_me()
         self.first_step = OPTIMIZERS[options.optimizer].step if options.step is None else options.step
         """The first step size."""
-        self._learner = problem.learner(weights, self._mine)
+        self._learner = problem.learner(problem.weights(), self._mine)
         self.vectors = self._learner.vectors
         if start.state:
             self._learner.restore(start.state, start.epoch)
@@ -167,3 +100,65 @@ class Trainer(harness.Replicas):
 
     def save(self, path: str) -> None:
         model_file.save(path, self._learner.weights)
+
+
+class Problem(harness.Problem):
+    """The examples to train and to test on, and the number of neurons of each layer."""
+
+    unit = "pictures"
+    """The word for examples."""
+    trains: type[Trainer] = Trainer
+    same: Sequence[str] = ("optimizer", "step", "l2", "seed")
+    network: Callable[..., Any] = Network
+    optimizers: Mapping[str, Kind] = OPTIMIZERS
+
+    def __init__(self, options: Namespace, train: Data, test: Data | None, sizes: Sequence[int]) -> None:
+        self.options, self.train, self.test, self.rows, self.sizes = options, train, test, len(train), list(sizes)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all weights."""
+        return np.dtype(np.float32).itemsize * sum((inputs + 1) * outputs for inputs, outputs in pairwise(self.sizes))
+
+    def memory(self) -> Need:
+        options, copies = self.options, COPIES + memory.snapshots(self.options.epochs)
+        return Need(
+            copies * self.nbytes + memory.queues_nbytes(options, self.nbytes),
+            f"--hidden {','.join(map(str, options.hidden))} makes a network of {self.nbytes // 4:,} weights",
+            "take fewer neurons, ranks or epochs",
+        )
+
+    def facts(self) -> dict[str, Any]:
+        check = harness.fingerprint(self.train.labels)
+        return {"neurons": self.sizes, self.unit: self.rows, "CRC-32 of labels": check}
+
+    def weights(self) -> list[Weights]:
+        """The weights to begin with, the same on all ranks. Collective."""
+        weights = malt.together(self._first_weights)
+        harness.same_start(weights)
+        return weights
+
+    def _first_weights(self) -> list[Weights]:
+        if self.options.model is not None:
+            return model_file.load(self.options.model, self.sizes)
+        return first_weights(self.sizes, np.random.default_rng(self.options.seed))
+
+    def learner(self, weights: Sequence[Weights], mine: Any) -> LayersLearner:
+        """Return the learner of this rank. Collective."""
+        options, network = self.options, self.network(weights, self.options.l2)
+        return LayersLearner(
+            network, mine, self.optimizers, options.optimizer, options.batch, harness.sharing_of(options)
+        )  # fmt: skip
+
+    def introduction(self, trainer: Trainer) -> str:
+        options = self.options
+        risen = f" after a warm-up of {options.warm_up:g}" if options.warm_up else ""
+        return (
+            f"{self.described()}\n"
+            f"{'-'.join(map(str, self.sizes))} neurons, {options.optimizer}, first step {trainer.first_step:g}{risen}, "
+            f"l2 {options.l2:g}, batches of {options.batch:,}, averaging {harness.often(options, 'batches')}"
+        )
+
+    def described(self) -> str:
+        """The line of the introduction about the examples."""
+        return f"{self.rows:,} pictures of {self.sizes[0]:,} pixels; {len(self.test or ()):,} to test on"

@@ -68,10 +68,8 @@ class Trainer(common.Trainer, harness.Replicas):
     def order(self) -> Order:
         return linear.visiting_order(len(self._mine.labels), self._generator)
 
-    def begin_epoch(self, place: int) -> None:
-        self._learner.begin_epoch(place)
-
     def train(self, epoch: int, order: Order) -> int:
+        self._learner.begin_epoch(epoch)
         every = self._options.exchange_every
         if self._options.tolerance and every != harness.AUTO:  # ranks synchronize after each epoch
             parts = exchanges.as_many(order, every, -(-self._problem.rows // malt.size()))
@@ -110,7 +108,7 @@ class Trainer(common.Trainer, harness.Replicas):
 
     def go_on_from(self, state: Mapping[str, Any], epochs: int) -> None:
         self.eta0 = float(state["first_step"])
-        self._learner.go_on_from(state, epochs)
+        self._learner.go_on_from(state)
 
     def finish(self) -> None:
         self._learner.finish()
@@ -125,10 +123,6 @@ class Problem(common.Problem):
 
     trains = Trainer
     same = ("loss", "l2", "intercept", "average", "step", "seed")
-
-    def check_newcomers(self) -> None:
-        if self.options.tolerance:  # ranks come together in each epoch
-            super().check_newcomers()
 
     def memory(self) -> Need:
         options = self.options

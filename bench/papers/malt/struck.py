@@ -77,8 +77,7 @@ class Trainer(sgd.Trainer):
 class Problem(sgd.Problem):
     """The rows, and how they are trained."""
 
-    def trainer(self, start: Start) -> Trainer:
-        return Trainer(self, start)
+    trains = Trainer
 
 
 class Program(planted.Program):

@@ -48,8 +48,8 @@ class Learner(Protocol):
     def take(self, data: Examples) -> None:
         """Replace the examples by `data`, after rows were dealt anew."""
 
-    def begin_epoch(self, place: int) -> None:
-        """Prepare epoch number `place` of this run, from 0. An epoch that comes again has the same step sizes again."""
+    def begin_epoch(self, epoch: int) -> None:
+        """Prepare epoch number `epoch`. An epoch that comes again has the same step sizes again."""
 
     def finish(self) -> None:
         """Make `model` the same on all ranks, bit by bit. Collective."""
@@ -60,8 +60,8 @@ class Learner(Protocol):
     def own(self) -> State:
         """Return arrays that only this rank can resume from, between two exchanges that all ranks have made: views."""
 
-    def go_on_from(self, state: State, epochs: int) -> None:
-        """Go on, as a rank that has come back, from the state of another one, after so many epochs. Local."""
+    def go_on_from(self, state: State) -> None:
+        """Go on, as a rank that has come back, from the state of another one. Local."""
 
 
 def learner(
@@ -79,6 +79,22 @@ def learner(
         )  # fmt: skip
     kind = SparseModelLearner if sends == "sparse" and average != "none" else ModelLearner
     return kind(problem, data, np.zeros(n_features + 1, np.float32), [eta0], sharing, average, state)
+
+
+class Starts:
+    """What a learner has counted at the start of each epoch. It counts up. Local."""
+
+    def __init__(self) -> None:
+        self._counted: dict[int, Any] = {}
+
+    def of(self, epoch: int, now: Any) -> Any:
+        """Begin `epoch`; return what was counted at its first start: `now`, unless it or a later one had begun.
+
+        One that others have trained alone began here when the next one did.
+        """
+        first = min([now, *(then for one, then in self._counted.items() if one >= epoch)])
+        self._counted = {one: then for one, then in self._counted.items() if one < epoch} | {epoch: first}
+        return first
 
 
 class ModelLearner:
@@ -100,8 +116,7 @@ class ModelLearner:
         self.model: Params = params.copy()
         self.trained, self.blended = 0.0, 0
         """The examples that this rank has trained on, and the models that `model` is a mean of."""
-        self._begun: list[tuple[float, int]] = []
-        """`trained` and `blended` at the start of each epoch."""
+        self._starts = Starts()
         self._kind, self.classes = classes, classes(problem, data, np.atleast_2d(params).shape)
         if state:
             self._params[:], self.model[:] = state["params"], state["model"]
@@ -137,10 +152,8 @@ class ModelLearner:
     def take(self, data: Examples) -> None:
         self.classes = self._kind(self._problem, data, np.atleast_2d(self._params).shape)
 
-    def begin_epoch(self, place: int) -> None:
-        self._begun += [(self.trained, self.blended)] * (place + 1 - len(self._begun))  # also those of others alone
-        self.trained, self.blended = self._begun[place]
-        del self._begun[place + 1 :]
+    def begin_epoch(self, epoch: int) -> None:
+        self.trained, self.blended = self._starts.of(epoch, (self.trained, self.blended))
 
     def _note(self, order: Order) -> None:
         """Note which weights the examples of `order` touch. Only sparse vectors need it."""
@@ -170,11 +183,10 @@ class ModelLearner:
         """Go on from what `own` returned beside the state. Collective."""
         self._replica.load_state_dict(own)
 
-    def go_on_from(self, state: State, epochs: int) -> None:
+    def go_on_from(self, state: State) -> None:
         self._eta0, self.model[:] = float(state["first_step"]), state["model"]
         self._steps = [self._eta0]
         self.trained, self.blended = float(state["trained"]), int(state["blended"])
-        self._begun = [(self.trained, self.blended)] * epochs
 
 
 class SparseModelLearner(ModelLearner):
@@ -238,8 +250,8 @@ class SparseModelLearner(ModelLearner):
         self._base[:], self._rows.marks[:], self._exchanged = own["base"], own["touched"], float(own["exchanged"])
         self._vector.begin_after(int(own["steps"]))
 
-    def go_on_from(self, state: State, epochs: int) -> None:
-        super().go_on_from(state, epochs)
+    def go_on_from(self, state: State) -> None:
+        super().go_on_from(state)
         self._params[:] = self._base[:] = state["params"]
         self._exchanged = self.trained
 
@@ -257,9 +269,7 @@ class GradientLearner:
         state: State | None = None,
     ) -> None:  # fmt: skip
         self._problem, self._data, self._eta0 = problem, data, eta0
-        self._trained = 0
-        self._begun: list[int] = []
-        """`_trained` at the start of each epoch."""
+        self._trained, self._starts = 0, Starts()
         self.model: Params = np.zeros(n_features + 1, np.float32)
         if state:
             self.model[:], self._trained = state["model"], int(state["trained"])
@@ -273,10 +283,8 @@ class GradientLearner:
     def take(self, data: Examples) -> None:
         self._data = data
 
-    def begin_epoch(self, place: int) -> None:
-        self._begun += [self._trained] * (place + 1 - len(self._begun))
-        self._trained = self._begun[place]
-        del self._begun[place + 1 :]
+    def begin_epoch(self, epoch: int) -> None:
+        self._trained = self._starts.of(epoch, self._trained)
 
     def learn(self, order: Order) -> None:
         gradient = self._vector.array
@@ -303,9 +311,8 @@ class GradientLearner:
     def own(self) -> State:
         return {**self.state(), _OWN: {"steps": self._vector.steps_of_all_jobs}}
 
-    def go_on_from(self, state: State, epochs: int) -> None:
+    def go_on_from(self, state: State) -> None:
         self._eta0, self.model[:], self._trained = float(state["first_step"]), state["model"], int(state["trained"])
-        self._begun = [self._trained] * epochs
 
 
 class SparseGradientLearner(GradientLearner):

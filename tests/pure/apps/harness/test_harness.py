@@ -28,6 +28,9 @@ class Mean:
     def __init__(self, problem, start):
         super().__init__()
         self.problem, self.start, self.calls = problem, start, problem.calls
+        self.calls.append("trainer")
+        if problem.options.refused:
+            raise ValueError("it cannot be trained")
         self.w = np.array(start.state.get("w", 100.0))
         self.tolerance = problem.options.tolerance
         if start.state and self.tolerance:
@@ -50,9 +53,6 @@ class Mean:
     def order(self):
         self.calls.append("order")
         return malt.shard(DATA)
-
-    def begin_epoch(self, place):
-        self.calls.append(f"begin_epoch {place}")
 
     def train(self, epoch, order):
         self.calls.append(f"train {epoch}")
@@ -115,6 +115,7 @@ class Problem(harness.Problem):
 
     def __init__(self, options, calls):
         self.options, self.calls = options, calls
+        self.trains = Together if options.together else Apart
 
     def memory(self):
         self.calls.append("memory")
@@ -130,12 +131,6 @@ class Problem(harness.Problem):
     def shares(self):
         self.calls.append("shares")
         return super().shares()
-
-    def trainer(self, start):
-        self.calls.append("trainer")
-        if self.options.refused:
-            raise ValueError("it cannot be trained")
-        return (Together if self.options.together else Apart)(self, start)
 
     def introduction(self, trainer):
         self.calls.append("introduction")
@@ -157,7 +152,7 @@ class Program(harness.Program):
         parser.add_argument("--needs", type=int, default=0)
         parser.add_argument("--enough", type=float, default=0.0)
         parser.add_argument("--data", metavar="FILE")
-        harness.add_tolerance(parser)
+        parser.real("--tolerance", 0.0, "stop when an epoch improves the error by less than this fraction")
         harness.add_common_options(parser, epochs=3)
 
     def inputs(self, options):
@@ -191,7 +186,7 @@ BEFORE = ["add_options", "inputs", "load", "memory", "facts", "shares", "compile
 
 
 def epoch(number, *after):
-    return [f"begin_epoch {number - 1}", "order", f"train {number}", *after]
+    return ["order", f"train {number}", *after]
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -223,7 +218,7 @@ def test_a_run_resumes_from_a_checkpoint(run, ranks, together, tmp_path):
     over, after = run(ranks, *keeping, "--epochs", 5)
     assert [one["error"] for one in first["epochs"] + rest["epochs"]] == [one["error"] for one in whole["epochs"]]
     assert rest["resumed_from"] == 2 and rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
-    assert calls[len(BEFORE) :][:5] == ["order", "order", "begin_epoch 0", "order", "train 3"]
+    assert calls[len(BEFORE) :][:4] == ["order", "order", "order", "train 3"]
     assert over["final"]["model_sha256"] == whole["final"]["model_sha256"] and not any("train " in one for one in after)
 
 
@@ -249,7 +244,7 @@ def test_a_loop_of_its_own_makes_the_same_epochs(run, together, tmp_path):
     first, calls = run(3, *keeping, "--own-loop", "--epochs", 2)
     rest, _ = run(3, *keeping, "--own-loop", "--epochs", 4)
     again, after = run(3, *keeping, "--own-loop", "--epochs", 4)
-    assert not {"order", "begin_epoch 0"} & set(calls) and "train 1" not in after
+    assert "order" not in calls and "train 1" not in after
     for field in ("epoch", "examples", "error"):
         assert [one[field] for one in first["epochs"] + rest["epochs"]] == [one[field] for one in whole["epochs"]]
     assert again["final"]["model_sha256"] == rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
