@@ -8,12 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from bench.benchmarks.rows import Row, missing, rated
+from bench.benchmarks.rows import Row, rated
 from bench.benchmarks.svm import peers, task
 from bench.benchmarks.svm.peers import Peer
 from bench.benchmarks.svm.task import Task
 from bench.benchmarks.svm.threads import Threads
-from bench.harness import datasets
 from bench.harness.timing import copy_rate, turns
 
 RANKS = {"1 rank": 1, "2 ranks": 2}
@@ -24,15 +23,11 @@ THREADS_EPOCHS = 5
 
 
 def rows(quick: bool) -> list[Row]:
-    """All rows of this module. Those that lack their data or their peer are not measured, with a note.
+    """All rows of this module. Those that lack their peer are not measured, with a note.
 
     A quick run leaves the 300,000 rows out.
     """
-    made = []
-    if datasets.RCV1.exists():
-        made += _compared(task.rcv1(), quick)
-    else:
-        made.append(missing("SVM on rcv1-ccat", "all peers", datasets.NO_RCV1))
+    made = _compared(task.rcv1(), quick)
     if not quick:
         with tempfile.TemporaryDirectory() as folder:
             made += _compared(task.large(Path(folder)), quick)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import malt
 from apps.svm import program
-from bench.benchmarks.rows import Row, missing
+from bench.benchmarks.rows import Row
 from bench.benchmarks.svm import task
 from bench.harness import datasets, jobs
 
@@ -67,9 +67,6 @@ def main() -> None:
     rows = []
     for average in AVERAGES:
         name = f"SVM on rcv1-ccat, 4 ranks, asp, --average {average}, busy cores: runs that end above {BAD}"
-        if not datasets.RCV1.exists():
-            rows.append(missing(name, "", datasets.NO_RCV1))
-            continue
         with busy_cores():
             found = objectives(average, seeds)
         bad = sum(one > BAD for one in found)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import malt
-from bench.benchmarks.rows import Row, missing
+from bench.benchmarks.rows import Row
 from bench.benchmarks.svm import peers, task
 from bench.benchmarks.svm.task import Task
 from bench.harness import datasets
@@ -20,8 +20,6 @@ PROBLEM = linear.Problem("logistic", task.L2, False)
 
 def rows(quick: bool) -> list[Row]:
     """All rows of this module."""
-    if not datasets.RCV1.exists():
-        return [missing("logistic regression on rcv1-ccat", "all peers", datasets.NO_RCV1)]
     data = malt.open_svmlight(datasets.RCV1)
 
     def posed(excess: float, *options: object, every: int = 6000, epochs: int = 12, **more: Any) -> Task:

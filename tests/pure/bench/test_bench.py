@@ -94,6 +94,13 @@ def test_parts_that_were_not_measured_again_are_kept(tmp_path, monkeypatch, caps
     assert ran("scale", 1.0, "--quick") == [("scale", 1.0)]  # a quick run is not mixed with another
 
 
+def test_a_part_without_its_data_is_not_measured_and_a_row_says_so(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(program, "RCV1", tmp_path / "nowhere")
+    monkeypatch.setattr("sys.argv", ["bench", "--only", "logistic"])
+    program.main()
+    assert "| logistic | - | - | - | - | not measured: it needs the data set rcv1-ccat" in capsys.readouterr().out
+
+
 @pytest.fixture
 def few_rows(monkeypatch):
     monkeypatch.setattr(planted, "ROWS", 2000)
