@@ -165,7 +165,7 @@ class Program(harness.Program):
                     dest="gradient_tolerance")  # fmt: skip
         add("--model", metavar="FILE", help="start from a model written by --save")
         add("--picture", metavar="FILE", help="draw what each hidden unit has learned to FILE, as PNG")
-        harness.add_common_options(parser, epochs=None)
+        harness.add_common_options(parser)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
         return [*(("DATA", path) for path in patches.paths(options.data)), ("--model", options.model)]

@@ -28,12 +28,6 @@ _COPIES = 4
 """What a rank holds of the vectors, and the same by node; of each two kinds."""
 
 
-class Dimensions(CommonShares):
-    """The dimensions are dealt, in place of rows."""
-
-    unit = "dimensions"
-
-
 class Trainer(harness.Parts):
     """The part of all vectors that one rank holds, and its training."""
 
@@ -126,8 +120,8 @@ class Problem(harness.Problem):
     def compile(self) -> None:
         kernels.compile_kernels()
 
-    def shares(self) -> Dimensions:
-        return Dimensions(self.options.dim)
+    def shares(self) -> CommonShares:
+        return CommonShares(self.options.dim, "dimensions")
 
     def introduction(self, trainer: Trainer) -> str:
         options, edges = self.options, len(self.graph.links.neighbours) // 2
@@ -160,7 +154,7 @@ class Program(harness.Program):
         real("--step", 0.025, "initial step size; it decays linearly to 0", harness.positive_number)
         add("--model", metavar="FILE", help="start from vectors written by --save")
         whole("--exchange-every", default=50, text="maximum walks of all ranks between two exchanges")
-        harness.add_common_options(parser, epochs=None)
+        harness.add_common_options(parser)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
         return [("EDGES", options.edges), ("--labels", options.labels), ("--model", options.model)]

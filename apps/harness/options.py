@@ -43,26 +43,10 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(name, default=default, help=text + _SHOWN.format("g"), **kept)
 
 
-def add_common_options(
-    parser: Parser, *, epochs: int | None, exchange_every: int | None = None, graph: str | None = None,
-    sync: str | None = None, unit: str = "examples",
-) -> None:  # fmt: skip
-    """Add the common options, with the defaults of this program. `unit` names what --exchange-every counts.
-
-    An option whose default is None is left out. A program whose ranks synchronize anyway, for example in
-    malt.allreduce, passes None for `exchange_every`, `graph` and `sync`. A program that counts something other than
-    epochs passes None for `epochs`, and adds an option of its own with dest="epochs".
-    """
+def add_common_options(parser: Parser) -> None:
+    """Add the options that all programs have."""
     add = parser.add_argument
-    if epochs is not None:
-        add("--epochs", type=whole_number(0), default=epochs, metavar="N",
-            help="passes over the rows (default: %(default)s)")  # fmt: skip
-    if exchange_every is not None:
-        add_exchange_every(parser, exchange_every, unit)
-    if graph is not None and sync is not None:
-        add_graph(parser, graph, sync)
-        parser.set_defaults(graph=graph, sync=sync)
-    add("--seed", type=whole_number(0), default=0, metavar="N", help="random seed (default: %(default)s)")
+    parser.whole("--seed", default=0, least=0, text="random seed")
     add("--save", metavar="FILE", help="write the final model to FILE, as .npz")
     add("--checkpoint", metavar="FILE", help="at the end of epochs, save a state from which --resume continues")
     add("--checkpoint-every", type=number, default=60.0, metavar="SECONDS",

@@ -18,7 +18,7 @@ class Failures:
     `rows` returns the number of rows of a rank that was alive when rows were dealt last. `unit` is the word for rows.
     """
 
-    def __init__(self, rows: Callable[[int], int], unit: str = "rows") -> None:
+    def __init__(self, rows: Callable[[int], int], unit: str) -> None:
         self._rows, self._unit = rows, unit
         self._began_s = malt.clock()
         self._had: dict[int, int] = {}
@@ -59,20 +59,18 @@ class Failures:
 class Shares:
     """The shares of `count` rows, dealt as by `malt.shard`, and the epochs that are trained. Local, except `epochs`.
 
-    A program that deals its data otherwise has a subclass with its own `rows`.
+    `unit`: the word for rows in messages. A program that deals its data otherwise has a subclass with its own `rows`.
     """
 
-    unit = "rows"
-    """The word for rows in messages."""
     is_made_up = True
     """Whether epochs that lacked the rows of a failed rank are trained again."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, unit: str = "rows") -> None:
         self._count = count
         self.alive = malt.init().dealt.ranks
         """The ranks that were alive when rows were dealt last."""
         self._last = malt.init().dealt
-        self.failures = Failures(self.rows, self.unit)
+        self.failures = Failures(self.rows, unit)
         self._ended: list[float] = []
         """When each epoch ended. All times are those of malt.clock()."""
         self._dealt: dict[int, float] = {}

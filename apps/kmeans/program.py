@@ -156,7 +156,7 @@ class Program(harness.Program):
             help="stop when the squared movement of the centres is below this fraction of the variance "
             "(default: 1e-4); 0: when no row changes its cluster")  # fmt: skip
         add("--model", metavar="FILE", help="start from the centres of a model written by --save (default: k-means++)")
-        harness.add_common_options(parser, epochs=None)
+        harness.add_common_options(parser)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
         return [("DATA", options.data or EMBEDDED / "train.svm.xz"), ("--model", options.model)]

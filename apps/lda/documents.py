@@ -6,18 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import malt
-from apps.harness import CommonShares
 from apps.lda import kernels
 from apps.lda.corpus import Corpus
 from apps.lda.counts import Counts
 from apps.lda.kernels import Doubles, Floats, Numbers
 from malt.data import rows_of
-
-
-class Shares(CommonShares):
-    """The documents are dealt."""
-
-    unit = "documents"
 
 
 class Documents:

@@ -19,10 +19,10 @@ import numpy as np
 
 import malt
 from apps import harness
-from apps.harness import TRAFFIC, Array, Column, Measured, Measures, Need, Parser, Start
+from apps.harness import TRAFFIC, Array, Column, CommonShares, Measured, Measures, Need, Parser, Start
 from apps.lda import kernels, reading
 from apps.lda.counts import Counts
-from apps.lda.documents import Documents, Shares, shared
+from apps.lda.documents import Documents, shared
 from apps.lda.kernels import Numbers
 from apps.lda.measuring import HeldOut, Measuring
 from apps.lda.reading import Data
@@ -117,8 +117,8 @@ class Problem(harness.Problem):
     def compile(self) -> None:
         kernels.compile_kernels()
 
-    def shares(self) -> Shares:
-        return Shares(self.documents)
+    def shares(self) -> CommonShares:
+        return CommonShares(self.documents, "documents")
 
     def first_topics(self) -> Numbers:
         """The topics that tokens begin with: any, or as the model has them. The same on all ranks."""
@@ -158,7 +158,8 @@ class Program(harness.Program):
         parser.real("--beta", 0.01, "prior of words", harness.positive_number)
         add("--model", metavar="FILE",
             help="start from topics written by --save; without CORPUS: measure them on TEST")  # fmt: skip
-        harness.add_common_options(parser, epochs=100)
+        parser.whole("--epochs", default=100, least=0, text="passes over the rows")
+        harness.add_common_options(parser)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
         return [(f"--{name}".replace("--corpus", "CORPUS"), getattr(options, name))

@@ -163,7 +163,8 @@ class Program(harness.Program):
         add("--model", metavar="FILE",
             help="start from a model written by --save; without RATINGS: measure it on TEST")  # fmt: skip
         mix.add_options(parser)
-        harness.add_common_options(parser, epochs=20)
+        parser.whole("--epochs", default=20, least=0, text="passes over the rows")
+        harness.add_common_options(parser)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
         return [("RATINGS", options.train), ("--test", options.test), ("--model", options.model)]

@@ -50,12 +50,11 @@ class DealtRatings(factors.DealtRatings):
 class UserShares(harness.Shares):
     """The ratings of each rank, which are those of its users."""
 
-    unit = "ratings"
     is_made_up = False  # new users are trained for the past epochs at once: Learner.catch_up
 
     def __init__(self, ratings: DealtRatings) -> None:
         self._ratings = ratings
-        super().__init__(len(ratings.train.ratings))
+        super().__init__(len(ratings.train.ratings), "ratings")
         self.ranks: Callable[[], tuple[int, ...]] = malt.alive
         """The ranks that take part in the next epoch, as the learner knows them."""
 

@@ -36,7 +36,10 @@ def add_options(parser: Parser) -> None:
     parser.real("--l2", 0.0, "weight of |w|^2 / 2, without biases; rows: of weights in the batch")
     add("--model", metavar="FILE", help="start from a model written by --save")
     parser.whole("--epochs", least=0, text=f"passes over the examples (default: {_both('epochs')})")
-    harness.add_common_options(parser, epochs=None, exchange_every=USUAL, graph="auto", sync="asp", unit="batches")
+    harness.add_exchange_every(parser, USUAL, "batches")
+    harness.add_graph(parser, graph="auto", sync="asp")
+    parser.set_defaults(graph="auto", sync="asp")
+    harness.add_common_options(parser)
 
 
 def settle(options: Namespace, is_rows: bool) -> None:

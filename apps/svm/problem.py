@@ -40,10 +40,7 @@ class Problem(harness.Problem):
     def described(self) -> str:
         """The beginning of the introduction."""
         options, size = self.options, reading.described(self.train, {"test": self.test})
-        return (
-            f"{size}\n"
-            f"{options.loss}, l2 {options.l2:g}, {'with' if options.intercept else 'no'} intercept"
-        )
+        return f"{size}\n{options.loss}, l2 {options.l2:g}, {'with' if options.intercept else 'no'} intercept"
 
 
 class Trainer(harness.Trainer):

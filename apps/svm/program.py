@@ -35,7 +35,7 @@ class Program(harness.Program):
         parser.real("--l2", 1e-4, "weight of |w|^2 / 2")
         add("--no-intercept", dest="intercept", action="store_false", help="fit a plane through the origin")
         optimizers.add_options(parser)
-        harness.add_common_options(parser, epochs=None)
+        harness.add_common_options(parser)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
         return reading.inputs(options)

@@ -153,7 +153,8 @@ class Program(harness.Program):
         parser.add_argument("--enough", type=float, default=0.0)
         parser.add_argument("--data", metavar="FILE")
         parser.real("--tolerance", 0.0, "stop when an epoch improves the error by less than this fraction")
-        harness.add_common_options(parser, epochs=3)
+        parser.whole("--epochs", default=3, least=0, text="passes over the numbers")
+        harness.add_common_options(parser)
 
     def inputs(self, options):
         self.calls.append("inputs")
@@ -366,8 +367,9 @@ def test_what_a_program_lacks_is_one_line(monkeypatch, capsys, module, line, lac
 def test_ranks_that_need_not_exchange_together_find_intervals_of_their_own(words, together, every, monkeypatch):
     monkeypatch.setattr(malt, "size", lambda: 2)
     parser = harness.Parser()
-    harness.add_common_options(parser, epochs=1, exchange_every=70, graph="all", sync="asp")
-    options = parser.parse_args(words)
+    harness.add_exchange_every(parser, 70, "rows")
+    harness.add_graph(parser, "all", "asp")
+    options = parser.parse_args(["--sync", "asp", *words])
     harness.settle_exchange_every(options, 70, together)
     assert options.exchange_every == every
 
