@@ -94,14 +94,10 @@ def add_graph(parser: Any, graph: str, sync: str) -> None:
     add("--sync", help=f"who waits: asp, bsp, ssp:S or notify-ack (default: {sync})")
 
 
-def graph_of(options: argparse.Namespace) -> Any:
-    """Return the graph of --graph and --degree, for malt.vector or malt.Replica. Local. ValueError: it is unknown."""
-    return options.graph if options.degree is None else malt.graph(options.graph, malt.size(), options.degree)
-
-
 def sharing_of(options: argparse.Namespace) -> Sharing:
     """Return the way of exchanging that the options name. Local. ValueError: there is no such graph."""
-    return Sharing(graph_of(options), options.sync, options.exchange_every)
+    graph = options.graph if options.degree is None else malt.graph(options.graph, malt.size(), options.degree)
+    return Sharing(graph, options.sync, options.exchange_every)
 
 
 def interval(text: str) -> int | str:

@@ -17,7 +17,7 @@ from malt.models.linear import Order
 from malt.models.networks import touching
 from malt.models.networks.learner import LayersLearner
 from malt.models.networks.network import Weights
-from malt.models.networks.optimizer import OPTIMIZERS, Kind
+from malt.models.networks.optimizer import OPTIMIZERS, Adagrad, Kind
 from malt.models.networks.sparse import SparseNetwork
 from malt.models.networks.touching import compile_kernels
 from vol import AVG, SUM
@@ -56,8 +56,8 @@ class TouchedNetwork(SparseNetwork):
         self.gradients[0] = Touched(self._touched.rows[:count], self._touched.values[:count])
 
 
-class SparseAdagrad:
-    """`optimizer.Adagrad` of a first layer: it changes the rows that the gradient names, with their l2, and no others.
+class SparseAdagrad(Adagrad):
+    """AdaGrad of a first layer: it changes the rows that the gradient names, with their l2, and no others.
 
     What it adds to the weights it adds to `changes` too.
     """
@@ -70,12 +70,6 @@ class SparseAdagrad:
         rows, values = gradient
         arrays = self._weights, self._squares, self._changes
         touching.adagrad(*arrays, rows, values, np.float32(step), self._l2)
-
-    def state(self) -> dict[str, Any]:
-        return {"squares": self._squares}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._squares[:] = state["squares"]
 
 
 class SparseLearner(LayersLearner):
