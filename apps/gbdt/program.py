@@ -24,7 +24,7 @@ from apps.harness import TRAFFIC, Array, Column, CommonShares, Measures, Need, P
 from apps.linear import reading
 from apps.linear.roc import area
 from malt.data import rows_of
-from malt.models import Counted, trees
+from malt.models import Counted, gathered, trees
 from malt.models.trees import Growth, Rounds, Scored, Trees
 
 
@@ -154,9 +154,9 @@ class Problem(harness.Problem):
 
 def area_of_all(some: Scored) -> float | None:
     """The area under the ROC curve of the rows of all ranks; None: a rank has failed with its rows. Collective."""
-    scores, y = (malt.allgather(np.asarray(array[0], np.float64)) for array in (some.scores, some.y))
-    both = [np.concatenate([np.empty(0), *(one for one in parts if one is not None)]) for parts in (scores, y)]
-    return area(*both) if len(both[0]) == len(both[1]) == some.count else None
+    parts = (gathered(np.asarray(array[0], np.float64)) for array in (some.scores, some.y))
+    scores, y = (np.concatenate([*one.values()]) for one in parts)
+    return area(scores, y) if len(scores) == len(y) == some.count else None
 
 
 class Program(harness.Program):

@@ -17,6 +17,7 @@ from apps.lda.counts import Counts
 from apps.lda.documents import shared
 from apps.lda.kernels import Doubles, Floats
 from apps.lda.reading import Data
+from malt.models import gathered
 
 TOP, SHOWN, MEASURED = 8, 20, 20
 """How many words of a topic, and how many topics, are shown; how many epochs are measured on held-out documents."""
@@ -97,7 +98,7 @@ class Measuring:
             [[float(local[row, topic]), int(words[row])] for row in rows if local[row, topic]]
             for topic, rows in enumerate(best.T)
         ]
-        theirs = [one for one in malt.allgather(own) if one is not None]
+        theirs = gathered(own).values()
         merged = [sorted(chain(*(one[topic] for one in theirs)), reverse=True)[:TOP] for topic in range(len(totals))]
         order = np.argsort(-totals, kind="stable")
         return [[self._name(word) for _, word in merged[topic]] for topic in order]

@@ -6,7 +6,7 @@
 Programs of apps/ and the estimators of `malt.sklearn` train by them. Nothing imports a model by itself.
 """
 
-from malt.models.common import Sharing, by_rank, common_mean, compared_parts, of_lowest, same_start
+from malt.models.common import Sharing, by_rank, common_mean, compared_parts, gathered, of_lowest, same_start
 from malt.models.traffic import Counted, Sums, moved, sum_statistics
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "by_rank",
     "common_mean",
     "compared_parts",
+    "gathered",
     "moved",
     "of_lowest",
     "same_start",

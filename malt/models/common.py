@@ -31,6 +31,13 @@ class Sharing:
     """What is between two exchanges."""
 
 
+def gathered(value: Any) -> dict[int, Any]:
+    """The `value` of each live rank, by rank, ascending, as malt.allgather takes and returns it. Collective."""
+    if session.size() == 1:
+        return {0: value}
+    return {rank: one for rank, one in enumerate(allgather(value)) if one is not None}
+
+
 def by_rank(value: Any) -> dict[int, Any]:
     """The `value` of each live rank, by rank, ascending. A value is anything that JSON can represent. Collective.
 

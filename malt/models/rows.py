@@ -13,9 +13,10 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from malt.data.shards import shard
 from malt.files.checksum import checksum
+from malt.models.common import gathered
 from malt.models.weights import Floats, Weights, compared
 from malt.session import session
-from malt.session.collectives import allgather, allreduce
+from malt.session.collectives import allreduce
 from malt.session.world.agreement import Checked, Description
 
 ROWS: Final = ("shard", "mine")
@@ -162,9 +163,7 @@ class Rows:
         if self._deals:
             return X
         share = min(most * self._count // self.total, self._count)
-        return np.concatenate(
-            [some for some in allgather(X[self._order[:share]].astype(np.float64)) if some is not None]
-        )
+        return np.concatenate([*gathered(X[self._order[:share]].astype(np.float64)).values()])
 
     def are_all(self, count: int) -> bool:
         """Return whether `count`, over all ranks, is the number of all rows: a rank may have failed with its shard."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from malt.kernels import Kernels
 from malt.kernels.compiler import types
+from malt.models.common import gathered
 from malt.models.linear import examples
 from malt.models.trees.losses import array_of
 from malt.session import session
@@ -84,7 +85,7 @@ def bins_of(X: Any, most: int, has_missing: bool, seed: int) -> Binning:
         rows = np.sort(np.random.default_rng(seed).choice(count, SAMPLE_ROWS, replace=False))
     sample: Any = X[rows] if count > SAMPLE_ROWS else X
     while True:
-        ranks = [one for one, report in enumerate(allgather([])) if report is not None]
+        ranks = [*gathered([])]
         first, last = (place * features // len(ranks) for place in np.arange(2) + ranks.index(session.rank()))
         columns = [values[~np.isnan(values)] for values in _columns(sample[:, first:last])]
         mine = [_edges(values, 0 if has_missing else len(rows) - len(values), most) for values in columns]

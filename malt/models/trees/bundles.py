@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from malt.kernels import Kernels
 from malt.kernels.compiler import types
+from malt.models.common import gathered
 from malt.models.trees.binning import Binning
 from malt.models.trees.losses import array_of
-from malt.session.collectives import allgather
 
 MOST_COMPARED: Final = 1024
 """Features are compared with so many at most, those beside them: so the time does not grow with their square."""
@@ -84,7 +84,7 @@ def encoded(bins: NDArray[np.uint8], layout: Layout, missing: int) -> NDArray[np
 
 def _of_all(array: NDArray[Any]) -> NDArray[Any]:
     """The arrays of all live ranks. Collective."""
-    return np.array([one for one in allgather(array) if one is not None])
+    return np.array([*gathered(array).values()])
 
 
 def _least_other(counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -15,9 +15,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from malt.kernels import compile_first
 from malt.models import trees
+from malt.models.common import gathered
 from malt.models.rows import Rows, agreed, described, settings, united
 from malt.models.weights import kept
-from malt.session.collectives import allgather
 from vol import arguments
 
 Floats = NDArray[np.float64]
@@ -190,6 +190,6 @@ def _dealt(rows: Rows, train: trees.Scored) -> int:
     """Take the rows that this rank has from here on. Return those of all ranks. Collective."""
     while True:
         train.take()
-        count = int(sum(one for one in allgather(train.y.shape[1]) if one is not None))
+        count = int(sum(gathered(train.y.shape[1]).values()))
         if rows.are_all(count):
             return count

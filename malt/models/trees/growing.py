@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import PeerLost
+from malt.models.common import gathered
 from malt.models.trees import binning as bins_
 from malt.models.trees import bundles, histograms, losses, splits
 from malt.models.trees.binning import Binning
@@ -17,7 +18,7 @@ from malt.models.trees.ensemble import Nodes, leaves
 from malt.models.trees.losses import Scale
 from malt.models.trees.shares import Share, share_of
 from malt.session import session
-from malt.session.collectives import allgather, reduce_rows
+from malt.session.collectives import reduce_rows
 
 MOST_DEPTH: Final = 12
 MOST_ROWS: Final = 1 << 24
@@ -151,7 +152,7 @@ class Grower:
         """Let all rows be in the root, and find their words. Collective."""
         self._ranks, largest = [], 1.0
         if self._is_squared or not self._is_small(1):
-            reports = by_rank([losses.largest_gradient(self._loss, scores, y), len(y)])
+            reports = gathered([losses.largest_gradient(self._loss, scores, y), len(y)])
             self._check_rows(reports, sum(rows for _, rows in reports.values()))
             self._ranks, largest = list(reports), max(largest for largest, _ in reports.values())
         bits = self._count.bit_length()
@@ -206,7 +207,7 @@ class Grower:
 
     def _summed(self, tree: _Tree, level: _Level, scale: Scale) -> NDArray[np.int64]:
         """All columns, which all ranks add up. Collective."""
-        parts = by_rank(self._counted(tree, level, scale, self.layout.starts[:-1], self._all.bins))
+        parts = gathered(self._counted(tree, level, scale, self.layout.starts[:-1], self._all.bins))
         if tree.count == 1 and not self._ranks:
             whole = sum(part[: 2 * self._all.starts[1]].reshape(-1, 2)[:, 1].sum() for part in parts.values())
             self._check_rows(parts, int(whole) >> scale.bits)
@@ -240,7 +241,7 @@ class Grower:
         )  # fmt: skip
         if share is self._all:
             return found
-        reports = by_rank(np.frombuffer(tree.sums[0].tobytes() + found.tobytes(), np.uint8))
+        reports = gathered(np.frombuffer(tree.sums[0].tobytes() + found.tobytes(), np.uint8))
         self._check_ranks(reports)
         sums = [report[:16].view(np.int64) for report in reports.values()]
         tree.sums[0] = max(sums, key=lambda one: one[1])  # a rank without columns has none
@@ -261,13 +262,6 @@ class Grower:
             first,
         )  # fmt: skip
         return np.arange(first, tree.count).reshape(-1, 2)
-
-
-def by_rank(value: Any) -> dict[int, Any]:
-    """The `value` of each live rank, by rank, ascending. Collective."""
-    if session.size() == 1:
-        return {0: value}
-    return {rank: one for rank, one in enumerate(allgather(value)) if one is not None}
 
 
 def _missing(reports: Any) -> int:

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import PeerLost
+from malt.models.common import gathered
 from malt.models.trees.binning import Binning
 from malt.models.trees.ensemble import Trees
-from malt.models.trees.growing import Grower, Growth, by_rank
+from malt.models.trees.growing import Grower, Growth
 from malt.models.trees.losses import LOSSES, softmax, total_loss
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Scored:
     def loss(self, name: str) -> float | None:
         """The mean loss of the rows of all ranks, of one kind; None: a rank has failed with its rows. Collective."""
         found = total_loss(LOSSES[name], self.scores[0], self.y[0])
-        reports = by_rank([found, self.y.shape[1]]).values()
+        reports = gathered([found, self.y.shape[1]]).values()
         whole = sum(rows for _, rows in reports) == self.count
         return float(sum(total for total, _ in reports)) / self.count if whole else None
 
