@@ -238,6 +238,14 @@ def test_the_tolerance_ends_training(run, tolerance, epochs):
     assert len(report["epochs"]) == epochs
 
 
+@pytest.mark.parametrize(("words", "refused"), [((), 0), (("--tolerance", 0.1), 1), (("--together",), 1)])
+def test_ranks_that_come_together_in_each_epoch_refuse_those_that_come_later(run, words, refused, monkeypatch):
+    asked = []
+    monkeypatch.setattr(job.newcomers, "refuse", lambda: asked.append(1))
+    run(1, *words)
+    assert len(asked) == refused
+
+
 @pytest.mark.parametrize("together", [(), ("--together",)])
 def test_a_loop_of_its_own_makes_the_same_epochs(run, together, tmp_path):
     keeping = [*together, "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0, "--resume"]

@@ -1,0 +1,27 @@
+"""The hash of what each rank has of a vector, by which all ranks know that they have the same model."""
+
+from __future__ import annotations
+
+import pytest
+
+import malt
+from malt.models import compared_parts
+
+pytestmark = [pytest.mark.serial, pytest.mark.single]
+
+
+def test_it_is_the_same_on_all_ranks_and_changes_with_each_part():
+    def compared(changed=None):
+        def on_rank(rank):
+            w = malt.sharded(6)
+            w.local[:] = 1 + (rank == changed)
+            return compared_parts(w.local.tobytes(), w.owners)["parts"].tolist()
+
+        one, *others = malt.simulate(on_rank, 3)
+        assert all(other == one for other in others)
+        return one
+
+    before = compared()
+    for rank in range(3):
+        changed = [old != new for old, new in zip(before, compared(rank), strict=True)]
+        assert changed == [one == rank for one in range(3)]
