@@ -193,6 +193,6 @@ def load_model(path: str, program: str) -> dict[str, Any]:
     found: dict[str, Any] = files.load_npz(path)
     if str(found.pop("program", None)) != program:
         raise ValueError(f"{path}: not a model of {program}")
-    if str(found.pop("format", None)) != str(_FORMAT):
+    if str(found.pop("format", _FORMAT)) != str(_FORMAT):  # the first files of some programs have no number
         raise ValueError(f"{path}: a model of {program}, but not of format {_FORMAT}, which this version reads")
     return found

@@ -156,6 +156,10 @@ class TestModelFile:
         assert stat.S_IMODE(os.stat(file).st_mode) == 0o644
         assert os.listdir(os.path.dirname(file)) == ["model.npz"]
 
+    def test_without_a_format_it_is_of_the_first(self, layers, file):
+        np.savez(file, program="apps.mlp", layer_1=layers[0], layer_2=layers[1])
+        assert np.array_equal(model_file.load(file, self.SIZES)[0], layers[0])
+
     @pytest.mark.parametrize(
         ("changed", "message"),
         [
