@@ -85,10 +85,13 @@ class MpiTransport(BarrierTransport):
                 self.carrier = self._transfer = TransferThread(self, deadline_s)
         else:
             start = -(-barrier.nbytes(self.size) // _LINE_NBYTES) * _LINE_NBYTES
-            window = self.window(start + mapped_collectives.NBYTES)
+            nbytes = start + mapped_collectives.nbytes(self.size)
+            window = self.window(nbytes)
             self._barrier = Barrier(self, window, deadline_s)
-            cells = {rank: part[start : start + mapped_collectives.NBYTES] for rank, part in window.parts.items()}
-            self._collectives = MappedCollectives(self.rank, cells, window.sync, self._barrier, self.barrier)
+            cells = {rank: part[start:nbytes] for rank, part in window.parts.items()}
+            self._collectives = MappedCollectives(
+                self.rank, self.view, self._barrier, cells, window.sync, self.barrier
+            )  # fmt: skip
 
     def _find_hosts(self) -> tuple[str, ...]:
         """The names of the hosts by rank. Ranks that can share memory are on one host, whatever its name is.

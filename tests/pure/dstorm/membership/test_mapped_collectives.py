@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from dstorm.membership import mapped_collectives
-from dstorm.membership.mapped_collectives import NBYTES, MappedCollectives
+from dstorm.membership.mapped_collectives import MappedCollectives, nbytes
 from dstorm.transports.mapped import fence
+from dstorm.view import View
 
 pytestmark = pytest.mark.serial
 
@@ -34,16 +35,18 @@ class Barrier:
         self.next_number += 1
         self._shared.wait(10)
 
+    def heartbeat(self): ...
+
 
 def on_ranks(size, body):
     """The results of body(collectives, rank) by rank."""
     shared = threading.Barrier(size)
-    memory = {rank: np.zeros(NBYTES, np.uint8) for rank in range(size)}
+    memory = {rank: np.zeros(nbytes(size), np.uint8) for rank in range(size)}
 
     def run(rank):
         barrier = Barrier(shared)
         try:
-            return body(MappedCollectives(rank, memory, fence, barrier, barrier.enter), rank)
+            return body(MappedCollectives(rank, View(size), barrier, memory, fence, barrier.enter), rank)
         except BaseException:
             shared.abort()
             raise
@@ -102,14 +105,14 @@ def test_a_piece_stays_until_all_have_read_it():
     written = threading.Event()
 
     def body(collectives, rank):
-        rounds = collectives._rounds(LONG + np.uint8(rank), "allgather")
-        _, pieces = next(rounds)
+        rounds = collectives._exchange(LONG + np.uint8(rank), "allgather")
+        _, _, pieces = next(rounds)
         if rank == 0:
             assert written.wait(10)
         else:
             collectives._enter = lambda what, enter=collectives._enter: (written.set(), enter(what))
         first = {of: piece.copy() for of, piece in pieces.items()}
-        return [first, *[{of: piece.copy() for of, piece in later.items()} for _, later in rounds]]
+        return [first, *[{of: piece.copy() for of, piece in later.items()} for _, _, later in rounds]]
 
     for found in on_ranks(2, body):
         for of in range(2):

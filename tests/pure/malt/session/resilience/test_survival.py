@@ -96,7 +96,7 @@ def test_allgather_returns_the_same_on_all_ranks(seed):
 
 
 def test_who_copies_for_long_gives_heartbeats(monkeypatch):
-    monkeypatch.setattr("dstorm.membership.collectives._COPIED_NBYTES", 16)
+    monkeypatch.setattr("dstorm.membership.rounds._COPIED_NBYTES", 16)
 
     def live(transport):
         given = [transport._barrier._heartbeats]
