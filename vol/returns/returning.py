@@ -36,7 +36,7 @@ class Returning:
         values: Callable[[], Values], consistency: Consistency, progress: Callable[[], tuple[int, bool]],
     ) -> None:  # fmt: skip
         self._transport, self._returns, self._queues = transport, returns, queues
-        self.is_stepwise = consistency.is_stepwise
+        self.is_stepwise, self._waits_for_equals = consistency.is_stepwise, consistency.staleness == 0
         self.values = values
         """What a newcomer gets."""
         self.progress = progress
@@ -99,7 +99,9 @@ class Returning:
         self.serve()
 
     def before_exchange(self) -> None:
-        """Note that this rank opens no more vectors for now; under bsp and ssp, hold. One-sided. DeadlinePassed.
+        """Note that this rank opens no more vectors for now; under bsp and ssp, hold. One-sided.
+
+        DeadlinePassed. Refused: the others hold before an exchange of another vector; each would wait for the other.
 
         A newcomer opens vectors one by one. It begins in each when all have come to the same step, and are in no
         exchange. They hold there until it has opened all, where they are in no other exchange, in the same place of
@@ -109,6 +111,10 @@ class Returning:
         self._returns.opened_all()
         if not (self.is_stepwise and self.is_steady):
             return
+        held_at, self._returns.held_at = self._returns.held_at or set(), set()
+        held = [one for one in self._returns.stepwise if one._place in held_at and one._waits_for_equals]
+        if held and self not in held and self._waits_for_equals:
+            raise Refused(self._rank, "its first exchange is of another vector than the next one of the others")
         under_way = [one for one in self._returns.stepwise if not one.is_between]
         self.outer = under_way[0].outer if under_way else self
         if any(one.is_held for one in self._returns.stepwise):
@@ -137,7 +143,7 @@ class Returning:
                 del self._held[rank]
             elif self.is_between and self.progress()[0] >= opening.asked:
                 found.append(awaited)
-                self._tell(rank, holds=True)
+                self._tell(rank, holds=self.outer._place)
         return found
 
     def serve(self) -> None:
@@ -265,13 +271,19 @@ class Returning:
     def await_holds(self) -> None:
         """Return once all that have the vector hold, or wait for this rank in a barrier. One-sided.
 
-        Not longer than a quarter of the deadline: they may exchange it no more.
+        Not longer than a quarter of the deadline: they may exchange it no more. At once under asp and notify-ack, and
+        after the first call: they hold there until this rank has opened all vectors.
         """
+        if not self.is_stepwise or self._returns.held_at is not None:
+            return
+        self._returns.held_at = set()
         waiting, polls = self._queues.waiting, 0
         waited = waiting.stopwatch()
         while waited.seconds() < _PATIENCE * waiting.deadline_s and not self._returns.barrier.past():
-            there = {rank for rank, one in self._returns.answers(self._place).items() if one.closed or one.holds}
+            answers = self._returns.answers(self._place).items()
+            there = {rank: one.holds for rank, one in answers if one.closed or one.holds >= 0}
             if not [rank for rank in self._peers() if rank not in there and not self._returns.opens_more(rank)]:
+                self._returns.held_at = {*there.values()} - {-1}
                 return
             self._transport.pause(polls)
             polls += 1

@@ -48,8 +48,8 @@ class Answer(NamedTuple):
     """Whether it has closed the vector."""
     values: Sequence[int] = ()
     """Where the values are: offset and length in its part of the arena; offset -1: it has no room. (): not yet."""
-    holds: bool = False
-    """Whether it waits in the vector until the newcomer has opened all."""
+    holds: int = -1
+    """The place of the vector before whose exchange it waits until the newcomer has opened all; -1: it does not."""
 
 
 class Opening(NamedTuple):
@@ -89,6 +89,9 @@ class Returns:
         """Called once this rank, which has come back, has all that it opens of what the others have."""
         self.stepwise: list[Any] = []
         """How this rank takes newcomers up in each open vector under bsp and ssp (vol/returns/returning.py)."""
+        self.held_at: set[int] | None = None
+        """Of a newcomer: the places of the vectors before whose exchanges the others hold. None: it has not waited yet
+        until they do."""
 
     @property
     def has_come_back(self) -> bool:

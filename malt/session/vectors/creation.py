@@ -86,10 +86,8 @@ def _come_in(world: World, vector: Vector, born: int) -> None:
         vector.close()
     if not newcomer.has_more(world):
         returns.opened_all()
-    elif not (vector.closed or newcomer.is_led) and (returning := vector.returning) is not None:
-        newcomer.is_led = returning.is_stepwise
-        if returning.is_stepwise:
-            returning.await_holds()
+    elif not vector.closed and vector.returning is not None:
+        vector.returning.await_holds()
 
 
 def agree_on_replica(

@@ -82,8 +82,6 @@ class Newcomer:
     def __init__(self, transport: SurvivingTransport, report_ready: Callable[[], object] = bool) -> None:
         self._transport = transport
         transport.returns.has_opened = report_ready
-        self.is_led = False
-        """Whether one under bsp or ssp has begun, in which the others hold until all are opened."""
         self._made: list[dict[str, Any]] = []
         self._replicas: list[dict[str, Any]] = []
 

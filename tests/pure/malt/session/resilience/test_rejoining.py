@@ -281,6 +281,24 @@ def test_one_that_opens_not_all_holds_up_nobody(closes):
     assert [found[rank] for rank in (0, 2, 3)] == ["ended"] * 3, found
 
 
+@pytest.mark.parametrize("sync", ["bsp", "ssp:0", "ssp:1"])
+def test_one_whose_loop_begins_with_another_vector_than_the_first_holds_up_nobody(sync):
+    """The others hold before the exchange of the first one. Of equal steps it would wait for them, and they for it."""
+
+    def live(transport):
+        first, second = (malt.vector(np.zeros(2), sync=sync) for _ in range(2))
+        while first.step < STEPS:
+            for v in (second, first):
+                v.scatter()
+                v.gather()
+            transport.pause(14)
+        return first.step
+
+    found = Job(3, 1, {1: 100}, {1: [0]}).run(live)
+    out = "out: malt: rank 1 stays out: its first exchange is of another vector than the next one of the others"
+    assert found == [STEPS, STEPS if sync == "ssp:1" else out, STEPS]
+
+
 @pytest.mark.parametrize("sync", ["asp", "ssp:1", "notify-ack"])
 def test_what_a_rank_gets_that_comes_back_may_grow_while_it_waits(sync):
     """A copy of it is made when the rank asks, and another one of the step at which it begins."""
