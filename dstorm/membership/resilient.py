@@ -257,7 +257,6 @@ class SurvivingTransport(BarrierTransport):
         if self._barrier.is_outside:
             return
         self._barrier.heartbeat()
-        self.settle()
         self._barrier.check_now_and_then()
         self._report()
         self.attend()
@@ -279,15 +278,6 @@ class SurvivingTransport(BarrierTransport):
             traceback.print_exception(later)
         if errors:
             raise errors[0]
-
-    def settle(self) -> None:
-        """Return once it is decided who goes on, where ranks have lost each other; here none can. Local."""
-
-    def confirm(self) -> None:
-        """Return once a quorum of the ranks has confirmed that it goes on with this one, before a file is written.
-
-        Here at once, as a failure is certain. Local.
-        """
 
     def was_cut_off(self, rank: int) -> bool:
         """Return whether the others go on without `rank`, of which nobody knows that it has ended; here none. Local."""

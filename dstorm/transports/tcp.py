@@ -99,13 +99,10 @@ class LinkedTransport(SurvivingTransport):
         takes_part = self.view.has(rank, incarnation)
         return takes_part and not self._barrier.is_outside
 
-    def settle(self) -> None:
-        """Return once it is decided who goes on (`Links.settle`). Local."""
+    def poll_failures(self, quietly: bool = False) -> None:
+        """Find failed ranks, and give a heartbeat, once it is decided who goes on. One-sided."""
         self._links.settle()
-
-    def confirm(self) -> None:
-        """Return once a quorum has confirmed this rank (`Links.confirm`). One-sided."""
-        self._links.confirm()
+        super().poll_failures(quietly)
 
     def was_cut_off(self, rank: int) -> bool:
         """Return whether the others go on without a rank (`Arbiter.was_cut_off`). Local."""

@@ -33,6 +33,7 @@ from dstorm.transports.shm import SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts, host_name
 from dstorm.view import Member
 from dstorm.waits.stopwatch import Stopwatch
+from malt.files import atomic
 from malt.launch.machine import open_files
 from malt.runner import departure, reporting
 from malt.runner.program import JOB_DIR
@@ -126,6 +127,7 @@ def transport(
         place, arena, links, arbiter, monitor.find_failed, monitor.end, deadline_s, leave,
         monitor.kill if goes_on else None, readmit if ranks.rejoins else None, absent,
     )  # fmt: skip
+    atomic.confirm_by(links.confirm)
     if ranks.incarnation and made.returns is not None:
         made.clear()
         made.returns.ask(ranks.incarnation, this_process(), arbiter.over, partial(sessions.is_over, session))

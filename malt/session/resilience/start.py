@@ -21,7 +21,6 @@ from dstorm.transports.mapped import fence
 from dstorm.transports.shm import OneHost, SharedMemory
 from dstorm.view import Change, View
 from dstorm.waits.stopwatch import Stopwatch
-from malt.files import atomic
 from malt.runner import departure, exit_hooks, reporting, roster
 from malt.runner.departure import is_leaving
 from malt.runner.events import History, Kind, Stream
@@ -54,7 +53,6 @@ def begin(deadline_s: float, suspect_after_s: float | None) -> World:
     """
     made, monitor = transport(deadline_s, suspect_after_s)
     exit_hooks.leave_on_failure(end_job if is_of_torchrun() else made.close)
-    atomic.confirm_by(made.confirm)
     if is_of_torchrun():
         opened = World(made, deadline_s, ending=PlainEnding())
         reporting.report(Kind.READY)
