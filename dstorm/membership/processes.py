@@ -88,9 +88,9 @@ def handles(process: Process, number: int) -> bool:
 
 
 def send(process: Process, number: int) -> None:
-    """Send signal `number` to a process, if it has not ended."""
+    """Send signal `number` to a process, if it has not ended, and may get one from this one."""
     if not has_ended(process):
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(OSError):
             os.kill(process.number, number)
 
 
@@ -147,17 +147,14 @@ class ProcessMonitor:
         until = self._clock() + _ENDING_S
         for process in [self._processes[rank] for rank in ranks if rank in self._processes]:
             while not has_ended(process) and self._clock() < until:
-                with contextlib.suppress(OSError):
-                    os.kill(process.number, signal.SIGKILL)
+                send(process, signal.SIGKILL)
                 time.sleep(_POLL_S)
 
     def kill(self, rank: int) -> bool:
         """Kill the process of `rank` without waiting for its end; return whether this process can see it."""
         if rank not in self._processes:
             return False
-        if not has_ended(self._processes[rank]):
-            with contextlib.suppress(OSError):
-                os.kill(self._processes[rank].number, signal.SIGKILL)
+        send(self._processes[rank], signal.SIGKILL)
         return True
 
     def stopped_s(self, rank: int) -> float:
@@ -183,8 +180,7 @@ class ProcessMonitor:
         self._stopped_at[rank] = since, seen[2]
         self._seen_stopped[rank] = since, now
         if self._running.since(since) > self._suspect_after_s:
-            with contextlib.suppress(OSError):
-                os.kill(process.number, signal.SIGKILL)
+            send(process, signal.SIGKILL)
         return False
 
 
