@@ -41,7 +41,7 @@ class Returning:
         """What a newcomer gets."""
         self.progress = progress
         """The step of the last exchange, or of the one under way, and whether it is the last one."""
-        self.outer = self
+        self.outer: Returning | None = None
         """The vector within whose exchange the last one of this vector has begun; itself where it was within none."""
         self.is_steady = True
         """Whether `values` may be called at any time; else at the end of an exchange alone."""
@@ -112,8 +112,10 @@ class Returning:
         if not (self.is_stepwise and self.is_steady):
             return
         held_at, self._returns.held_at = self._returns.held_at or set(), set()
-        held = [one for one in self._returns.stepwise if one._place in held_at and one._waits_for_equals]
-        if held and self not in held and self._waits_for_equals:
+        held = [one for one in self._returns.stepwise if one._place in held_at]
+        if self in held:  # there this rank, too, holds for those that come after it
+            self._returns.stepwise[0].outer = self
+        elif self._waits_for_equals and any(one._waits_for_equals for one in held):
             raise Refused(self._rank, "its first exchange is of another vector than the next one of the others")
         under_way = [one for one in self._returns.stepwise if not one.is_between]
         self.outer = under_way[0].outer if under_way else self
@@ -141,9 +143,9 @@ class Returning:
             opening = self._opening(rank)
             if opening is None or (opening.server == IN and not self._returns.opens_more(rank)):
                 del self._held[rank]
-            elif self.is_between and self.progress()[0] >= opening.asked:
+            elif self.is_between and self.progress()[0] >= opening.asked and self._at() >= opening.at:
                 found.append(awaited)
-                self._tell(rank, holds=self.outer._place)
+                self._tell(rank, holds=self.outer._place if self.outer else -1)
         return found
 
     def serve(self) -> None:
@@ -163,7 +165,11 @@ class Returning:
                 continue
             if opening.server == self._rank and self._is_to_copy(rank, opening):
                 self._copy(rank, step if is_between else step - 1)
-            self._tell(rank, step=step, is_between=is_there, closed=self._queues.closed)
+            self._tell(rank, step=step, at=self._at(), is_between=is_there, closed=self._queues.closed)
+
+    def _at(self) -> int:
+        """The step of the vector within whose exchanges those of this one begin; -1: there was none so far."""
+        return -1 if self.outer is None else self.outer.progress()[0]
 
     def _opening(self, rank: int) -> Opening | None:
         """The note on the vector of the member of `rank` that was taken up; None: it was not, or has failed."""
@@ -250,9 +256,11 @@ class Returning:
                 continue
             there = {rank: answers[rank] for rank in self._open_ones() if rank in answers and self._has_values(rank)}
             step = max((one.step for one in there.values()), default=-1)
+            at = max((one.at for one in there.values()), default=-1)
             awaited = {rank for rank in self._peers() if rank not in answers}
-            if not awaited and step > self._own.asked and (self.is_stepwise or self._own.asked < 0):
-                self._open(server, step)
+            is_news = step > self._own.asked or at > self._own.at
+            if not awaited and is_news and (self.is_stepwise or self._own.asked < 0):
+                self._open(server, step, at)
             if not awaited and self.is_stepwise and self._waited.seconds() < patience_s:
                 awaited = {rank for rank, one in there.items() if not one.is_between or one.step < step}
             if not awaited and (place := answers[server].values) and (found := self._read(*place)):
@@ -334,6 +342,6 @@ class Returning:
             return None
         return unpack(found) if start.any() and np.array_equal(found[:8], start) else None
 
-    def _open(self, server: int, asked: int) -> None:
-        self._own = Opening(server, asked)
+    def _open(self, server: int, asked: int, at: int = -1) -> None:
+        self._own = Opening(server, asked, max(at, self._own.at))
         self._returns.open(self._place, self._own)

@@ -50,6 +50,8 @@ class Answer(NamedTuple):
     """Where the values are: offset and length in its part of the arena; offset -1: it has no room. (): not yet."""
     holds: int = -1
     """The place of the vector before whose exchange it waits until the newcomer has opened all; -1: it does not."""
+    at: int = -1
+    """The same as `step`, of the vector within whose exchanges those of this one begin; -1: there was none so far."""
 
 
 class Opening(NamedTuple):
@@ -59,6 +61,8 @@ class Opening(NamedTuple):
     """The rank that it asks for the values. IN: it has them, or there are none, and it takes part."""
     asked: int
     """The step to which the others go on without it."""
+    at: int = -1
+    """The same, of the vector within whose exchanges those of this one begin."""
 
 
 class Returns:

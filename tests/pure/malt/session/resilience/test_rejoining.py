@@ -281,22 +281,25 @@ def test_one_that_opens_not_all_holds_up_nobody(closes):
     assert [found[rank] for rank in (0, 2, 3)] == ["ended"] * 3, found
 
 
-@pytest.mark.parametrize("sync", ["bsp", "ssp:0", "ssp:1"])
-def test_one_whose_loop_begins_with_another_vector_than_the_first_holds_up_nobody(sync):
+@pytest.mark.parametrize(
+    ("syncs", "stays_out"),
+    [("bsp bsp", True), ("ssp:0 bsp", True), ("ssp:1 ssp:1", False), ("ssp:1 bsp", False), ("bsp ssp:1", False)],
+)
+def test_one_whose_loop_begins_with_another_vector_than_the_first_holds_up_nobody(syncs, stays_out):
     """The others hold before the exchange of the first one. Of equal steps it would wait for them, and they for it."""
 
     def live(transport):
-        first, second = (malt.vector(np.zeros(2), sync=sync) for _ in range(2))
-        while first.step < STEPS:
+        first, second = (malt.vector(np.zeros(2), sync=sync) for sync in syncs.split())
+        while second.step < STEPS:
             for v in (second, first):
                 v.scatter()
                 v.gather()
             transport.pause(14)
-        return first.step
+        return second.step
 
     found = Job(3, 1, {1: 100}, {1: [0]}).run(live)
     out = "out: malt: rank 1 stays out: its first exchange is of another vector than the next one of the others"
-    assert found == [STEPS, STEPS if sync == "ssp:1" else out, STEPS]
+    assert found == [STEPS, out if stays_out else STEPS, STEPS]
 
 
 @pytest.mark.parametrize("sync", ["asp", "ssp:1", "notify-ack"])
@@ -322,10 +325,10 @@ def test_what_a_rank_gets_that_comes_back_may_grow_while_it_waits(sync):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("meets", [False, True])
 def test_two_ranks_come_back_to_several_vectors_at_once(meets, seed):
-    """Neither waits for the other to hold; nor do they where the others wait for them in a barrier."""
+    """Neither waits for the other to hold, nor twice; nor do they where the others wait for them in a barrier."""
 
     def live(transport):
-        made = [malt.vector(np.zeros(2), sync="bsp") for _ in range(2)]
+        made = [malt.vector(np.zeros(2), sync="bsp") for _ in range(3)]
         opened_at = transport.clock()
         while made[-1].step < STEPS:
             if meets:
@@ -337,7 +340,7 @@ def test_two_ranks_come_back_to_several_vectors_at_once(meets, seed):
         return [v.step for v in made], opened_at
 
     found = Job(5, seed, {1: 60, 3: 60 + seed}, {1: [0], 3: [0]}).run(live)
-    assert [one[0] for one in found] == [[STEPS] * 2] * 5 and max(one[1] for one in found) < 1.0
+    assert [one[0] for one in found] == [[STEPS] * 3] * 5 and max(one[1] for one in found) < 1.0
 
 
 def await_newcomer(v, transport):
@@ -751,6 +754,54 @@ def test_one_that_comes_back_begins_in_no_vector_amid_an_exchange_of_another_one
     found = Job(3, 1, {1: 300}, {1: [0]}).run(live)
     assert [one[:2] for one in found] == [(2 * STEPS, STEPS)] * 3
     assert found[1][2] < 1.0
+
+
+def test_a_rank_goes_on_to_where_others_have_begun_the_exchange_that_encloses_the_next_one_of_the_first_vector():
+    """The step of that one is the same on all. Rank 2 waits for the message of rank 0 amid an exchange of the last."""
+
+    def live(transport):
+        start = transport.clock()
+        first, middle, outer = (malt.vector(np.zeros(2), sync="bsp") for _ in range(3))
+        opened_s = transport.clock() - start
+        while outer.step < STEPS:
+            if transport.rank == 0 and outer.step == 3:
+                await_newcomer(first, transport)
+            outer.scatter()
+            for v in (middle, first):
+                v.scatter()
+                v.gather()
+            outer.gather()
+        return outer.step, opened_s
+
+    found = Job(3, 1, {1: 200}, {1: [0]}).run(live)
+    assert [one[0] for one in found] == [STEPS] * 3 and found[1][1] < 1.0
+
+
+def test_one_that_has_opened_all_holds_for_the_next_one_before_its_first_exchange():
+    """It has made none so far, within which those of the first vector begin. The others hold before that."""
+
+    def live(transport):
+        start = transport.clock()
+        first = malt.vector(np.zeros(2), sync="bsp")
+        if transport.rank == 1 and job.group.incarnations[1]:
+            while Member(3, 1) not in first.returning._told:
+                transport.pause(14)
+            for _ in range(20):  # rank 3 opens all meanwhile
+                transport.pause(14)
+        middle, outer = (malt.vector(np.zeros(2), sync="bsp") for _ in range(2))
+        opened_s = transport.clock() - start
+        while outer.step < STEPS:
+            outer.scatter()
+            for v in (middle, first):
+                v.scatter()
+                v.gather()
+            outer.gather()
+            transport._place.pause(14)  # as code of the user: it looks at nothing
+        return outer.step, opened_s
+
+    job = Job(4, 1, {1: 100, 3: 100}, {1: [0], 3: [0]})
+    found = job.run(live)
+    assert [one[0] for one in found] == [STEPS] * 4 and max(one[1] for one in found) < 1.0
 
 
 def test_nobody_sends_to_one_that_opens_vectors_still_amid_an_exchange_of_those():
