@@ -13,25 +13,15 @@ Values = Mapping[str, Array]
 """What a newcomer gets."""
 
 
-def packed_nbytes(values: Values) -> int:
-    """The bytes that `pack` takes. Pure."""
-    return 8 + len(_head(values)) + sum(array.nbytes for array in values.values())
-
-
-def pack(values: Values, memory: Array) -> None:
-    """Write `values` into `memory`. Local."""
-    head = _head(values)
-    memory[:8] = np.array([len(head)], np.int64).view(np.uint8)
-    memory[8 : 8 + len(head)] = np.frombuffer(head, np.uint8)
-    start = 8 + len(head)
-    for array in values.values():
-        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        memory[start : start + flat.size] = flat
-        start += flat.size
+def packed(values: Values) -> list[Array]:
+    """The bytes of `values`, in parts, which `unpack` takes one after the other. Pure."""
+    head = json.dumps([[name, array.dtype.str, array.shape] for name, array in values.items()]).encode()
+    flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in values.values()]
+    return [np.array([len(head)], np.int64).view(np.uint8), np.frombuffer(head, np.uint8), *flat]
 
 
 def unpack(memory: Array) -> dict[str, Array]:
-    """The values that `pack` has written: copies. Local."""
+    """The values of which `packed` has made these bytes: copies. Pure."""
     length = int(memory[:8].view(np.int64)[0])
     values, start = {}, 8 + length
     for name, kind, shape in json.loads(memory[8 : 8 + length].tobytes()):
@@ -39,7 +29,3 @@ def unpack(memory: Array) -> dict[str, Array]:
         values[name] = memory[start : start + size].copy().view(kind).reshape(shape)
         start += size
     return values
-
-
-def _head(values: Values) -> bytes:
-    return json.dumps([[name, array.dtype.str, array.shape] for name, array in values.items()]).encode()

@@ -14,7 +14,7 @@ from dstorm.queues.consistency import Consistency
 from dstorm.queues.waits.waiting import Awaited
 from dstorm.view import Member
 from dstorm.waits.stopwatch import Stopwatch
-from vol.returns.packing import Values, pack, packed_nbytes, unpack
+from vol.returns.packing import Values, packed, unpack
 
 _BASE_BITS = 40
 """Edges between two incarnations number their messages from a base that these bits are the room of."""
@@ -192,10 +192,11 @@ class Returning:
         if self._queues.closed:  # by the user's function
             return
         self._drop(rank)
-        nbytes = packed_nbytes(values)
+        parts = packed(values)
+        nbytes = sum(part.nbytes for part in parts)
         offset, memory = self._returns.arena.lend(nbytes) or (-1, None)
         if memory is not None:
-            pack(values, memory)
+            np.concatenate(parts, out=memory)
         self._copies[rank] = offset, step
         self._tell(rank, values=(offset, nbytes))
 

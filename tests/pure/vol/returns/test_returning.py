@@ -11,7 +11,7 @@ from interleaved import interleaved
 from dstorm.membership.returns.returns import Answer, Opening, Returns
 from dstorm.queues.consistency import BSP
 from dstorm.view import FaultTolerantView
-from vol.returns.packing import pack, packed_nbytes
+from vol.returns.packing import packed
 from vol.returns.returning import Returning
 
 PLACE = 64
@@ -88,8 +88,7 @@ def test_a_note_has_either_the_admission_or_answers():
 def test_values_are_not_taken_from_memory_that_the_next_process_of_a_rank_clears(cleared):
     """It does so before the read, or once that has begun: the rank has failed, and was started again at once."""
     values = {"w": np.arange(5.0)}
-    memory = np.zeros(packed_nbytes(values), np.uint8)
-    pack(values, memory)
+    memory = np.concatenate(packed(values))
     reads = []
 
     def read(server, offset, nbytes):
