@@ -16,7 +16,6 @@ import pytest
 
 from dstorm import ClosedError, DeadlinePassed, Layout, MismatchedCalls, OutgoingMessage, Queues, parse
 from dstorm.queues.consistency import FLOW
-from dstorm.queues.sending.unsent import Join
 
 
 def check_window(run):
@@ -544,7 +543,11 @@ def _looked(transport, mode):
 
 def _joined(transport, mode):
     """What a message holds that waited for another host when the next one came is in what comes of both."""
-    added = Join(lambda peer, waiting, new: [new._replace(payload=sum((one.payload for one in waiting), new.payload))])
+
+    def added(waiting, new):
+        """The sum of all."""
+        return [new._replace(payload=sum((one.payload for one in waiting), new.payload))]
+
     ones, others = np.ones(NBYTES, np.uint8), _others(transport)
     with _queues(transport, mode, depth=4) as queues:
         for step in range(1, 10):

@@ -250,8 +250,9 @@ def carried_stages(
     return [[piece] for stage in stages for piece in stage] if ordered else stages
 
 
-keep_all = Join(lambda peer, waiting, new: [*waiting, new])
-"""Nothing is superseded."""
+def keep_all(waiting, new):
+    """A join by which nothing is superseded."""
+    return [*waiting, new]
 
 
 def arrival_orders(stages: Sequence[Sequence[Piece]]) -> Iterator[list[Piece]]:

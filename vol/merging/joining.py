@@ -22,7 +22,7 @@ def join_of(function: Any, dtype: np.dtype[Any], depth: int) -> Join:
     `depth`: that of the queues. As many messages are kept where it is not known what they say.
     """
 
-    def added(peer: int, waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
+    def added(waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
         """The sum of all."""
         if not waiting:
             return [new]
@@ -30,7 +30,7 @@ def join_of(function: Any, dtype: np.dtype[Any], depth: int) -> Join:
         total = sum((_values(one, dtype).astype(wide) for one in waiting), start=_values(new, dtype).astype(wide))
         return [new._replace(payload=_bytes(total, dtype))]
 
-    def averaged(peer: int, waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
+    def averaged(waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
         """The mean of all by mass, with the mass of all."""
         if not waiting:
             return [new]
@@ -40,15 +40,15 @@ def join_of(function: Any, dtype: np.dtype[Any], depth: int) -> Join:
                              for place, one in enumerate(waiting)])  # fmt: skip
         return [new._replace(payload=_bytes(mean, dtype), share=new.share + sum(one.share for one in waiting))]
 
-    def kept(peer: int, waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
+    def kept(waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
         """As many as a queue keeps."""
         return [*waiting, new][-depth:]
 
     if function is PUSH_SUM:
-        return Join(averaged)
+        return averaged
     if not isinstance(function, GatherFunction):
-        return Join(kept)
-    return Join(added) if function.adds else supersede
+        return kept
+    return added if function.adds else supersede
 
 
 def _values(one: Unsent, dtype: np.dtype[Any]) -> Array:

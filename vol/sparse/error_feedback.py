@@ -33,6 +33,12 @@ class Residual:
         self._form = form
         self._rows_at_once = max(_BLOCK // form.width, 1)
 
+    def copy(self) -> Residual:
+        """Return a residual of the same increments."""
+        other = Residual(self.values.dtype, self._form)
+        other.values[:], other._sizes[:] = self.values, self._sizes
+        return other
+
     def give(self, rows: Rows, source: Array) -> None:
         """Add the given rows of `source`, an array of the same shape."""
         with np.errstate(all="ignore"):  # an error would leave some of them given

@@ -14,7 +14,7 @@ import numpy as np
 from dstorm.queues.sending.unsent import Join, Unsent
 from vol.merging.merge import wide_dtype
 from vol.sparse.error_feedback import Residual
-from vol.sparse.rows import Rows, union
+from vol.sparse.rows import union
 from vol.sparse.wire import RowFormat, RowValues, Staging, decode, encode, encode_rows
 from vol.update import Array
 
@@ -27,7 +27,7 @@ def row_join(form: RowFormat, adds: bool, keeps: int = 0, dates: bool = False) -
     step.
     """
 
-    def join(peer: int, waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
+    def join(waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
         """The messages that wait from now on."""
         if not waiting or len(waiting) < keeps:
             return [*waiting, new]
@@ -49,54 +49,34 @@ def row_join(form: RowFormat, adds: bool, keeps: int = 0, dates: bool = False) -
                 kept.append((older, rest))
         return [_unsent(form, one, rows) for one, rows in reversed(kept)]
 
-    return Join(join)
+    return join
 
 
-class LargestRows:
-    """The join of messages of the largest rows: what waits goes back, and the largest of all of it leave. Local.
+def largest_join(form: RowFormat, dtype: np.dtype[np.generic]) -> Join:
+    """Return the function that joins messages of the largest rows of arrays of `dtype`. Local.
 
-    The rest is kept for each peer alone, as others may have got it.
+    What waits goes back, and the largest rows of all of it leave. The rest is a residual of each peer alone, as others
+    may have got it.
     """
 
-    def __init__(self, form: RowFormat, dtype: np.dtype[np.generic]) -> None:
-        self._form, self._dtype = form, dtype
-        self.residuals: dict[int, Residual] = {}
-        self._new: Unsent | None = None
-        """The new message of the last join."""
-        self._before: list[tuple[Residual, Rows, Array]] = []
-        """Rows of a residual that it has changed, and their values from before, in sequence."""
-        self.join = Join(self._join, self._undo)
-
-    def _join(self, peer: int, waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
+    def join(waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
         """The largest rows of what waits, of the new message and of the residual of the peer."""
-        self._before.clear()
-        self._new = new
-        form, residual = self._form, self.residuals.get(peer)
-        if not waiting and (residual is None or not len(residual.largest(1))):
+        before: Residual | None = new.rest
+        if not waiting and (before is None or not len(before.largest(1))):
             return [new]
-        if residual is None:
-            residual = self.residuals[peer] = Residual(self._dtype, form)
+        residual = Residual(dtype, form) if before is None else before.copy()
         for one in (*waiting, new):
             content = _content(form, one)
-            self._keep(residual, content.rows)
             residual.take_back(content.rows, content.part(0, len(content.rows)))
         rows = residual.largest(form.capacity)
         if not len(rows):  # they have added up to zeros, of which one row goes, as it carries the step
             rows = content.rows[:1]
         encoded = encode(form, rows, residual.values, Staging(), saturate=True)
         payload = np.concatenate([encoded.body, encoded.tail])
-        self._keep(residual, rows)
         residual.sent(rows)
-        return [new._replace(encoding=encoded.encoding, payload=payload)]
+        return [new._replace(encoding=encoded.encoding, payload=payload, rest=residual)]
 
-    def _keep(self, residual: Residual, rows: Rows) -> None:
-        self._before.append((residual, rows, residual.values[rows]))
-
-    def _undo(self, new: Unsent) -> None:
-        """Leave the residuals as they were before `new` was joined. A second call does nothing."""
-        while self._before and self._new is new:
-            residual, rows, values = self._before.pop()
-            residual.restore(rows, values)
+    return join
 
 
 def _content(form: RowFormat, unsent: Unsent) -> RowValues:

@@ -17,7 +17,7 @@ from vol.merging.undo_buffer import all_or_nothing
 from vol.returns.packing import Values
 from vol.sparse.dirty import DirtyRows, as_words
 from vol.sparse.error_feedback import Residual, nonzero_rows
-from vol.sparse.joining import LargestRows, row_join
+from vol.sparse.joining import largest_join, row_join
 from vol.sparse.merge import ROW_MERGES, RowUpdate
 from vol.sparse.rows import Rows, checked_rows, union
 from vol.sparse.wire import Encoded, RowFormat, RowValues, Staging, as_read, decode, encode
@@ -49,7 +49,7 @@ class SparseVector(Vector):
         self._staging = Staging()
         super().__init__(array, transport, graph, consistency, self._format.slot_nbytes, **options)
         self._top_k = top_k
-        self._largest = LargestRows(self._format, self._table.dtype) if top_k is not None else None
+        self._join_largest = largest_join(self._format, self._table.dtype) if top_k is not None else None
         self.sent: RowValues | None = None
         """With `top_k` the rows of the last scatter, and their values as receivers read them. None: it had no peers, or
         MEAN has merged them."""
@@ -179,8 +179,8 @@ class SparseVector(Vector):
         """The function that joins rows that have not begun to leave for another host."""
         if not self._queues.has_buffer:
             return supersede
-        if self._largest is not None:
-            return self._largest.join
+        if self._join_largest is not None:
+            return self._join_largest
         function = self._function
         if not isinstance(function, GatherFunction):
             return row_join(self._format, False, keeps=self._queues.layout.depth, dates=True)

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,8 @@ class Track:
     """How many have arrived."""
     superseded: int = 0
     """Messages in whose place another one has left, or will."""
+    rest: Any = None
+    """That of the newest message."""
 
     @property
     def inside(self) -> tuple[Unsent, ...]:
@@ -132,21 +135,17 @@ class Outgoing:
 
     def _add(self, track: Track, new: Unsent, join: Join) -> bool:
         """Let a message wait; return whether it does: not where one that it was joined with has begun to leave."""
-        before, is_added = track.waiting, False
+        before = track.waiting
         messages = [one for one in before if not one.told]
         closed = [one for one in before if one.told == DONE]  # a step alone is one that the message is past
-        try:
-            with np.errstate(all="ignore"):  # an error would come out when other peers have got theirs
-                after = join.function(track.edge.peer, messages, new)
-            superseded, waiting = track.superseded + len(messages) + 1 - len(after), (*after, *closed)
-            with self._lock:
-                if track.waiting is before:
-                    # Python calls signal handlers after calls. So none comes between these.
-                    track.waiting, track.superseded, is_added = waiting, superseded, True
-            return is_added
-        finally:
-            if not is_added:
-                join.undo(new)
+        with np.errstate(all="ignore"):  # an error would come out when other peers have got theirs
+            after = join(messages, new._replace(rest=track.rest))
+        superseded, waiting, rest = track.superseded + len(messages) + 1 - len(after), (*after, *closed), after[-1].rest
+        with self._lock:
+            if is_added := track.waiting is before:
+                # Python calls signal handlers after calls. So none comes between these.
+                track.waiting, track.superseded, track.rest = waiting, superseded, rest
+        return is_added
 
     def tell(self, peers: Iterable[int], step: int, state: int = WHOLE) -> None:
         """Publish `step` alone, or with state DONE that this rank has closed, after all messages to `peers`. Local."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dstorm.transport import Bytes
 
@@ -20,6 +20,9 @@ class Unsent(NamedTuple):
     """A copy, which peers may share: it is never changed."""
     told: int = 0
     """The state that the progress header says with the step; 0: it is a message."""
+    rest: Any = None
+    """What a join has not put into the payload. The next message to the peer is joined with it, also where this one has
+    left."""
 
 
 class Sent(NamedTuple):
@@ -36,22 +39,14 @@ class Sent(NamedTuple):
     """Messages that never leave by themselves."""
 
 
-def _nothing(new: Unsent) -> None:
-    """Undo nothing: a join has changed nothing beside its result."""
+Join = Callable[[Sequence[Unsent], Unsent], Sequence[Unsent]]
+"""A function of what waits for a peer, oldest first, and of a new message: what waits from then on, at least one
+message. What waits moves forward, if at all. It changes nothing else, as its result may not be used."""
 
 
-class Join(NamedTuple):
-    """The rule by which messages that wait for a peer are joined with the next one."""
-
-    function: Callable[[int, Sequence[Unsent], Unsent], Sequence[Unsent]]
-    """A function of a peer, of what waits for it, oldest first, and of a new message: what waits from then on, at least
-    one message. What waits moves forward, if at all."""
-    undo: Callable[[Unsent], object] = _nothing
-    """Given a new message: undoes what the function has changed for it, if it was called, as the result is not used."""
-
-
-supersede = Join(lambda peer, waiting, new: [new])
-"""The new message alone: it says all that the older ones said. It is the default of what joins messages."""
+def supersede(waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
+    """The new message alone: it says all that the older ones said. It is the default of what joins messages."""
+    return [new]
 
 
 class Shortening(NamedTuple):

@@ -29,7 +29,7 @@ from dstorm.queues.consistency import ASP
 from dstorm.queues.receiving import receiver as receiving
 from dstorm.queues.sending.edge import OutgoingMessage
 from dstorm.queues.sending.outgoing import Outgoing
-from dstorm.queues.sending.unsent import Join, supersede
+from dstorm.queues.sending.unsent import supersede
 from dstorm.transports.transfer import Rounds
 
 pytestmark = pytest.mark.serial
@@ -130,12 +130,12 @@ def test_a_barrier_whose_messages_do_not_leave_as_the_transfer_thread_has_failed
 
 def test_an_interrupt_in_a_scatter_comes_out_though_the_transfer_thread_has_failed():
     def live(rank, queues, transport):
-        def interrupted(peer, waiting, new):
+        def interrupted(waiting, new):
             transport.carrier._error = ValueError("MPI_ERR_RMA_SYNC")
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            queues.send_each([OutgoingMessage(1 - rank, payload(0, 1), None, CAPACITY)], 1, join=Join(interrupted))
+            queues.send_each([OutgoingMessage(1 - rank, payload(0, 1), None, CAPACITY)], 1, join=interrupted)
         transport.carrier._error = None
         return True
 
@@ -289,18 +289,18 @@ def one_sender(depth=2):
 
 def test_what_leaves_while_it_is_joined_stays_a_message_of_its_own():
     queues, rounds, scatter = one_sender()
-    joined, undone = [], []
+    joined = []
 
-    def slow(peer, waiting, new):
-        joined.append([one.step for one in waiting])
+    def slow(waiting, new):
+        joined.append(([one.step for one in waiting], new.rest))
         if waiting:
             assert rounds.round()
-        return [new]
+        return [new._replace(rest=f"that of {new.step} and {len(waiting)}")]
 
-    join = Join(slow, lambda new: undone.append(new.step))
-    scatter(1, join)
-    scatter(2, join)
-    assert (joined, undone) == ([[], [1], []], [2])
+    scatter(1, slow)
+    scatter(2, slow)
+    assert joined == [([], None), ([1], "that of 1 and 0"), ([], "that of 1 and 0")]
+    assert queues.outbox.outgoing.tracks[1].rest == "that of 2 and 0"
     assert queues.statistics().superseded == 0 and queues.statistics().sent == 2
     while rounds.round():
         pass
@@ -311,10 +311,10 @@ def test_what_leaves_while_it_is_joined_stays_a_message_of_its_own():
 def test_a_join_that_fails_leaves_what_waits_and_the_transfer_thread_is_woken(left):
     """As a signal handler does that raises within a scatter."""
     queues, rounds, scatter = one_sender()
-    woken, undone = [], []
+    woken = []
     rounds.wake = lambda: woken.append(1)
 
-    def fails(peer, waiting, new):
+    def fails(waiting, new):
         raise KeyboardInterrupt
 
     scatter(1, supersede)
@@ -322,8 +322,8 @@ def test_a_join_that_fails_leaves_what_waits_and_the_transfer_thread_is_woken(le
         rounds.round()
     before = queues.statistics(), len(woken)
     with pytest.raises(KeyboardInterrupt):
-        scatter(2, Join(fails, lambda new: undone.append(new.step)))
-    assert (queues.statistics(), len(woken) - 1) == before and undone == [2]
+        scatter(2, fails)
+    assert (queues.statistics(), len(woken) - 1) == before
     scatter(3, supersede)
     while rounds.round():
         pass

@@ -19,7 +19,7 @@ from dstorm.queues.sending.unsent import Unsent
 from malt.watch.trace.vectors import TracedDense
 from vol.dense import DenseVector
 from vol.merging.merge import AVG, MEAN, PUSH_SUM, REPLACE, SUM, WEIGHTED
-from vol.sparse.joining import LargestRows, row_join
+from vol.sparse.joining import largest_join, row_join
 from vol.sparse.vector import SparseVector
 from vol.sparse.wire import RowFormat, RowValues, decode, encode_rows
 
@@ -208,7 +208,8 @@ def test_what_top_k_has_sent_and_has_not_left_goes_back(wire, seed):
     def live(rank, v, transport):
         changes = np.random.default_rng(rank).normal(size=(20, N, 2))
         got, counts = exchanged(v, transport, changes, 10)
-        left = sum(one.values for one in [*v._residuals.values(), *v._largest.residuals.values()])
+        tracks = v._queues.outbox.outgoing.tracks.values()
+        left = sum(one.values for one in [*v._residuals.values(), *(track.rest for track in tracks)] if one is not None)
         return changes.sum(axis=0) - left, got, counts
 
     options = dict(kind=SparseVector, shape=(N, 2), top_k=3, wire=wire, seed=seed, depth=8)
@@ -235,13 +236,13 @@ def test_rows_of_other_weights_stay_apart_and_newer_rows_win(capacity, scaled):
         return [(one.step, one.weight, content.rows.tolist(), part[:, 0].round(3).tolist())
                 for one, content, part in zip(unsent, contents, values, strict=True)]  # fmt: skip
 
-    join = row_join(form, adds=False).function
-    waiting = join(1, join(1, [], unsent(1, 1.0, [0, 1, 2])), unsent(2, 9.0, [1, 5]))
+    join = row_join(form, adds=False)
+    waiting = join(join([], unsent(1, 1.0, [0, 1, 2])), unsent(2, 9.0, [1, 5]))
     assert shown(waiting) == [(1, 1.0, [0, 2], [1, 1]), (2, 9.0, [1, 5], [2, 2])]
-    waiting = join(1, waiting, unsent(3, 9.0, [2, 5]))
+    waiting = join(waiting, unsent(3, 9.0, [2, 5]))
     both = [1, 2, 5]
     assert shown(waiting) == [(1, 1.0, [0], [1]), (3, 9.0, both, [2, 3, 3])]
-    assert shown(join(1, waiting, unsent(4, 1.0, both)))[-1][2:] in (([0, *both], [1, 4, 4, 4]), (both, [4, 4, 4]))
+    assert shown(join(waiting, unsent(4, 1.0, both)))[-1][2:] in (([0, *both], [1, 4, 4, 4]), (both, [4, 4, 4]))
 
 
 def test_ages_of_rows_are_dropped_where_another_function_merges_from_now_on():
@@ -252,10 +253,10 @@ def test_ages_of_rows_are_dropped_where_another_function_merges_from_now_on():
         encoding, payload = encode_rows(form, RowValues(np.array(rows), np.ones((len(rows), 1), np.float32)))
         return Unsent(step, encoding, 1.0, 0.5, payload)
 
-    waiting = row_join(form, adds=False, dates=True).function(1, [unsent(1, [0, 1])], unsent(3, [2, 3]))
+    waiting = row_join(form, adds=False, dates=True)([unsent(1, [0, 1])], unsent(3, [2, 3]))
     assert [decode(form, one.encoding, one.payload).ages.tolist() for one in waiting] == [[2, 2, 0, 0]]
     for adds in (False, True):
-        [one] = row_join(form, adds).function(1, waiting, unsent(4, [3, *range(4, N)]))
+        [one] = row_join(form, adds)(waiting, unsent(4, [3, *range(4, N)]))
         content = decode(form, one.encoding, one.payload)
         assert one.payload.nbytes <= form.slot_nbytes and len(content.rows) == N and content.ages is None
 
@@ -267,9 +268,9 @@ def test_rows_that_several_waiting_messages_share_are_added_where_there_is_room(
         encoding, payload = encode_rows(form, RowValues(np.array(rows), np.full((len(rows), 1), value, np.float32)))
         return Unsent(step, encoding, 1.0, 0.5, payload)
 
-    unknown, adding = (row_join(form, **how).function for how in (dict(adds=False, keeps=3), dict(adds=True)))
-    waiting = unknown(1, unknown(1, [unsent(1, [0, 1, 2], 1)], unsent(2, [2, 3, 4], 40_000)), unsent(3, [2, 3], 40_000))
-    contents = [decode(form, one.encoding, one.payload) for one in adding(1, waiting, unsent(4, [5, 6, 7], 2048))]
+    unknown, adding = (row_join(form, **how) for how in (dict(adds=False, keeps=3), dict(adds=True)))
+    waiting = unknown(unknown([unsent(1, [0, 1, 2], 1)], unsent(2, [2, 3, 4], 40_000)), unsent(3, [2, 3], 40_000))
+    contents = [decode(form, one.encoding, one.payload) for one in adding(waiting, unsent(4, [5, 6, 7], 2048))]
     assert all(len(one.rows) <= 3 for one in contents)
     heard = np.zeros(N)
     for one in contents:
@@ -352,8 +353,8 @@ def test_a_signal_at_any_line_of_a_join_loses_no_increments_and_doubles_none():
         whole[rows] = values
         return OutgoingMessage(1, payload, None, payload.nbytes, encoding), whole
 
-    def inside(track, largest):
-        whole = sum((one.values for one in largest.residuals.values()), start=np.zeros((N, 2)))
+    def inside(track):
+        whole = np.zeros((N, 2)) if track.rest is None else track.rest.values.copy()
         for one in track.inside:
             content = decode(form, one.encoding, one.payload)
             whole[content.rows] += content.part(0, len(content.rows))
@@ -363,11 +364,11 @@ def test_a_signal_at_any_line_of_a_join_loses_no_increments_and_doubles_none():
     window = SimpleNamespace(keeps_order=False)
     while not is_over:
         edge = SimpleNamespace(peer=1, ring=SimpleNamespace(sent=0, count=0), bytes_sent=0, message=None)
-        outgoing, largest = Outgoing(window, {1: edge}, carrier, None), LargestRows(form, np.dtype(np.float64))
+        outgoing, join = Outgoing(window, {1: edge}, carrier, None), largest_join(form, np.dtype(np.float64))
         given = np.zeros((N, 2))
         for _ in range(3):
             edge.message, values = message()
-            outgoing.send([edge], 1, 1.0, 1.0, largest.join)
+            outgoing.send([edge], 1, 1.0, 1.0, join)
             given += values
         edge.message, values = message()
         woken.clear()
@@ -377,14 +378,14 @@ def test_a_signal_at_any_line_of_a_join_loses_no_increments_and_doubles_none():
                 raise Signal
 
         try:
-            before_lines(interrupt, partial(outgoing.send, [edge], 2, 1.0, 1.0, largest.join), JOINING)
+            before_lines(interrupt, partial(outgoing.send, [edge], 2, 1.0, 1.0, join), JOINING)
             is_over = True
         except Signal:
             pass
         track = outgoing.tracks[1]
         is_in = track.superseded == 3
         assert track.superseded in (2, 3) and len(track.inside) == 1
-        np.testing.assert_array_equal(inside(track, largest), given + values if is_in else given)
+        np.testing.assert_array_equal(inside(track), given + values if is_in else given)
         asleep += not woken
         endings.append(is_in)
         line += 1
