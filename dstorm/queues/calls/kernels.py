@@ -179,17 +179,6 @@ def _pointer(_context: Any, address: Any, like: Any) -> Any:
     return types.CPointer(like)(address, like), generate
 
 
-@intrinsic
-def _bits(_context: Any, number: Any) -> Any:
-    """The bits of a float."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        """Its instructions."""
-        return builder.bitcast(arguments[0], cgutils.ir.IntType(64))
-
-    return types.uint64(types.float64), generate
-
-
 # The check of a header: Python's hash of a tuple of numbers (xxHash of the hashes of its elements)
 
 _MODULUS, _MODULUS_BITS = _U(2**61 - 1), _U(61)
@@ -270,7 +259,7 @@ def _slot(edge: Any, number: Any, depth: Any) -> Any:
 def scatter(table: Any, step: Any, weight: float, share: float) -> bool:
     """Send the array to all peers; return whether it was sent. One-sided."""
     depth, in_flight = _load(table, DEPTH), _load(table, IN_FLIGHT)
-    weight_bits, share_bits = _bits(weight), _bits(share)
+    weight_bits, share_bits = np.float64(weight).view(np.uint64), np.float64(share).view(np.uint64)
     if weight_bits >= _FIRST_NOT_FINITE or share_bits >= _FIRST_NOT_FINITE:
         return False
     _fence()

@@ -90,10 +90,6 @@ class Machine:
         return self.window if start <= address < start + self.window.memory.nbytes else None
 
 
-def bits(number):
-    return np.uint64(struct.unpack("@Q", struct.pack("@d", number))[0])
-
-
 def check(*words):
     numbers = [struct.unpack("@d", struct.pack("@Q", int(word)))[0] for word in words[5:]]
     return np.uint64(hash((*map(int, words[:5]), *numbers)) % 2**64)
@@ -112,7 +108,6 @@ def machine(monkeypatch):
         monkeypatch.setattr(kernels, f"_{name}", getattr(machine, name))
     machine.read_header = kernels._read
     monkeypatch.setattr(kernels, "_read", machine.read)
-    monkeypatch.setattr(kernels, "_bits", bits)
     monkeypatch.setattr(kernels, "check", check)
     interpreted = compiled.Kernels(lambda *words: kernels.scatter(*words), kernels.gather_f4, kernels)
     monkeypatch.setattr(compiled, "kernels", lambda kind: interpreted)
