@@ -68,7 +68,8 @@ class EdgeStatistics:
     bytes_sent: int = 0
     """Payload bytes published in the peer's memory: what has left."""
     waited_s: float = 0.0
-    """Seconds spent waiting for the peer."""
+    """Seconds spent waiting for the peer, from the first poll on: a message that comes in the first microseconds is not
+    waited for."""
     lag: Lag = Lag()
     """Lag of the merged updates, in steps."""
     bytes_read: int = 0

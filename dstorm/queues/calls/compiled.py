@@ -82,7 +82,7 @@ class CompiledCalls:
     """The compiled calls of one vector: each is a whole send or merge, or changes nothing. The constructor is Local."""
 
     def __init__(self, queues: Queues, kernels: Kernels, array: NDArray[Any], check_finite: bool) -> None:
-        self._queues, self._transport, self._waiting = queues, queues.transport, queues.waiting
+        self._queues, self._transport = queues, queues.transport
         self._scatter, self._gather, self._places = kernels
         self._nbytes, self._lockstep = array.nbytes, queues.consistency.lockstep
         self._block = np.empty(min(array.size, _BLOCK), array.dtype)
@@ -96,7 +96,7 @@ class CompiledCalls:
         self._out = self._table([in_flight], [(rank, peer) for peer in outs])
         place = sum(peer < rank for peer in ins)
         block, before = _address(self._block), _address(self.before)
-        words = [self._lockstep, array.itemsize, place, block, self._block.size, before, check_finite, 0]
+        words = [self._lockstep, array.itemsize, place, block, self._block.size, before, check_finite]
         self._in = self._table(words, [(peer, rank) for peer in ins])
         self.adopted(array)
         self._out_address, self._in_address = _address(self._out), _address(self._in)
@@ -142,18 +142,15 @@ class CompiledCalls:
 
         It waits as `Inbox.wait`. None: nothing was merged, and it must be merged by `Queues.receive`. DeadlinePassed.
         """
-        words, edges, places, start = self._in_words, self._ins, self._places, self._clock()
+        words, edges, places = self._in_words, self._ins, self._places
         step = self._queues.inbox.step
         for ahead in (self._ahead, _ANY_STEPS):
             for place, _, ring in edges:
                 words[place + 1] = ring.taken
             found = self._gather(self._in_address, step, ahead, is_mean)
-            if late := words[places.LATE]:
-                self._waiting.note("gather", edges[late - 1][1], start)
             if found >= 0:
                 break
             self._queues.inbox.wait(sources, None)
-            start = self._clock()
         if found >= places.OVERWRITTEN:
             edges[found - places.OVERWRITTEN][1].ring.torn_retries += 1
         return self._merged(step) if found == places.DONE else None

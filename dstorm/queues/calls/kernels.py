@@ -30,11 +30,10 @@ ARRAY, NBYTES, DEPTH, EDGES = range(4)
 """Of both tables: the address of the array, its length, the slots of an edge, the number of edges."""
 IN_FLIGHT, OUT_EDGES = 4, 5
 """Of a table to send: the most unacknowledged messages (0: receivers acknowledge none); where the edges begin."""
-LOCKSTEP, ITEM_NBYTES, PLACE, BLOCK, BLOCK_SIZE, BEFORE, CHECKED, LATE, IN_EDGES = range(4, 13)
+LOCKSTEP, ITEM_NBYTES, PLACE, BLOCK, BLOCK_SIZE, BEFORE, CHECKED, IN_EDGES = range(4, 12)
 """Of a table to gather: whether messages of one step are merged; the length of an element; the place of the array in
 the sum; an array for sums of blocks, its length; an array for the values from before the merge, unless in lockstep;
-whether the result must be finite, but in lockstep; 1 + k where the message of edge k did not come at once, and 0 else;
-where the edges begin."""
+whether the result must be finite, but in lockstep; where the edges begin."""
 ACKNOWLEDGEMENT, SETTLED, NUMBER, STEP, SLOTS = range(5)
 """Of an edge: the address of the acknowledgement; the newest message sent, or taken; the number and the step of the
 message merged (number 0: none); the addresses of its slots."""
@@ -45,9 +44,8 @@ UNUSUAL, DONE, OVERWRITTEN = range(3)
 
 _UNUSUAL = 2
 
-_AT_ONCE, _LOOKS = 20, 420
-"""Looks for a message in lockstep: in less than a microsecond, which is no wait; before the wait for it begins, whose
-first poll takes as long as all of them."""
+_LOOKS = 420
+"""Looks for a message in lockstep before the wait for it begins, whose first poll takes as long as all of them."""
 
 _U = np.uint64
 _0, _1, _FOUR, _WORD = _U(0), _U(1), _U(4), _U(8)
@@ -325,7 +323,6 @@ def _gather(table: Any, step: Any, ahead: Any, is_mean: bool, kind: Any) -> int:
     if there is one, and needs to know that no peer is more than `ahead` steps behind.
     """
     lockstep, count = _load(table, LOCKSTEP) != _0, 0
-    _store(table, LATE, _0)
     _fence()
     for k in range(_load(table, EDGES)):
         edge, looks = _edge(table, IN_EDGES, k), 0
@@ -333,8 +330,6 @@ def _gather(table: Any, step: Any, ahead: Any, is_mean: bool, kind: Any) -> int:
         while lockstep and found < 0 and looks < _LOOKS:
             looks += 1
             found = _find_of_step(table, edge, step)
-        if looks > _AT_ONCE:
-            _store(table, LATE, _1 + np.uint64(k))
         if found < 0:
             return -1 - np.int64(k)
         if found == _UNUSUAL:

@@ -75,14 +75,6 @@ class Waiting:
         """PeerLost: the peer of one of `edges` has failed. Local."""
         self._view.check_alive((edge.peer for edge in edges), "it failed while this rank waited for it")
 
-    def note(self, what: str, edge: Awaited, start: float) -> None:
-        """Count a wait for the peer of `edge` from `start` until now, which was no call of `until_none`. Local."""
-        now = self._transport.clock()
-        edge.waited_s += now - start
-        self.total_s += now - start
-        if self._transport.trace is not None:
-            self._transport.trace.waited(what, start, now, [(edge.peer, now - start)])
-
     def until_none(
         self, what: str, missing: Callable[[], Sequence[Awaited]], timeout_s: float | None = None,
         moved_at: Callable[[], float] | None = None,
