@@ -16,7 +16,6 @@ from vol.graphs.graph import Graph
 from vol.graphs.topology import Neighbours
 from vol.merging.joining import join_of
 from vol.merging.merge import (
-    BeginMerge,
     GatherFunction,
     Own,
     Term,
@@ -35,10 +34,6 @@ _WHOLE_ARRAY = 0
 _ROUNDED = 1
 """That of one that holds its values rounded."""
 
-_COPIES = 8
-"""The averages that are made of copies after one could not be made in place. A sender that overwrites messages
-meanwhile is faster than this rank, or is on another host."""
-
 
 class DenseVector(Vector):
     """A vector that is sent whole, straight from `array`. Collective. The arguments are those of Vector.
@@ -56,7 +51,9 @@ class DenseVector(Vector):
         self._rounding = self._rounded(wire, array)
         self._undo: UndoBuffer | None = None
         """The values from before a merge of messages that senders may still overwrite; allocated on first use."""
-        self._averages_to_copy = 0
+        far = of_other_hosts(transport.hosts, self._rank, self._queues.inbox.edges)
+        self._may_look = not consistency.acknowledges and not far
+        """Whether messages are averaged in place: those of other hosts have a check, which is that of a copy."""
         self.adopt(array)
         self._compile()
         self._begin_returning()
@@ -124,19 +121,14 @@ class DenseVector(Vector):
         return sent
 
     def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:
-        if not self._consistency.acknowledges and isinstance(function, GatherFunction) and function.blend:
-            if not self._averages_to_copy:
-                messages = self._average_in_place(function, function.blend, timeout_s)
-                if messages is not None:
-                    return messages
-                self._averages_to_copy = _COPIES
-            self._averages_to_copy -= 1
+        if self._may_look and isinstance(function, GatherFunction) and function.may_be_checked:
+            messages = self._average_in_place(function, timeout_s)
+            if messages is not None:
+                return messages
         return super()._collect(function, timeout_s)
 
-    def _average_in_place(
-        self, function: GatherFunction, begin: BeginMerge, timeout_s: float | None
-    ) -> Sequence[Message] | None:  # fmt: skip
-        """Average the messages straight out of the window, in one pass, and return them. `begin`: that of `function`.
+    def _average_in_place(self, function: GatherFunction, timeout_s: float | None) -> Sequence[Message] | None:
+        """Average the messages straight out of the window, in one pass, and return them.
 
         Whether a message was overwritten meanwhile is checked once it has been read. If one was, or if one is to be
         refused, `array` keeps its former values, or gets them back. Return None: no message has been taken.
@@ -148,7 +140,7 @@ class DenseVector(Vector):
         contents = [content for one in messages if (content := self._whole(one)) is not None]
         if len(contents) < len(messages):
             return None
-        blend, is_whole = begin(*self._terms(function, messages, contents)), False
+        blend, is_whole = function.begin(*self._terms(function, messages, contents)), False
         if blend is not None and blend.is_short(self._flat):
             result = blend.short(self._flat.dtype)
             if is_whole := self._is_whole([result]):

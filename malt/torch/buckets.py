@@ -12,7 +12,7 @@ from torch import Tensor
 from malt.session.vectors.vector import vector
 from malt.torch.staging import is_far
 from vol import AVG, GatherFunction
-from vol.merging.merge import Own, Updates
+from vol.merging.merge import Blend, Own, Updates
 
 LEAST_NBYTES = 1 << 16
 """The fewest bytes of a message, where there are as many: a small one costs as much time."""
@@ -97,7 +97,7 @@ class Bucket:
         """Replace it by the mean of those of this step; return the senders. Local. `among`: no others count."""
         function = AVG
         if among is not None:
-            function = GatherFunction("the mean among some", newest=True, floating=True, merge=partial(_mean, among))
+            function = GatherFunction("the mean among some", newest=True, floating=True, begin=partial(_mean, among))
         return self.vector.gather(function).senders
 
     def write(self) -> None:
@@ -147,10 +147,10 @@ def divided(some: Sequence[Named], itemsize: int) -> list[list[Named]]:
     return parts
 
 
-def _mean(among: Collection[int], own: Own, updates: Updates) -> None:
+def _mean(among: Collection[int], own: Own, updates: Updates) -> Blend | None:
     """As malt.AVG, of the updates of `among`."""
-    if some := [one for one in updates if one.sender in among]:
-        AVG.merge(own, some)
+    some = [one for one in updates if one.sender in among]
+    return AVG.begin(own, some) if some else None
 
 
 def _are_same(place: Tensor, grad: Tensor) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dstorm.waits import interruption
-from vol.merging.undo_buffer import UndoBuffer, is_kept
+from vol.merging.undo_buffer import UndoBuffer, all_or_nothing
 from vol.update import Array, Update
 
 _BLOCK = 65_536
@@ -70,21 +70,14 @@ class Blend(NamedTuple):
     def store(self, target: Array, undo: UndoBuffer | None = None) -> None:
         """Write the result into `target`, flat, which may be one of the terms. It works block by block.
 
-        `undo`: keeps the values of each block of a long array before it changes. Where an operation raises, `target`
-        is unchanged.
+        `undo`: keeps the values of each block of a long array before it changes, for the caller to restore. Without it
+        `target` is unchanged where an operation raises.
         """
         if self.is_short(target):
             target[:] = self.short(target.dtype)  # once it is whole: each operation may raise
             return
-        kept = target.copy() if undo is None and is_kept(target.size) else None
-        try:
+        with all_or_nothing(*[target] * (undo is None)):
             self.compute(target, undo)
-        except BaseException:
-            if undo is not None:
-                undo.restore(target)
-            elif kept is not None:
-                target[:] = kept
-            raise
 
     def is_short(self, target: Array) -> bool:
         """Return whether `target` is short enough for `short`, and the terms are plain."""
@@ -161,19 +154,17 @@ def wide_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype.char == _HALF else dtype
 
 
-BeginMerge = Callable[[Own, Updates], "Blend | None"]
-
-
 @dataclass(frozen=True)
 class GatherFunction:
-    """A built-in gather function. `merge(own, updates)` changes own.values in place; there is at least one update."""
+    """A built-in gather function. There is at least one update."""
 
     name: str
     newest: bool
     """Whether it merges only the newest waiting message of each sender."""
-    merge: Callable[[Own, Updates], None]
-    blend: BeginMerge | None = None
-    """The same merge, not computed yet, where it may be checked first. It returns None where `own` stays."""
+    begin: Callable[[Own, Updates], Blend | None]
+    """A function that returns the new values, not computed yet; None where own.values stays, or is changed already."""
+    may_be_checked: bool = False
+    """Whether `begin` changes nothing that counts: its result is dropped where a message was overwritten meanwhile."""
     floating: bool = False
     """Whether it needs a floating-point vector."""
     weigh: Callable[[float], float] | None = None
@@ -181,35 +172,44 @@ class GatherFunction:
     adds: bool = False
     """Whether messages hold increments: those of one sender add up."""
 
+    def merge(self, own: Own, updates: Updates) -> None:
+        """Merge the updates into own.values, in place. Local."""
+        if (blend := self.begin(own, updates)) is not None:
+            blend.store(_flat(own.values))
+
     def __repr__(self) -> str:
         return f"malt.{self.name}"
 
 
-def average(own: Own, updates: Updates) -> Blend:
-    """Return the sum (own + sum of received) / (1 + number received), not computed yet. Local."""
+def _average(own: Own, updates: Updates) -> Blend | None:
+    """own <- (own + sum of received) / (1 + number received), or as `_mean` by own.counted."""
+    if own.counted is not None:
+        return _mean(own, updates)
     return Blend(_terms(own, updates), divisor=1 + len(updates))
 
 
-def weighted(own: Own, updates: Updates) -> Blend | None:
-    """Return the sum (w own + sum of w_s received_s) / (w + sum of w_s), not computed yet. Local.
+def _sum(own: Own, updates: Updates) -> Blend:
+    """own <- own + sum of received."""
+    return Blend(_terms(own, updates))
 
-    None: all weights are zero.
-    """
+
+def _weighted(own: Own, updates: Updates) -> Blend | None:
+    """own <- (w own + sum of w_s received_s) / (w + sum of w_s). If all weights are zero, own stays."""
     terms = _terms(own, updates)
     divisor = sum(weight for weight, _ in terms)  # in rank order, so that it has the same bits on all ranks
     return Blend(terms, weighted=True, divisor=divisor) if divisor > 0 else None
 
 
-def trained(own: Own, updates: Updates) -> Blend | None:
-    """Return what `weighted` returns; where all weights are equal what `average` returns, for its bits. Local."""
+def _trained(own: Own, updates: Updates) -> Blend | None:
+    """Merge like `_weighted`, with the bits of `_average` where all weights are equal."""
     is_plain = own.weight > 0 and all(update.weight == own.weight for update in updates)
-    return average(own, updates) if is_plain else weighted(own, updates)
+    return _average(own, updates) if is_plain else _weighted(own, updates)
 
 
-def mean(own: Own, updates: Updates) -> Blend | None:
-    """Return the sum (w own + sum of w_s received_s) / (sum of w over all that count), not computed yet. Local.
+def _mean(own: Own, updates: Updates) -> Blend | None:
+    """own <- (w own + sum of w_s received_s) / (sum of w over all that count). If this rank alone counts, own stays.
 
-    w: own.counted. A sender that is not in it does not count: it has failed meanwhile. None: this rank alone counts.
+    w: own.counted. A sender that is not in it does not count: it has failed meanwhile.
     """
     counted = who_counts(own, (one.sender for one in updates))
     weighed = [Term(one.sender, one.step, counted.get(one.sender, 0.0), 0.0, one.values) for one in updates]
@@ -224,43 +224,13 @@ def who_counts(own: Own, senders: Iterable[int]) -> Mapping[int, float]:
     return dict.fromkeys([own.rank, *senders], 1.0) if own.counted is None else own.counted
 
 
-def _average(own: Own, updates: Updates) -> None:
-    """own <- (own + sum of received) / (1 + number received), or as `_mean` by own.counted."""
-    _store(average(own, updates) if own.counted is None else mean(own, updates), own)
-
-
-def _mean(own: Own, updates: Updates) -> None:
-    """own <- (own + sum of received) / (number that count)."""
-    _store(mean(own, updates), own)
-
-
-def _sum(own: Own, updates: Updates) -> None:
-    """own <- own + sum of received."""
-    Blend(_terms(own, updates)).store(_flat(own.values))
-
-
-def _weighted(own: Own, updates: Updates) -> None:
-    """own <- (w own + sum of w_s received_s) / (w + sum of w_s). If all weights are zero, own stays."""
-    _store(weighted(own, updates), own)
-
-
-def _trained(own: Own, updates: Updates) -> None:
-    """Merge like `_weighted`, with the bits of `_average` where all weights are equal."""
-    _store(trained(own, updates), own)
-
-
-def _store(blend: Blend | None, own: Own) -> None:
-    if blend is not None:
-        blend.store(_flat(own.values))
-
-
-def _push_sum(own: Own, updates: Updates) -> None:
+def _push_sum(own: Own, updates: Updates) -> Blend | None:
     """own <- (m own + sum of m_s received_s) / (m + sum of m_s), m_s the shares of mass (Kempe, Dobra, Gehrke 2003).
 
     Push-sum sends an even share of (x, m), and own is x / m. The vector holds the mass m.
     """
     shares = [Term(update.sender, update.step, update.share, 0.0, update.values) for update in updates]
-    _weighted(own._replace(weight=own.mass), shares)
+    return _weighted(own._replace(weight=own.mass), shares)
 
 
 def _replace(own: Own, updates: Updates) -> None:
@@ -285,9 +255,9 @@ def _flat(values: Array) -> Array:
     return values if values.ndim == 1 else values.reshape(-1)
 
 
-AVG = GatherFunction("AVG", newest=True, merge=_average, blend=average, floating=True)
+AVG = GatherFunction("AVG", newest=True, begin=_average, may_be_checked=True, floating=True)
 """The mean of the own model and those received: own <- (own + sum of received) / (number received + 1)."""
-MEAN = GatherFunction("MEAN", newest=False, merge=_mean, floating=True, adds=True)
+MEAN = GatherFunction("MEAN", newest=False, begin=_mean, floating=True, adds=True)
 """The mean of increments, such as gradients, over the own array and all in-neighbours. AVG is for models.
 
 An in-neighbour counts if it has scattered: under "bsp" in this step, otherwise since the last gather. What it did not
@@ -297,13 +267,13 @@ ends with the same bits. The array may change even if no message arrived.
 The own rows of a sparse vector count as receivers read them: rounded to `wire`, and with `top_k` only those that were
 sent. The rest is sent later. After the gather the nonzero rows count as changed, as after `clear`.
 """
-SUM = GatherFunction("SUM", newest=False, merge=_sum, adds=True)
+SUM = GatherFunction("SUM", newest=False, begin=_sum, adds=True)
 """The sum of increments: own <- own + sum of received."""
-REPLACE = GatherFunction("REPLACE", newest=True, merge=_replace)
+REPLACE = GatherFunction("REPLACE", newest=True, begin=_replace)
 """The received update of the highest step, then of the highest rank, replaces the own values."""
-WEIGHTED = GatherFunction("WEIGHTED", newest=True, merge=_weighted, floating=True)
+WEIGHTED = GatherFunction("WEIGHTED", newest=True, begin=_weighted, floating=True)
 """The mean weighted by `scatter(weight=w)`: own <- (w own + sum of w_s received_s) / (w + sum of w_s)."""
-TRAINED = GatherFunction("TRAINED", newest=True, merge=_trained, blend=trained, floating=True, weigh=float)
+TRAINED = GatherFunction("TRAINED", newest=True, begin=_trained, may_be_checked=True, floating=True, weigh=float)
 """The mean of models, each weighted by the examples that it was trained on since this rank last merged it.
 
 `scatter(weight=count)` sends the count of all examples of this rank so far. Under "asp" and "ssp:S" a gather weights a
@@ -312,7 +282,7 @@ gather. If all are equal it is AVG, bit for bit, as always under "bsp" and "noti
 """
 ROOT_TRAINED = replace(TRAINED, name="ROOT_TRAINED", weigh=math.sqrt)
 """The same, weighted by the square roots of these counts: a model long on its way counts more, but not alone."""
-PUSH_SUM = GatherFunction("PUSH_SUM", newest=False, merge=_push_sum, floating=True)
+PUSH_SUM = GatherFunction("PUSH_SUM", newest=False, begin=_push_sum, floating=True)
 """The mean over all ranks along any graph, also if ranks have different numbers of peers (push-sum).
 
 Each message carries a share of the mass of its sender, and the mean weighted by mass stays constant. A message that is

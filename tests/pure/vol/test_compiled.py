@@ -177,7 +177,7 @@ def test_a_merge_of_a_message_that_is_overwritten_meanwhile_is_undone(kernels, l
     v.adopt(v._queues.window.memory[end - v.array.nbytes : end].view(np.float32))
     expected = (v.array + other.array) / 2
     for found in (
-        v._average_in_place(malt.AVG, malt.AVG.blend, None), v._compiled and v._compiled.merge(v._sources, True),
+        v._average_in_place(malt.AVG, None), v._compiled and v._compiled.merge(v._sources, True),
     ):  # fmt: skip
         assert found is None
         np.testing.assert_array_equal((v.array + other.array) / 2, expected)
@@ -200,7 +200,7 @@ def test_a_short_average_of_a_message_that_is_overwritten_meanwhile_changes_noth
 
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(merge.Blend, "short", overwritten)
-        assert v._average_in_place(malt.AVG, malt.AVG.blend, None) is None
+        assert v._average_in_place(malt.AVG, None) is None
     np.testing.assert_array_equal(v.array, before)
     assert v.gather().steps == (3,) and (v.array == (before + other.array) / 2).all()
     assert (v.statistics().torn_retries, v.statistics().overwritten) == (1, 2)

@@ -38,7 +38,7 @@ class ChangeSums(ExchangeMode):
         """The parameters after the last exchange, flat."""
         wide = wide_dtype(vector.array.dtype)
         self._own = vector.array if wide == vector.array.dtype else vector.array.astype(wide)
-        self._function = GatherFunction("sums of changes", newest=True, merge=self._copy, blend=self._copy)
+        self._function = GatherFunction("sums of changes", newest=True, begin=self._copy, may_be_checked=True)
 
     def start(self) -> None:
         self._copy_into(self._params)

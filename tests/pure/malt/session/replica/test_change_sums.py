@@ -83,7 +83,6 @@ def test_a_sum_that_is_overwritten_while_it_is_copied_does_not_count(monkeypatch
                 for _ in range(20):
                     malt.init().transport.pause(2)
 
-    monkeypatch.setattr("vol.dense._COPIES", 1)
     monkeypatch.setattr(change_sums, "np", types.SimpleNamespace(**{**vars(np), "copyto": slowly}))
 
     def train(rank):
