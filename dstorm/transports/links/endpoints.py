@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import queue
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -14,17 +12,15 @@ from functools import partial
 from typing import NamedTuple
 
 from dstorm.errors import DeadlinePassed
+from dstorm.transports.links.addresses import own_addresses
 from dstorm.transports.links.server import AuthenticatedServer, call
 from dstorm.waits.stopwatch import Stopwatch
 
-_SIOCGIFADDR = 0x8915  # <linux/sockios.h>
-_NAME_NBYTES = 15
 _ANSWER_S = 2.0
 """How long an address may take to answer."""
 _TAKEN_S = 10.0
 """How long a rank that has answered may take to say that it has taken the connection. It is at work on that."""
 _NAP_S = 0.02
-_MOST_ADDRESSES = 16
 _YES = b"Y"
 _ANY_PORT = 9
 _LOOPBACK = "127.0.0.1"
@@ -41,17 +37,6 @@ class Endpoint(NamedTuple):
 
     addresses: tuple[str, ...]
     port: int
-
-
-def own_addresses() -> tuple[str, ...]:
-    """The IPv4 addresses of this host without the loopback addresses, at most 16. Local."""
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # this interface has no address
-                request = struct.pack("256s", name.encode()[:_NAME_NBYTES])
-                found.append(socket.inet_ntoa(fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, request)[20:24]))
-    return tuple(address for address in found if not address.startswith("127."))[:_MOST_ADDRESSES]
 
 
 def addresses_towards(names: Iterable[str]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dstorm.transports import shm_space
-from dstorm.transports.links.endpoints import own_addresses
+from dstorm.transports.links.addresses import own_addresses
 
 if TYPE_CHECKING:
     from dstorm.transports.mpi import MpiTransport, MpiWindow

@@ -1,21 +1,21 @@
 """Checks that the agent makes on its host before a job starts there. The agent is sent with this module: it imports
-nothing of malt.
+of malt only what it is sent with.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
 import socket
-import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
 from typing import Any
+
+from dstorm.transports.links.addresses import own_addresses
 
 _CONNECT_S, _MPI_S = 2.5, 60.0
 _MAY_BE_UNSET = "PYTHON", "LD_", "OMPI_", "PRTE_", "PMIX_", "MPI4PY_"
@@ -40,17 +40,6 @@ def sources(package: str) -> str:
     return digest.hexdigest() if os.path.isdir(package) else ""
 
 
-def addresses() -> list[str]:
-    """The IPv4 addresses of this host, without those of the loopback."""
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # this interface has none
-                request = struct.pack("256s", name.encode()[:15])
-                found.append(socket.inet_ntoa(fcntl.ioctl(any_socket.fileno(), 0x8915, request)[20:24]))  # SIOCGIFADDR
-    return [address for address in found if not address.startswith("127.")]
-
-
 def listener() -> tuple[socket.socket, list[Any]]:
     """A socket that takes connections and closes them, and its endpoint: addresses and port."""
     server = socket.create_server(("", 0), backlog=128)
@@ -62,7 +51,7 @@ def listener() -> tuple[socket.socket, list[Any]]:
                 server.accept()[0].close()
 
     threading.Thread(target=take, daemon=True).start()
-    return server, [addresses(), server.getsockname()[1]]
+    return server, [list(own_addresses()), server.getsockname()[1]]
 
 
 def close(server: socket.socket) -> None:
