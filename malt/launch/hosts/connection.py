@@ -22,8 +22,9 @@ from malt.launch.hosts.shell import command_on
 
 _AGENT = "malt.launch.hosts.agent"
 _MODULES = (
-    "dstorm.transports.links.addresses", "dstorm.waits.running_time", "dstorm.waits.stopwatch", "malt.runner.events",
-    "malt.runner.reporting", "malt.runner.roster", f"{_AGENT}.closing", f"{_AGENT}.traces", f"{_AGENT}.processes",
+    "dstorm.transports.links.addresses", "dstorm.waits.running_time", "dstorm.waits.stopwatch",
+    "dstorm.membership.processes", "malt.runner.events", "malt.runner.reporting", "malt.runner.roster",
+    "malt.watch.processes", f"{_AGENT}.closing", f"{_AGENT}.traces", f"{_AGENT}.processes",
     "malt.launch.hosts.plain.starter", f"{_AGENT}.checks", f"{_AGENT}.watch", f"{_AGENT}.ranks",
 )  # fmt: skip
 _POLL_S = 0.25

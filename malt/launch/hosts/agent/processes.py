@@ -9,7 +9,8 @@ import signal
 import time
 from collections.abc import Callable
 
-from malt.launch.hosts.agent.traces import numbers, stat
+from dstorm.membership.processes import stat_fields
+from malt.launch.hosts.agent.traces import numbers
 
 _POLL_S, _KILLED_S = 0.05, 5.0
 """How long killed processes may take to end."""
@@ -21,8 +22,8 @@ ELSEWHERE = "MALT_AGENT"
 """The variable by which an agent finds the ranks that it has started, children of ranks included. Other agents leave
 them alone where names of one machine stand for hosts."""
 _DAEMONS = "prted", "orted", "hydra_pmi_proxy", "hydra_bstrap_proxy"
-_KERNEL_THREAD = 0x00200000
-"""The flag of a thread of the kernel, in proc_pid_stat(5)."""
+_ENDED, _KERNEL_THREAD = (b"Z", b"X"), 0x00200000
+"""The states of a process that has ended, and the flag of a thread of the kernel, in proc_pid_stat(5)."""
 
 
 def kill(find: Callable[[], set[int]]) -> int:
@@ -48,7 +49,7 @@ def remove_memory(folder: str) -> None:
 
 def with_variable(text: str) -> set[int]:
     """The processes that have the variable `text`, NAME=VALUE."""
-    return {int(word) for word, variables in environments().items() if os.fsencode(text) in variables.split(b"\0")}
+    return {number for number, variables in environments().items() if os.fsencode(text) in variables.split(b"\0")}
 
 
 def of_job(folder: str) -> set[int]:
@@ -57,42 +58,42 @@ def of_job(folder: str) -> set[int]:
     And the daemons that have started them.
     """
     mark, found = os.fsencode(folder), set[int]()
-    for word, environ in environments().items():
+    for number, environ in environments().items():
         with contextlib.suppress(OSError, ValueError, IndexError):
-            if int(word) == os.getpid() or stat(word)[0] in "ZX" or os.fsencode(f"{ELSEWHERE}=") in environ:
+            if number == os.getpid() or stat_fields(number)[0] in _ENDED or os.fsencode(f"{ELSEWHERE}=") in environ:
                 continue
-            if mark in environ or (mark in _line(word) and _name(word) in _DAEMONS):
-                found.add(int(word))
-                parent = stat(word)[1]
+            if mark in environ or (mark in _line(number) and _name(number) in _DAEMONS):
+                found.add(number)
+                parent = int(stat_fields(number)[1])
                 if _name(parent) in _DAEMONS:
-                    found.add(int(parent))
+                    found.add(parent)
     return found
 
 
-def _line(process: str) -> bytes:
-    with open(f"/proc/{process}/cmdline", "rb") as file:
+def _line(number: int) -> bytes:
+    with open(f"/proc/{number}/cmdline", "rb") as file:
         return file.read()
 
 
-def _name(process: str) -> str:
-    return os.path.basename(_line(process).split(b"\0")[0].decode(errors="replace"))
+def _name(number: int) -> str:
+    return os.path.basename(_line(number).split(b"\0")[0].decode(errors="replace"))
 
 
-def environments() -> dict[str, bytes]:
+def environments() -> dict[int, bytes]:
     """The variables of the processes, by number. Those of a process in the midst of exec are read once it is over."""
-    found, left = dict[str, bytes](), numbers()
+    found, left = dict[int, bytes](), numbers()
     for attempt in range(_TRIES):
         if attempt and left:
             time.sleep(_EXEC_S)
-        left = [word for word in left if _is_unread(word, found)]
+        left = [number for number in left if _is_unread(number, found)]
     return found | dict.fromkeys(left, b"")
 
 
-def _is_unread(word: str, found: dict[str, bytes]) -> bool:
+def _is_unread(number: int, found: dict[int, bytes]) -> bool:
     """Add the variables of a process to `found`. Returns whether it has none although it runs a program."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{word}/environ", "rb") as file:
-            found[word] = file.read()
-        fields = stat(word) if not found[word] else []
-        return bool(fields) and fields[0] not in "ZX" and not int(fields[6]) & _KERNEL_THREAD
+        with open(f"/proc/{number}/environ", "rb") as file:
+            found[number] = file.read()
+        fields = stat_fields(number) if not found[number] else []
+        return bool(fields) and fields[0] not in _ENDED and not int(fields[6]) & _KERNEL_THREAD
     return False

@@ -31,7 +31,7 @@ class Traces:
         """
         end, left = time.monotonic() + _CLOSES_S, set[str]()
         while fresh := _by_name() - self._before - left:
-            processes = list(map(int, numbers()))
+            processes = numbers()
             opened = list(map(_opened, processes))  # first: a process maps a file before it closes it
             left |= fresh.difference(*opened, *map(_mapped, processes))
             if time.monotonic() > end:
@@ -42,17 +42,11 @@ class Traces:
                 os.unlink(path)
 
 
-def numbers() -> list[str]:
+def numbers() -> list[int]:
     """The processes of this host, by number; [] where the system has no /proc."""
     with contextlib.suppress(FileNotFoundError):
-        return [word for word in os.listdir("/proc") if word.isdecimal()]
+        return [int(word) for word in os.listdir("/proc") if word.isdecimal()]
     return []
-
-
-def stat(process: str) -> list[str]:
-    """The fields of /proc/PROCESS/stat after the name. OSError: it has ended."""
-    with open(f"/proc/{process}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].decode().split()
 
 
 def _older(folder: str, paths: set[str]) -> set[str]:

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from dstorm.membership.processes import send
 from malt.launch.hosts.agent.closing import has_closed
 from malt.launch.hosts.agent.processes import kill, of_job, remove_memory
-from malt.launch.hosts.agent.traces import Traces, stat
+from malt.launch.hosts.agent.traces import Traces
 from malt.runner.events import SENT, Kind, Stream, event
 from malt.runner.reporting import write
+from malt.watch.processes import processes
 
 OWN, OF_LAUNCHER, SHARED = "own", "of the launcher", "shared"
 """Whose the folder of a job is: the agent's; the launcher's, on one host with the agent; that of another host."""
@@ -91,11 +93,9 @@ class Watch:
         if self.owner != OWN:
             return
         reports = Stream(self._folder).read()
-        for rank, text in reports.texts(Kind.STARTED).items():
-            process, began = text.split()
-            with contextlib.suppress(OSError, IndexError):
-                if rank not in reports.ranks(Kind.FINISHED) and stat(process)[19] == began:
-                    os.kill(int(process), number)
+        for rank, one in processes(reports).items():
+            if rank not in reports.ranks(Kind.FINISHED):
+                send(one, number)
 
     def end(self) -> int:
         """End what runs here, and send the last reports. Returns the number of processes that were killed."""
