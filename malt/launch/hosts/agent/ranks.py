@@ -32,10 +32,10 @@ from typing import Any, BinaryIO
 
 from malt.launch.hosts.agent.checks import kept
 from malt.launch.hosts.agent.processes import ELSEWHERE, kill, remove_memory, with_variable
-from malt.launch.hosts.plain.starter import ENDING, INCARNATION
+from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.hosts.plain.starter import Ranks as StartedRanks
 from malt.runner.events import Kind
-from malt.runner.reporting import KEY, write
+from malt.runner.reporting import INCARNATION, KEY, write
 
 PRINTED = "printed-{}-{}"
 """The files in the folder of the job to which the ranks print: rank, and 1 or 2 for stdout or stderr."""
