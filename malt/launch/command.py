@@ -85,6 +85,11 @@ class Job:
         """The number of ranks for which there is to be room."""
         return self.ranks if self.elastic is None else self.elastic[1]
 
+    @property
+    def least(self) -> int:
+        """The number of ranks below which the job has failed."""
+        return 1 if self.elastic is None or self.elastic[0] == self.elastic[1] else self.elastic[0]
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -108,18 +113,12 @@ class Line:
 
     settings: dict[str, str]
     arguments: list[str]
-    ranks: int = 0
-    """The number of ranks that it starts, or may start."""
+    job: Job
+    """What it starts."""
     forwards_signals: bool = False
     """Whether it ends with status n, not 128 + n, after signal n has killed a rank."""
-    display: Display = PLAIN
-    """What the launcher shows and keeps of what ranks print."""
     is_spread: bool = False
     """Whether some ranks may be on other hosts."""
-    program: tuple[str, ...] = ()
-    """PROGRAM ARGS..., as in `Job`."""
-    hosts: tuple[str, ...] = ()
-    """The names of the hosts. Empty: this machine."""
     remote_ranks: tuple[tuple[str, tuple[int, ...]], ...] | None = None
     """Other hosts and their ranks, where ranks are plain processes, and each may fail alone. None: mpiexec starts them
     all."""
@@ -127,18 +126,6 @@ class Line:
     """The signal that ends it. Where that is another, SIGTERM is for the launcher alone."""
     faults: Faults | None = None
     """What the launcher does to ranks of this host."""
-    crew: tuple[int, int, int] | None = None
-    """Where ranks come and go: how many there are at first, at least and at most."""
-
-    @property
-    def first(self) -> int:
-        """The number of ranks that it starts at first."""
-        return self.ranks if self.crew is None else self.crew[0]
-
-    @property
-    def least(self) -> int:
-        """The number of ranks below which the job has failed."""
-        return 1 if self.crew is None or self.crew[1] == self.crew[2] else self.crew[1]
 
     @property
     def survives(self) -> bool:
@@ -202,11 +189,8 @@ def compose(job: Job, library: Library | None, mpiexec: str, machine: Machine, e
     added = {name: value for name, value in settings.items() if name not in environ}
     command = [mpiexec, *options, sys.executable, RUNNER, *marked(job.program)]
     forwards_signals = library.family != "openmpi"
-    names = tuple(host.name for host in placed)
-    return Line(
-        added, command, job.ranks, forwards_signals, job.display, is_spread, job.program, names,
-        ended_by=signal.SIGTERM if forwards_signals else signal.SIGHUP,
-    )  # fmt: skip
+    ended_by = signal.SIGTERM if forwards_signals else signal.SIGHUP
+    return Line(added, command, job, forwards_signals, is_spread, ended_by=ended_by)
 
 
 def _plain(job: Job, placed: Sequence[Host], settings: Mapping[str, str], environ: Mapping[str, str]) -> Line:
@@ -222,14 +206,9 @@ def _plain(job: Job, placed: Sequence[Host], settings: Mapping[str, str], enviro
             away[host.name] = (*away.get(host.name, ()), *ranks)
     words = [sys.executable, STARTER, ",".join(map(str, here)) or "-", str(job.most), *job.program]
     added = {name: value for name, value in ours.items() if name not in environ}
-    names = tuple(host.name for host in placed)
     if away and job.survive != BEST_EFFORT:
         raise LaunchError(_SEVERAL_HOSTS)
-    crew = (job.ranks, *(job.elastic or (job.ranks, job.ranks))) if job.rejoin else None
-    return Line(
-        added, words, job.most, False, job.display, bool(away), job.program, names, tuple(away.items()),
-        ended_by=signal.SIGHUP, crew=crew,
-    )  # fmt: skip
+    return Line(added, words, job, False, bool(away), tuple(away.items()), signal.SIGHUP)
 
 
 def _labelling(library: Library) -> list[str]:

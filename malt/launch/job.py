@@ -85,23 +85,25 @@ def run(
     with Signals() as signals, remote.folder(is_watched=not line.survives) as folder, guarded(folder):
         reports = Stream(folder)
         remote.add = reports.add
-        follower = Follower(reports, line.first, line.is_spread, line.least) if line.survives else None
+        follower = Follower(reports, line.job.ranks, line.is_spread, line.job.least) if line.survives else None
         _publish(folder, line)
         control_server, endpoint = _server(folder, line, reports, follower)
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
-        departure = Departure(reports, line.first, line.is_spread, follower is not None, control_server)
-        output = Output(folder, line.ranks, line.display)
+        departure = Departure(reports, line.job.ranks, line.is_spread, follower is not None, control_server)
+        output = Output(folder, line.job.most, line.job.display)
         traces = Traces(str(folder))
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output, line.ended_by)
         signals.pass_on = lambda number: departure.pass_on(number) and remote.send_signal(number)
         output.start()
-        others = RemoteRanks(dict(line.remote_ranks or ()), line.ranks, line.program, _passed(ours), folder, remote)
+        others = RemoteRanks(
+            dict(line.remote_ranks or ()), line.job.most, line.job.program, _passed(ours), folder, remote
+        )
         striker = Striker(folder, line)
         signals.suspends += [remote.suspend, striker.suspend]
-        observer = Observer(folder, line.ranks, line.program, output, line.display.view)
+        observer = Observer(folder, line.job.most, line.job.program, output, line.job.display.view)
         observer.start()
         striker.start()
-        ending = Ending(reports, line.ranks, remote) if remote and follower is None else None
+        ending = Ending(reports, line.job.most, remote) if remote and follower is None else None
         status = _waited(job, _ends(reports, follower, ending, others), ending, signals)
         others.collect(status, lambda: signals.times > 1)
         banners = output.close(observer.close())
@@ -146,10 +148,10 @@ def run_again(
 
 def _allow_files(line: Line) -> None:
     """Let this process open the pipes to which ranks print, and their connections. LaunchError: the limit is lower."""
-    others = line.remote_ranks or ()
-    count = 2 * line.ranks + sum(_FILES_AWAY * len(ranks) + _FILES_OF_HOST for _, ranks in others) + open_files.OTHERS
+    ranks, others = line.job.most, line.remote_ranks or ()
+    count = 2 * ranks + sum(_FILES_AWAY * len(ranks) + _FILES_OF_HOST for _, ranks in others) + open_files.OTHERS
     if (limit := open_files.allow(count)) is not None:
-        raise LaunchError(f"{line.ranks} ranks need {count} open files here, and the limit is {limit}: raise it "
+        raise LaunchError(f"{ranks} ranks need {count} open files here, and the limit is {limit}: raise it "
                           f"(ulimit -n {count}), or start fewer ranks")  # fmt: skip
 
 
@@ -167,11 +169,12 @@ def _check_space(folder: Path, ranks: int) -> None:
 
 def _publish(folder: Path, line: Line) -> None:
     """Write down which job is in `folder`. LaunchError: the disk is full."""
-    _check_space(folder, line.ranks)
+    _check_space(folder, line.job.most)
+    ranks = line.job.ranks
     with _writing_to(folder):
-        jobs.publish(folder, line.ranks, line.program)
-        if line.crew is not None:
-            roster.write(folder, Roster.of(*line.crew))
+        jobs.publish(folder, line.job.most, line.job.program)
+        if line.job.rejoin:
+            roster.write(folder, Roster.of(ranks, *(line.job.elastic or (ranks, ranks))))
 
 
 @contextlib.contextmanager
@@ -196,14 +199,15 @@ def _server(
     file = os.open(folder / KEY, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)
     with _writing_to(folder), open(file, "w", encoding="utf-8") as text:
         text.write("\n".join([key, *_hosts_of_ranks(line)]))
-    made = ControlServer(folder, key, line.hosts)
+    made = ControlServer(folder, key, [host.name for host in line.job.hosts])
     follower.report_ended, made.add = made.tell, reports.add
     return made, made.endpoint(os.uname().nodename)
 
 
 def _hosts_of_ranks(line: Line) -> list[str]:
     """The name of the host of each rank."""
-    found = [next(filter(is_here, line.hosts), os.uname().nodename)] * line.ranks
+    here = next((host.name for host in line.job.hosts if is_here(host.name)), os.uname().nodename)
+    found = [here] * line.job.most
     for host, ranks in line.remote_ranks or ():
         for rank in ranks:
             found[rank] = host

@@ -77,8 +77,8 @@ sleep {1}
 SUPERVISOR = """if True:
     import sys
     from malt.launch import job
-    from malt.launch.command import Line
-    compose = lambda environ: Line({}, [sys.argv[1]])
+    from malt.launch.command import Job, Line
+    compose = lambda environ: Line({}, [sys.argv[1]], Job(0, ()))
     sys.exit(job.run_again(compose, {"PATH": "/usr/bin:/bin"}, 2))"""
 
 

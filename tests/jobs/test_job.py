@@ -19,7 +19,7 @@ from programs import ROOT
 from reported import made
 
 from malt.launch import job
-from malt.launch.command import Line
+from malt.launch.command import Job, Line
 from malt.launch.hosts.agent import processes
 from malt.launch.hosts.agent.processes import WITHIN
 from malt.launch.hosts.agent.traces import Traces
@@ -144,9 +144,9 @@ def supervise(folder, environ, script, first="import sys"):
         {first}
         from malt.launch import job
         from malt.launch.processes import supervisor
-        from malt.launch.command import Line
+        from malt.launch.command import Job, Line
         supervisor.END_S = supervisor.FAILED_S = 0.3
-        line = Line({{"NAME": "value"}}, ["{folder}/mpiexec"], ranks=1)
+        line = Line({{"NAME": "value"}}, ["{folder}/mpiexec"], Job(1, ()))
         sys.exit(job.run(line, {{"PATH": "/usr/bin:/bin"}}).status)"""
     return subprocess.Popen(
         [sys.executable, "-c", code, folder / "other"],
@@ -199,11 +199,11 @@ def test_a_folder_that_cannot_be_written_to(tmp_path, monkeypatch):
     why = f"^nothing can be written to {tmp_path}: No space left on device: free space there, or set TMPDIR"
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with mock.patch.object(job.jobs, "publish", side_effect=full), pytest.raises(LaunchError, match=why):
-        job.run(Line({}, ["no-such-mpiexec"], 1), {})
+        job.run(Line({}, ["no-such-mpiexec"], Job(1, ())), {})
     nearly = SimpleNamespace(f_blocks=9, f_frsize=4096, f_bavail=9, f_bfree=9)
     why = f"^{tmp_path} has 36 kB free, and the folder of a job of 2 ranks takes 192: free space there, or set TMPDIR"
     with mock.patch.object(os, "statvfs", return_value=nearly), pytest.raises(LaunchError, match=why):
-        job.run(Line({}, ["no-such-mpiexec"], 2), {})
+        job.run(Line({}, ["no-such-mpiexec"], Job(2, ())), {})
     assert not list(tmp_path.iterdir())
 
 
@@ -273,7 +273,7 @@ def test_only_processes_of_the_job_are_killed(tmp_path, malt_environment):
 
 def test_the_status_is_that_of_a_rank_whose_end_makes_daemons_of_mpich_fail():
     banner = b"\n=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 334 RUNNING AT b\n=   EXIT CODE: 9\n"
-    line = Line({}, [], 2, forwards_signals=True, is_spread=True)
+    line = Line({}, [], Job(2, ()), forwards_signals=True, is_spread=True)
     for status, said, expected in ((255, banner, 137), (255, b"", 255), (3, banner, 3)):
         assert _settled(_of_the_rank(status, said), line, History(), None, False)[0] == expected
     history = History()

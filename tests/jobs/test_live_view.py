@@ -29,9 +29,9 @@ ROOT = Path(__file__).parents[2]
 LAUNCHER = """if True:
     import os, sys
     from malt.launch import job
-    from malt.launch.command import Line
+    from malt.launch.command import Job, Line
     from malt.launch.streams.display import Display
-    line = Line({{}}, ["sh", "-c", {script!r}], ranks=2, display=Display(True, view=True), program=["x.py"])
+    line = Line({{}}, ["sh", "-c", {script!r}], Job(2, ("x.py",), display=Display(True, view=True)))
     sys.exit(job.run(line, os.environ, 0.5).status)"""
 
 RANKS = """if True:

@@ -72,9 +72,9 @@ def test_each_line_has_its_label():
 JOB = """if True:
     import os, sys, time
     from malt.launch import job
-    from malt.launch.command import Line
+    from malt.launch.command import Job, Line
     from malt.launch.streams.display import Display
-    end = job.run(Line({{}}, ["sh", "-c", {script!r}], ranks=2, display={display}), os.environ)
+    end = job.run(Line({{}}, ["sh", "-c", {script!r}], Job(2, (), display={display})), os.environ)
     sys.exit(end.status)"""
 
 

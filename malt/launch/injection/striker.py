@@ -32,7 +32,7 @@ class Striker:
     def __init__(self, folder: Path, line: Line) -> None:
         self._folder, self._is_spread = folder, line.is_spread
         self._reports = Stream(folder)
-        self._schedule = None if line.faults is None else Schedule(line.faults, line.ranks)
+        self._schedule = None if line.faults is None else Schedule(line.faults, line.job.most)
         self._live: dict[int, Process] = {}
         self._stopped: dict[int, Process] = {}
         """The processes that are stopped now."""

@@ -120,7 +120,7 @@ def compared(tmp_path, monkeypatch):
 
         monkeypatch.setattr(command.job, "run", run)
         chosen = argparse.Namespace(compare=(1, 2), rounds=2, output=output, grace=1.0)
-        line = lambda job: Line({}, [str(job.ranks)], job.ranks, display=job.display)  # noqa: E731
+        line = lambda job: Line({}, [str(job.ranks)], job)  # noqa: E731
         return command.main(chosen, ("x.py",), {}, line), begun
 
     return compared
@@ -128,7 +128,7 @@ def compared(tmp_path, monkeypatch):
 
 def test_all_runs_end_well_and_leave_nothing(compared, tmp_path, capsys):
     status, begun = compared(*[End(0)] * 4)
-    assert status == 0 and [line.ranks for line in begun] == [1, 2, 2, 1]
+    assert status == 0 and [line.job.ranks for line in begun] == [1, 2, 2, 1]
     printed = capsys.readouterr()
     assert re.search(r"^2 .* 4\.00  1\.00 x   2\.00  1\.00 x$", printed.out, re.M), printed.out
     assert re.fullmatch(r"(malt run: round \d on \d ranks?: 0\.\d\d s\n){4}", printed.err)
@@ -156,5 +156,5 @@ def test_a_folder_of_the_users_stays(compared, tmp_path):
     assert compared(*[End(0)] * 4, output=str(tmp_path / "kept"))[0] == 0
     names = {f"round-{turn}-ranks-{ranks}" for turn in (1, 2) for ranks in (1, 2)}
     assert {path.name for path in (tmp_path / "kept").iterdir()} == names
-    (line,) = {one.display for one in compared(*[End(0)] * 4, output=str(tmp_path / "kept"))[1][:1]}
+    (line,) = {one.job.display for one in compared(*[End(0)] * 4, output=str(tmp_path / "kept"))[1][:1]}
     assert line.ranks == frozenset() and line.folder == str(tmp_path / "kept" / "round-1-ranks-1")

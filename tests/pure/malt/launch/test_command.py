@@ -241,7 +241,7 @@ def test_bad_hosts(text):
 
 
 def test_the_line_can_be_pasted_into_a_shell():
-    composed = Line({"A": "^ucx", "B": "1"}, ["/with space/mpiexec", "-n", "2", "x.py", "it's"])
+    composed = Line({"A": "^ucx", "B": "1"}, ["/with space/mpiexec", "-n", "2", "x.py", "it's"], Job(2, ()))
     assert str(composed) == """A='^ucx' B=1 '/with space/mpiexec' -n 2 x.py 'it'"'"'s'"""
 
 

@@ -411,5 +411,5 @@ def test_ends_with_the_status_of_the_job(monkeypatch):
     assert status(["run", "-n", "3", "--hosts", "localhost:1,127.0.0.1", "--grace", "0.5", "x.py", "--dry-run"]) == 7
     ((line, grace_s),) = seen
     assert grace_s == 0.5
-    assert isinstance(line, Line) and line.program == ("x.py", "--dry-run")
+    assert isinstance(line, Line) and line.job.program == ("x.py", "--dry-run")
     assert f"{Host('localhost', 1)},{Host('127.0.0.1', 2)}" in line.arguments

@@ -13,7 +13,7 @@ from processes import wait_for
 from reported import add
 
 from dstorm.membership.processes import has_ended, is_stopped, process, stat_fields
-from malt.launch.command import Line
+from malt.launch.command import Job, Line
 from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.injection.faults import parsed
 from malt.launch.injection.schedule import Turn
@@ -56,7 +56,7 @@ def strike(tmp_path):
     made = []
 
     def start(value, **options):
-        line = Line({}, [], RANKS, remote_ranks=(), faults=parsed([value], RANKS, 1), **options)
+        line = Line({}, [], Job(RANKS, ()), remote_ranks=(), faults=parsed([value], RANKS, 1), **options)
         made.append(Striker(tmp_path, line))
         made[-1].start()
         return made[-1]

@@ -9,7 +9,7 @@ import pytest
 
 from malt.commands import command_line
 from malt.launch import job
-from malt.launch.command import Line
+from malt.launch.command import Job, Line
 from malt.launch.machine import open_files
 from malt.launch.machine.mpi_library import LaunchError
 from malt.session.resilience import hosts
@@ -43,7 +43,7 @@ def test_more_ranks_than_files_are_refused_in_a_line(limits, capsys):
 
 
 def test_connections_of_ranks_count(limits):
-    line = Line({}, [], ranks=100)
+    line = Line({}, [], Job(100, ()))
     job._allow_files(line)
     assert limits[0] == 2 * 100 + open_files.OTHERS
     with pytest.raises(LaunchError, match="100 ranks need 602 open files"):
