@@ -238,7 +238,6 @@ class Queues(Closable):
         if self._make_way in self.transport.duties:
             self.transport.duties.remove(self._make_way)
         peers, far = self.outbox.edges.keys() | self.inbox.edges.keys(), self._far
-        self._unflushed.drop_owed()
         if far and (carrier := self.transport.carrier) is not None:
             carrier.later(lambda: self._leave_later(far), far)
         if (outgoing := self.outbox.outgoing) is not None:
@@ -250,7 +249,7 @@ class Queues(Closable):
         """Leave by the carrier; do nothing if all that wait for it have failed, and the window is freed."""
         if self._is_freed:
             return
-        self._unflushed.close()  # a header that says less must not arrive later
+        self._unflushed.drain("close")  # a header that says less must not arrive later
         self._leave_to(far)
 
     def _leave_to(self, peers: Collection[int]) -> None:

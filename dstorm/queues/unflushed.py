@@ -63,7 +63,6 @@ class Unflushed:
         """Held by a thread of the program while it puts or flushes: another one may be in a collective call."""
         self._changing = threading.Lock()
         """Held while `_peers` changes, never in a call of MPI: the carrier need not wait for these threads."""
-        self._is_closed = False
         self._is_ordered = window.keeps_order
         self._took_s = 0.0
         """How long a flush takes: the longest of the last ones."""
@@ -132,20 +131,6 @@ class Unflushed:
             edge, _ = self._owed.pop(peer, (None, 0))
         return 0 if edge is None else edge.acknowledged
 
-    def drop_owed(self) -> None:
-        """Owe nothing any more: this rank closes, and says so in the same memory. Local."""
-        with self._using:
-            self._owed = {}
-
-    def close(self) -> None:
-        """Return when all that was left is complete. One-sided.
-
-        For the carrier, once this rank neither scatters nor gathers.
-        """
-        self._is_closed = True
-        if self._peers:
-            self._window.flush(sorted(self._peers))
-
     def _forget(self) -> None:
         self._peers, self.has_messages, self._has_acknowledgements = frozenset(), False, False
 
@@ -154,7 +139,7 @@ class Unflushed:
     def start(self) -> bool:
         """Start a flush where nothing was left for DELAY_S; return whether there is one. One-sided."""
         with self._changing:
-            if self._is_closed or not self._peers:
+            if not self._peers:
                 self.due_at = math.inf
             self._flushing = self._puts
         return self._clock() >= self.due_at

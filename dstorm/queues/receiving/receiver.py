@@ -116,18 +116,13 @@ class Inbox:
         taken: list[Message] = []
         if self._consistency.lockstep:
             # Only edges of this step can hold a message of this step. But a message of another step that was not
-            # gathered then blocks its sender, so all queues are read. None is taken before all have been read: a read
-            # may wait, and fail.
-            found: list[tuple[InEdge, Header]] = []
-            for edge in self.edges.values() if self.step else ():
-                if (seen := self._next(edge, self.step, waits=True)) is not None and seen.step == self.step:
-                    found.append((edge, seen))
+            # gathered then blocks its sender, so all queues are read.
             self.over = -1
-            # Payloads are used in place: their senders do not write to the slots before they are acknowledged.
-            for edge, seen in found:
-                payload = edge.payload(edge.ring.taken % edge.ring.depth, seen)
-                if (message := self._taken(edge, seen, payload)) is not None:
-                    taken.append(message)
+            for edge in self.edges.values() if self.step else ():
+                if (seen := self._next(edge, self.step)) is not None and seen.step == self.step:
+                    # It is used in place: its sender does not write to the slot before it is acknowledged.
+                    message = self._taken(edge, seen, edge.payload(edge.ring.next_slot, seen))
+                    taken += [] if message is None else [message]
         else:
             for edge in self.edges.values():
                 taken += self._take_newest(edge) if newest else self._take_all(edge)
@@ -226,7 +221,7 @@ class Inbox:
         skipped = []
         for edge in self.edges.values():
             before = edge.ring.taken
-            self._next(edge, self.over + 1, waits=False)
+            self._next(edge, self.over + 1)
             if edge.ring.taken > before:
                 edge.say(self.step, WHOLE)
                 skipped.append(edge.peer)
@@ -244,43 +239,21 @@ class Inbox:
         self._sync()
         return edge.is_seen_at(step, self._clock)
 
-    def _next(self, edge: InEdge, step: int, waits: bool) -> Header | None:
+    def _next(self, edge: InEdge, step: int) -> Header | None:
         """The header of the peer's first message of `step` or later; None where there is none. Older ones are skipped.
 
-        Where receivers acknowledge, no slot holds a later message than the one that it is awaited in. `waits`: whether
-        to wait for one that is being written.
+        Where receivers acknowledge, no slot holds a later message than the one that it is awaited in. One that is still
+        being written is later than the step that the peer has published: all messages up to that are whole.
         """
         ring = edge.ring
-        while True:
-            slot = ring.taken % ring.depth
-            seen = edge.headers[slot].read()
-            if seen is None:
-                if not (waits and self._becomes_whole(edge, slot)):
-                    return None
-            elif seen.number != ring.taken + 1 or seen.state != WHOLE:
+        while (seen := edge.headers[ring.next_slot].read()) is not None:
+            if seen.number != ring.taken + 1 or seen.state != WHOLE:
                 return None
-            elif seen.step >= step:
+            if seen.step >= step:
                 return seen
-            else:
-                edge.note(seen, self._clock)
-                ring.skip(seen.number)
-
-    def _becomes_whole(self, edge: InEdge, slot: int) -> bool:
-        """Wait for what is being written; return whether all has come. DeadlinePassed.
-
-        It never does where the peer has failed, nor where it is at this step and what is there is half a message of a
-        former incarnation of it.
-        """
-
-        def torn() -> list[InEdge]:
-            """The edge, while what it holds may become whole. Local."""
-            self._sync()
-            if edge.headers[slot].read() is not None or edge.is_seen_at(self.step, self._clock):
-                return []
-            return [edge]
-
-        self._waiting.until_none("gather", torn)
-        return edge.headers[slot].read() is not None
+            edge.note(seen, self._clock)
+            ring.skip(seen.number)
+        return None
 
     def _take_all(self, edge: InEdge) -> list[Message]:
         """The pending messages of the peer, oldest first; at most as many as there are slots."""

@@ -22,23 +22,21 @@ class NearEdges:
 
     def __init__(self, window: Window, edges: Sequence[OutEdge], marks: bool) -> None:
         self.edges = {edge.peer: edge for edge in edges}
-        self._window, self._marks = window, marks
-        self._flush_all = window.prepared_flush(list(self.edges))
+        self._marks = marks
+        self._flush = window.prepared_flush(list(self.edges))
 
     def send(self, edges: Sequence[OutEdge], step: int, weight: float, share: float, join: Join) -> int:
         """Send the messages of `edges`, and the step to all others; return the bytes that are sent. One-sided.
 
         `join` is not used: no message waits.
         """
-        is_to_all = len(edges) == len(self.edges)
-        flush = self._flush_all if is_to_all else self._window.prepared_flush([edge.peer for edge in edges])
         if self._marks:
             for edge in edges:
                 edge.headers[edge.slot](edge.ring.sent + 1, step, WRITING)
-            flush()
+            self._flush()
         for edge in edges:
             edge.put_payload()
-        flush()
+        self._flush()
         sent = 0
         for edge in edges:
             _, _, _, nbytes, encoding = edge.message
@@ -46,9 +44,9 @@ class NearEdges:
             edge.bytes_sent += nbytes
             sent += nbytes
             edge.headers[edge.slot](edge.ring.sent, step, WHOLE, encoding, nbytes, weight, share)
-        if not is_to_all:
+        if len(edges) < len(self.edges):
             for edge in self.edges.values():
                 if edge not in edges:
                     edge.say(step, WHOLE)
-        self._flush_all()
+        self._flush()
         return sent

@@ -45,21 +45,22 @@ class HeadStart(Generic[Edge]):
             if not self._has_reached(edge, step - STEPS):
                 return self._yield_core(step - STEPS)
 
-    def _behind(self, step: int) -> list[Edge]:
-        """Return the edges whose peers are alive and have not reached `step`."""
-        return [edge for edge in self._view.to_living(self._local_peers) if not self._has_reached(edge, step)]
+    def _is_ahead(self, step: int) -> bool:
+        """Return whether a peer is alive and has not reached `step`."""
+        return not all(self._has_reached(edge, step) for edge in self._view.to_living(self._local_peers))
 
     def _yield_core(self, step: int) -> None:
-        behind, clock, is_first = self._behind(step), self._transport.clock, True
-        if not behind:
+        clock = self._transport.clock
+        if not self._is_ahead(step):
             return
         patience, start = self._patience[self._view.version], clock()
         patience.arrive(start, step)
-        while behind and (is_first or patience.is_left):
+        while True:
             patience.pause(self._transport.pause, clock)
             interruption.raise_in_wait()
             self._waiting.notice()
-            is_first, behind = False, self._behind(step)
+            if not (self._is_ahead(step) and patience.is_left):
+                break
         end = clock()
         patience.leave(end)
         if self._transport.trace is not None:

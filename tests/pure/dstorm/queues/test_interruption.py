@@ -37,7 +37,7 @@ def test_a_message_is_whole_before_the_exception_comes_out(moment):
 
     def live(rank, queues, transport):
         if rank == 0:
-            flush, flushes = queues.outbox.near._flush_all, []
+            flush, flushes = queues.outbox.near._flush, []
 
             def interrupted():
                 flush()
@@ -45,7 +45,7 @@ def test_a_message_is_whole_before_the_exception_comes_out(moment):
                 if len(flushes) == moment + 1:
                     handle()
 
-            queues.outbox.near._flush_all = interrupted
+            queues.outbox.near._flush = interrupted
             with pytest.raises(Signal):
                 sent(queues, [1], 1, payload(0, 1))
             assert len(flushes) == 3 and interruption.pending is None

@@ -121,7 +121,7 @@ def writes_into_one_slot(monkeypatch):
 
 def no_flush_after_payload(monkeypatch):
     """Payload and publishing header arrive in any order."""
-    plant(monkeypatch, NearEdges, "send", ("edge.put_payload()\n    flush()", "edge.put_payload()"))
+    plant(monkeypatch, NearEdges, "send", ("edge.put_payload()\n    self._flush()", "edge.put_payload()"))
 
 
 MUTANTS = [
