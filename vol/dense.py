@@ -141,11 +141,6 @@ class DenseVector(Vector):
         if len(contents) < len(messages):
             return None
         blend, is_whole = function.begin(*self._terms(function, messages, contents)), False
-        if blend is not None and blend.is_short(self._flat):
-            result = blend.short(self._flat.dtype)
-            if is_whole := self._is_whole([result]):
-                self._flat[:] = result
-            return messages if is_whole else None
         if self._undo is None:
             self._undo = UndoBuffer(np.empty_like(self._flat))
         self._undo.clear()

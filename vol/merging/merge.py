@@ -70,25 +70,19 @@ class Blend(NamedTuple):
     def store(self, target: Array, undo: UndoBuffer | None = None) -> None:
         """Write the result into `target`, flat, which may be one of the terms. It works block by block.
 
-        `undo`: keeps the values of each block of a long array before it changes, for the caller to restore. Without it
-        `target` is unchanged where an operation raises.
+        `undo`: keeps the values of each block before it changes, for the caller to restore. Without it `target` is
+        unchanged where an operation raises.
         """
-        if self.is_short(target):
-            target[:] = self.short(target.dtype)  # once it is whole: each operation may raise
+        if 1 < target.size <= _SHORT and not self.weighted and target.dtype.char != _HALF:
+            total = np.empty_like(target)
+            self._add(_ALL, total)
+            self._divide(total, total)
+            if undo is not None:
+                undo.keep(target)
+            target[:] = total  # once it is whole: each operation may raise
             return
         with all_or_nothing(*[target] * (undo is None)):
             self.compute(target, undo)
-
-    def is_short(self, target: Array) -> bool:
-        """Return whether `target` is short enough for `short`, and the terms are plain."""
-        return 1 < target.size <= _SHORT and not self.weighted and target.dtype.char != _HALF
-
-    def short(self, dtype: np.dtype[Any]) -> Array:
-        """Return the result as a new array."""
-        total = np.empty(self.terms[0][1].size, dtype)
-        self._add(_ALL, total)
-        self._divide(total, total)
-        return total
 
     def compute(self, target: Array, undo: UndoBuffer | None = None) -> None:
         """Write the result like `store`. Where an operation raises, `target` may hold anything."""
