@@ -47,7 +47,7 @@ class Inbox:
         local_peers = [edge for peer, edge in self.edges.items() if peer in transport.local_peers]
         self._head_start = None
         if local_peers and not consistency.waits:
-            self._head_start = HeadStart(transport, waiting, local_peers, self._has_reached)
+            self._head_start = HeadStart(transport, waiting, window.sync, local_peers)
         self._seen: list[tuple[InEdge, int, Header]] = []
         """The messages of the last `look`: edge, slot, header."""
         self.step = 0
@@ -231,13 +231,6 @@ class Inbox:
     def outstanding(self, edge: InEdge) -> tuple[int, int]:
         """The counts (pending, overwritten) of an edge."""
         return edge.ring.outstanding([cell.read() for cell in edge.headers])
-
-    def _has_reached(self, edge: InEdge, step: int) -> bool:
-        """Return whether the peer has published `step` or closed."""
-        if edge.step >= step or edge.done:
-            return True
-        self._sync()
-        return edge.is_seen_at(step, self._clock)
 
     def _next(self, edge: InEdge, step: int) -> Header | None:
         """The header of the peer's first message of `step` or later; None where there is none. Older ones are skipped.

@@ -98,7 +98,7 @@ def test_what_was_sent_before_a_close_still_arrives_and_the_close_takes_no_time(
             assert queues.statistics().bytes_sent == CAPACITY
         while rank == 1 and not queues.inbox.edges[0].done:
             found += steps_of(queues.receive(lambda: [0], newest=False))
-            queues.inbox._has_reached(queues.inbox.edges[0], 9)
+            queues.inbox.edges[0].is_seen_at(9, transport.clock)
             transport.pause(9)
         transport.barrier()
         if rank == 1:
@@ -152,7 +152,7 @@ def test_a_close_after_the_transfer_thread_has_failed_is_heard_on_this_host():
                 send(queues, [1, 2], 1, payload(0, 1))
             queues.close()
         while rank == 1 and not queues.inbox.edges[0].done:
-            queues.inbox._has_reached(queues.inbox.edges[0], 9)
+            queues.inbox.edges[0].is_seen_at(9, transport.clock)
             transport.pause(9)
         return True
 
