@@ -214,25 +214,22 @@ class Queues(Closable):
         return [edges[peer] for peer in peers for edges in ends if peer in edges]
 
     def _edge_statistics(self, peer: int) -> EdgeStatistics:
-        sending, receiving = self.outbox.edges.get(peer), self.inbox.edges.get(peer)
+        """Return the totals with `peer`. After close all that waits will leave, and counts as if it had."""
         record = EdgeStatistics()
-        if sending is not None:
-            record = self._sent(sending)
-        if receiving is None:
-            return record
-        ring = receiving.ring
-        pending, overwritten = self.inbox.outstanding(receiving)
-        return EdgeStatistics(
-            record.sent, ring.gathered, overwritten, pending, ring.torn_retries, ring.refused,
-            record.bytes_sent, record.waited_s + receiving.waited_s, receiving.lag.record(),
-            superseded=record.superseded,
-        )  # fmt: skip
-
-    def _sent(self, edge: OutEdge) -> EdgeStatistics:
-        """Return what was sent along an edge. After close all that waits will leave, and counts as if it had."""
-        sent = self.outbox.sent(edge.peer)
-        count, nbytes = sent.left + sent.waiting + sent.superseded, sent.nbytes + sent.waiting_nbytes * self.closed
-        return EdgeStatistics(sent=count, bytes_sent=nbytes, waited_s=edge.waited_s, superseded=sent.superseded)
+        if (sending := self.outbox.edges.get(peer)) is not None:
+            sent = self.outbox.sent(peer)
+            record = EdgeStatistics(
+                sent=sent.left + sent.waiting + sent.superseded, superseded=sent.superseded,
+                bytes_sent=sent.nbytes + sent.waiting_nbytes * self.closed, waited_s=sending.waited_s,
+            )  # fmt: skip
+        if (receiving := self.inbox.edges.get(peer)) is not None:
+            ring, (pending, overwritten) = receiving.ring, self.inbox.outstanding(receiving)
+            record = replace(
+                record, gathered=ring.gathered, overwritten=overwritten, pending=pending, refused=ring.refused,
+                torn_retries=ring.torn_retries, waited_s=record.waited_s + receiving.waited_s,
+                lag=receiving.lag.record(),
+            )  # fmt: skip
+        return record
 
     def _leave(self) -> None:
         if self._make_way in self.transport.duties:
