@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from dstorm.queues.sending.unsent import Join, Unsent, supersede
-from vol.merging.merge import PUSH_SUM, GatherFunction, Own, Term, wide_dtype
-from vol.update import Array
+from vol.merging.merge import PUSH_SUM, SUM, GatherFunction, Own, Term
 
 
 def join_of(function: Any, dtype: np.dtype[Any], depth: int) -> Join:
@@ -21,40 +20,19 @@ def join_of(function: Any, dtype: np.dtype[Any], depth: int) -> Join:
 
     `depth`: that of the queues. As many messages are kept where it is not known what they say.
     """
-
-    def added(waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
-        """The sum of all."""
-        if not waiting:
-            return [new]
-        wide = wide_dtype(dtype)
-        total = sum((_values(one, dtype).astype(wide) for one in waiting), start=_values(new, dtype).astype(wide))
-        return [new._replace(payload=_bytes(total, dtype))]
-
-    def averaged(waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
-        """The mean of all by mass, with the mass of all."""
-        if not waiting:
-            return [new]
-        mean = _values(new, dtype).copy()
-        own = Own(0, 1.0, new.share, mean)
-        PUSH_SUM.merge(own, [Term(1 + place, one.step, 0.0, one.share, _values(one, dtype))
-                             for place, one in enumerate(waiting)])  # fmt: skip
-        return [new._replace(payload=_bytes(mean, dtype), share=new.share + sum(one.share for one in waiting))]
-
-    def kept(waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
-        """As many as a queue keeps."""
-        return [*waiting, new][-depth:]
-
-    if function is PUSH_SUM:
-        return averaged
     if not isinstance(function, GatherFunction):
-        return kept
-    return added if function.adds else supersede
+        return lambda waiting, new: [*waiting, new][-depth:]
+    if not (function.adds or function is PUSH_SUM):
+        return supersede
+    merge = SUM.merge if function.adds else PUSH_SUM.merge
 
+    def merged(waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
+        """The sum of all, or their mean by mass, with the mass of all."""
+        if not waiting:
+            return [new]
+        values = new.payload.view(dtype).copy()
+        terms = [Term(1 + k, one.step, 0.0, one.share, one.payload.view(dtype)) for k, one in enumerate(waiting)]
+        merge(Own(0, 1.0, new.share, values), terms)
+        return [new._replace(payload=values.view(np.uint8), share=new.share + sum(one.share for one in waiting))]
 
-def _values(one: Unsent, dtype: np.dtype[Any]) -> Array:
-    return one.payload.view(dtype)
-
-
-def _bytes(values: Array, dtype: np.dtype[Any]) -> Any:
-    with np.errstate(over="ignore"):
-        return values.astype(dtype, copy=False).view(np.uint8)
+    return merged
