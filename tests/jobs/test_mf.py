@@ -331,27 +331,23 @@ class TestSavedModel:
         with pytest.raises(BadInput, match="needs --test"):
             run(["--model", str(saved)])
 
-    @pytest.mark.parametrize("harm", ["cut", "text", "svm", "pickle", "rows", "nan", "ids", "extra", "compressed"])
+    @pytest.mark.parametrize("harm", ["text", "svm", "rows", "nan", "ids", "extra"])
     def test_that_is_none(self, saved, tiny, harm):
         with np.load(saved) as file:
             arrays = dict(file)
         changes = {
+            "text": {},
             "svm": {"program": "apps.svm"},
-            "pickle": {"users": np.array([{}], object)},
             "rows": {"users": arrays["users"][:, :-1]},
             "nan": {"items": arrays["items"] * np.float32(np.nan)},
             "ids": {"item_ids": arrays["item_ids"][::-1]},
             "extra": {"more": 1},
-            "compressed": {},
         }
-        if harm == "cut":
-            saved.write_bytes(saved.read_bytes()[:-100])
-        elif harm == "text":
+        np.savez(saved, **{**arrays, **changes[harm]})
+        if harm == "text":
             saved.write_text("a model")
-        else:
-            (np.savez_compressed if harm == "compressed" else np.savez)(saved, **{**arrays, **changes[harm]})
-        known = dict.fromkeys(("cut", "text", "pickle", "compressed"), "not an .npz as malt.files writes it")
-        message = {**known, "svm": "not a model of apps.mf"}.get(harm, "not a model that apps.mf has saved (")
+        known = {"text": "not an .npz as malt.files writes it", "svm": "not a model of apps.mf"}
+        message = known.get(harm, "not a model that apps.mf has saved (")
         with pytest.raises(BadInput, match=re.escape(f"{saved}: {message}")) as reports:
             run([str(tiny), "--model", str(saved)])
         assert "\n" not in str(reports.value)
