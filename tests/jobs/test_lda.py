@@ -189,6 +189,7 @@ def test_the_others_go_on_where_a_rank_is_killed(start, tmp_path):
     for more, resumed_from, epochs, anew in (keeping, 7, 23, None), ([], None, 30, 8):
         job = start(*words, *more, ranks=3)
         assert job.end() == 0 and "Traceback" not in job.output, job.output
+        assert " documents of rank 1 are dealt to ranks 0, 2" in job.output
         report = json.loads((tmp_path / "report.json").read_text())
         assert (report["resumed_from"], len(report["epochs"])) == (resumed_from, epochs)
         assert [[lost["rank"], lost.get("anew_in_epoch")] for lost in report["lost_ranks"]] == [[1, anew]]

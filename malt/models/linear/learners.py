@@ -82,13 +82,13 @@ def learner(
 
 
 class Starts:
-    """What a learner has counted at the start of each epoch. It counts up. Local."""
+    """The counts of a learner at the start of each epoch. They only rise. Local."""
 
     def __init__(self) -> None:
         self._counted: dict[int, Any] = {}
 
     def of(self, epoch: int, now: Any) -> Any:
-        """Begin `epoch`; return what was counted at its first start: `now`, unless it or a later one had begun.
+        """Begin `epoch`; return the counts at its first start: `now`, unless it or a later one had begun.
 
         One that others have trained alone began here when the next one did.
         """
