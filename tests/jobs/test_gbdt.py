@@ -178,19 +178,12 @@ PLACES = (
 FEW = ["--trees", "5"]
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """The report of a run in which no rank fails."""
-    return on_simulated_ranks(program.run, tmp_path_factory.mktemp("whole"))(2, *FEW)[0]
-
-
 @pytest.mark.thorough
 @under_one_mpi
-@pytest.mark.parametrize("at", [1, 16, 17, 28])
-def test_a_rank_is_killed_and_the_trees_are_the_same(start, whole, tmp_path, at):
-    """It dies as a tree begins, before or after histograms are added up, and before losses are."""
-    file = tmp_path / "killed.json"
-    job = start(killed_at(at, "apps.gbdt", *PLACES), *FEW, "--json", str(file), ranks=3)
+def test_a_rank_is_killed_and_the_trees_are_the_same(start, report, tmp_path):
+    """It dies before losses are added up. Earlier: tests/pure/malt/sklearn/test_boosting.py."""
+    file, whole = tmp_path / "killed.json", report(2, *FEW)
+    job = start(killed_at(28, "apps.gbdt", *PLACES), *FEW, "--json", str(file), ranks=3)
     assert job.end() == 0, job.output
     made = json.loads(file.read_text())
     assert [lost["rank"] for lost in made["lost_ranks"]] == [1]
