@@ -67,8 +67,7 @@ malt.seed(0)
 @example
 final = [one.numpy() for one in model.state_dict().values()]
 """.replace("@example", EXAMPLES["resume-torch"].replace("every_s=600", "every_s=0").replace("1, 0.5", "1, 0.9"))
-NETWORK = NETWORK.replace("@epochs", str(4 * (1 + KILLS)))
-PROGRAMS = {"loop": LOOP, "network": NETWORK}
+PROGRAMS = {"loop": LOOP, "network": NETWORK.replace("@epochs", str(4 * (1 + KILLS)))}
 APPS = {
     "apps.svm": ["--exchange-every", "700", "--average", "delta", "--epochs", str(15 * (1 + KILLS))],
     "apps.mlp": ["--exchange-every", "4", "--epochs", str(12 * (1 + KILLS))],
@@ -108,10 +107,11 @@ def bits(folder, environment, ranks, name, keeps=True):
 
 
 CASES = [(name, ranks) for name in (*PROGRAMS, *APPS) for ranks in (1, 2, 4)]
+FEW_CASES = [("loop", 2), ("apps.svm", 2)]
 
 
 @pytest.mark.thorough(but="loop-2")
-@pytest.mark.parametrize(("name", "ranks"), CASES if KILLS > 2 else [(name, 2) for name in (*PROGRAMS, *APPS)])
+@pytest.mark.parametrize(("name", "ranks"), CASES if KILLS > 2 else FEW_CASES)
 def test_a_job_that_is_killed_ends_with_the_bits_of_one_that_is_not(tmp_path, job_environment, name, ranks):
     if name == "network" and importlib.util.find_spec("torch") is None:
         pytest.skip("needs the extra torch")
@@ -136,3 +136,34 @@ def test_a_job_that_is_killed_ends_with_the_bits_of_one_that_is_not(tmp_path, jo
     print(f"killed {kills} times")  # shown by -rP
     assert bits(killed, job_environment, ranks, name) == bits(whole, job_environment, ranks, name, keeps=False)
     assert "start from scratch" not in (killed / "output").read_text()
+
+
+STOPPED = """
+import os
+import malt
+program, end = {program!r}, {end!r}
+[save] = [line for line in program.splitlines() if line.lstrip().startswith("checkpoint.save(")]
+stopped = program.replace(save, save + "\\n        saves -= 1\\n        saves or 1 / 0")
+for saves in (5, 11):  # in the first epoch, and in the second one, which goes on in the midst
+    try:
+        exec(stopped, {{"saves": saves}})
+    except ZeroDivisionError:
+        continue
+    raise AssertionError("it has not stopped")
+exec(program + end, {{}})
+malt.barrier()
+if malt.lowest():
+    os.remove("net.ckpt")
+malt.barrier()
+exec(program + end, {{}})
+"""
+
+
+@pytest.mark.thorough
+def test_a_network_that_is_stopped_twice_ends_with_the_bits_of_one_that_is_not(malt_run):
+    """In one job: PyTorch is imported once."""
+    pytest.importorskip("torch")
+    done = malt_run(STOPPED.format(program=NETWORK.replace("@epochs", "3"), end=END))
+    assert done.returncode == 0, done.stderr
+    resumed, whole = done.stdout.splitlines()
+    assert resumed == whole and resumed.startswith("bits")
