@@ -67,7 +67,7 @@ def _opened(folder: str, world: World) -> Log | None:
         except OSError as error:
             print(f"malt: rank {rank} is not traced: {error.filename or folder}: {error.strerror}", file=sys.stderr)
             return None
-    _log.members = members
+    _log.name_peers(members)
     return _log
 
 

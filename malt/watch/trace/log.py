@@ -37,8 +37,7 @@ _NBYTES = RECORD.size
 class Log:
     """The events of one rank: a `dstorm.trace.Trace`.
 
-    `ranks`: how many there are in the job. Peers are named by their ranks in the job, of which `members` has one for
-    each rank of the session. `clock`: that of their transport. OSError: the file cannot be written.
+    `ranks`: how many there are in the job. `clock`: that of their transport. OSError: the file cannot be written.
     """
 
     def __init__(
@@ -67,15 +66,10 @@ class Log:
         self._threads: dict[int, int] = {self._first: 0}
         self._calling: set[int] = set()
         """The threads that are in a call which is noted."""
-        self.members = tuple(range(ranks))
+        self.name_peers(tuple(range(ranks)))
 
-    @property
-    def members(self) -> tuple[int, ...]:
-        """The rank in the job of each rank of the session."""
-        return self._members
-
-    @members.setter
-    def members(self, members: tuple[int, ...]) -> None:
+    def name_peers(self, members: tuple[int, ...]) -> None:
+        """Name peers by their ranks in the job, of which `members` has one for each rank of the session. Local."""
         self._members = members
         self._sent = [code(Kind.SENT, peer) for peer in members]
         self._scatters = [code(Kind.SCATTER, peer) for peer in members]

@@ -206,7 +206,7 @@ class Ranks:
         if restarts.is_given_up():
             self._given_up.add(rank)
             self.say(f"rank {rank} failed {FAILURES} times in a row within {AGAIN_S:.0f} s of its start, at last "
-                 f"{how}: it is not started again")  # fmt: skip
+                     f"{how}: it is not started again")  # fmt: skip
             return False
         if restarts.is_due(now):
             restarts.begin(now)
