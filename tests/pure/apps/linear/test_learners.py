@@ -42,6 +42,12 @@ def test_an_epoch_that_comes_again_has_the_same_step_sizes(average):
     for place in (8, 7, 5):
         made.begin_epoch(place)
         assert (counts() == begun[1]) == (place < 8)
+    made.begin_epoch(1)
+    for _ in range(2):  # there are more rows by now: those of a rank that has failed
+        made.learn(order)
+        made.exchange()
+    made.begin_epoch(2)
+    assert counts() > begun[2]
 
 
 def test_reweighted_averaging_goes_as_far_as_one_rank_in_an_exchange():
