@@ -140,17 +140,18 @@ def test_the_context_of_an_exception_is_kept():
 def test_ctrl_c(ranks, busy):
     program = f"""
 import os, signal, threading, malt
+timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
 def live(rank):
+    timer.ident or timer.start()  # all is imported
     while True:
         {busy}
-threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
 try:
     malt.simulate(live, {ranks})
 except KeyboardInterrupt:
     print("interrupted", malt.simulate(lambda rank: rank, 2), flush=True)
     raise
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
     assert done.stdout == "interrupted [0, 1]\n", done.stderr
     assert done.returncode == -signal.SIGINT and done.stderr.strip().endswith("KeyboardInterrupt")
 
