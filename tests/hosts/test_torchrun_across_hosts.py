@@ -13,8 +13,6 @@ from host_network import ROOT
 from processes import wait_for
 from restarted import RESUMES
 
-from bench.pages import lines
-
 pytestmark = [
     under_one_mpi, pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")
 ]  # fmt: skip
@@ -98,18 +96,8 @@ def test_ranks_of_two_hosts_train(torchrun, hosts):
     until_clean(hosts)
 
 
-def test_the_example_is_as_accurate_as_on_one_host(torchrun, hosts):
-    done = torchrun("examples/cnn_parallel.py")
-    assert [status for status, *_ in done.values()] == [0, 0], done
-    [result] = "".join(output for _, output, _ in done.values()).splitlines()
-    measure, value = re.fullmatch(r"(.+?) ([\d.]+)", result).groups()
-    assert measure == "test accuracy" and float(value) == pytest.approx(lines.EXAMPLES["cnn"].parallel, rel=0.03)
-    until_clean(hosts)
-
-
-@pytest.mark.parametrize("key", ["", "short"])
-def test_without_a_key_it_is_refused_with_the_remedy(key, torchrun, hosts):
-    done = torchrun("import malt\nmalt.init()\nprint('begun')", keys=(key, key))
+def test_without_a_key_or_with_a_short_one_it_is_refused_with_the_remedy(torchrun, hosts):
+    done = torchrun("import malt\nmalt.init()\nprint('begun')", keys=("", "short"))
     for status, output, errors in done.values():
         assert status == 1 and output == ""
         assert "between hosts malt admits only those that know a key: set MALT_KEY to the same secret" in errors
@@ -156,7 +144,7 @@ print("trained without it")
 
 
 @pytest.mark.thorough(but="killed-3")
-@pytest.mark.parametrize(("how", "rank"), [("killed", "3"), ("killed", "0"), ("raised", "0"), ("left", "3")])
+@pytest.mark.parametrize(("how", "rank"), [("killed", "3"), ("raised", "0"), ("left", "3")])
 def test_a_rank_that_fails_ends_the_job_on_both_hosts(how, rank, torchrun, hosts):
     done = torchrun(FAILS, how, rank)
     assert [(status, output) for status, output, _ in done.values()] == [(1, ""), (1, "")], done
