@@ -23,8 +23,8 @@ pytestmark = pytest.mark.serial
 
 def printed(command, environment):
     done = subprocess.run(
-        [sys.executable, *command], cwd=ROOT, env={**environment, "PYTHONPATH": str(ROOT)}, capture_output=True,
-        text=True, timeout=200,
+        [sys.executable, *command], cwd=ROOT, env={**environment, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=200,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()

@@ -65,9 +65,9 @@ def job(program, tmp_path, environment, launcher="malt run", ranks=3):
 @pytest.mark.parametrize(
     ("name", "launcher"),
     [
-        *[(name, launcher) for name in FAILURES if "finally" not in name for launcher in ("malt run", "mpiexec")],
-        ("finalize in a finally", "malt run"),  # they take the five seconds that such a rank waits
-        ("sys.exit, and finalize in a finally", "mpiexec"),
+        *[(name, "malt run") for name in FAILURES if name not in ("sys.exit", "sys.exit, and finalize in a finally")],
+        *[(name, "mpiexec") for name in ("raise", "thread", "sys.exit", "sys.exit with a message")],
+        ("sys.exit, and finalize in a finally", "mpiexec"),  # it takes the five seconds that such a rank waits
     ],
 )
 def test_a_failure_ends_the_job(name, launcher, tmp_path, job_environment):
@@ -82,10 +82,19 @@ def test_a_failure_ends_the_job(name, launcher, tmp_path, job_environment):
 
 GOOD_ENDS = {
     "falls off the end": "",
-    "sys.exit(0)": "sys.exit(0)",
-    "sys.exit()": "sys.exit()",
-    "raise SystemExit": "raise SystemExit",
-    "a caught sys.exit": "try: sys.exit(5)\nexcept SystemExit: pass\nprint('went on')",
+    "exits without a failure": """
+if malt.rank() == 0:
+    sys.exit(0)
+if malt.rank() == 1:
+    sys.exit()
+raise SystemExit
+""",
+    "a caught sys.exit, and that of a thread": """
+t = threading.Thread(target=lambda: sys.exit(5)); t.start(); t.join()
+try: sys.exit(5)
+except SystemExit: pass
+print('went on')
+""",
     "a caught sys.exit in a function": """
 def f():
     try:
@@ -95,11 +104,10 @@ def f():
 f()
 """,
     "MPI.Finalize()": "from mpi4py import MPI; MPI.Finalize()",
-    "an exit of a thread": "t = threading.Thread(target=lambda: sys.exit(5)); t.start(); t.join()",
 }
 
 
-@pytest.mark.thorough(but="a caught sys.exit")
+@pytest.mark.thorough(but="a caught sys.exit in a function")
 @pytest.mark.parametrize("name", GOOD_ENDS)
 def test_a_good_end_is_silent(name, tmp_path, job_environment):
     program = "import sys, threading\nimport malt\nv = malt.vector(10)\nv.scatter()\n" + GOOD_ENDS[name]

@@ -182,18 +182,16 @@ def test_held_out_documents_are_predicted_as_well_as_by_scikit_learn(job_environ
 @pytest.mark.thorough
 @under_one_mpi
 def test_the_others_go_on_where_a_rank_is_killed(start, tmp_path):
-    """From the last checkpoint, or without one from the topics that they have."""
+    """From the topics that they have. From a checkpoint: tests/jobs/test_embed.py."""
     killed = killed_at(8, "apps.lda", "apps.lda.documents:Documents.sweep")
-    words = [killed, "--epochs", "30", "--json", str(tmp_path / "report.json"), "--save", str(tmp_path / "m.npz")]
-    keeping = ["--checkpoint", str(tmp_path / "train.ckpt"), "--checkpoint-every", "0"]
-    for more, resumed_from, epochs, anew in (keeping, 7, 23, None), ([], None, 30, 8):
-        job = start(*words, *more, ranks=3)
-        assert job.end() == 0 and "Traceback" not in job.output, job.output
-        assert " documents of rank 1 are dealt to ranks 0, 2" in job.output
-        report = json.loads((tmp_path / "report.json").read_text())
-        assert (report["resumed_from"], len(report["epochs"])) == (resumed_from, epochs)
-        assert [[lost["rank"], lost.get("anew_in_epoch")] for lost in report["lost_ranks"]] == [[1, anew]]
-        assert job.output.count("malt: the topics of 10,895 tokens are reinitialized in epoch 8") == (not more)
-        assert report["epochs"][-1]["epoch"] == 30 and report["final"]["perplexity"] < 110
-        counts = malt.files.load_npz(tmp_path / "m.npz")["counts"]
-        assert np.array_equal(counts.sum(axis=1), np.bincount(planted(0)[0].words, minlength=500))
+    words = ["--epochs", "30", "--json", str(tmp_path / "report.json"), "--save", str(tmp_path / "m.npz")]
+    job = start(killed, *words, ranks=3)
+    assert job.end() == 0 and "Traceback" not in job.output, job.output
+    assert " documents of rank 1 are dealt to ranks 0, 2" in job.output
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["resumed_from"], len(report["epochs"])) == (None, 30)
+    assert [[lost["rank"], lost.get("anew_in_epoch")] for lost in report["lost_ranks"]] == [[1, 8]]
+    assert job.output.count("malt: the topics of 10,895 tokens are reinitialized in epoch 8") == 1
+    assert report["epochs"][-1]["epoch"] == 30 and report["final"]["perplexity"] < 110
+    counts = malt.files.load_npz(tmp_path / "m.npz")["counts"]
+    assert np.array_equal(counts.sum(axis=1), np.bincount(planted(0)[0].words, minlength=500))
