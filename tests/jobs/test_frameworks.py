@@ -1,4 +1,7 @@
-"""transformers.Trainer, Lightning and Accelerate, the real ones, on two ranks: one model, one log, one checkpoint."""
+"""transformers.Trainer, Lightning and Accelerate, the real ones, on two ranks: one model, one log, one checkpoint.
+
+Importing one of them takes longer than all that is done with it here: there is one job for each.
+"""
 
 from __future__ import annotations
 
@@ -30,22 +33,50 @@ with_hf, with_lightning = needs("torch", "transformers", "accelerate"), needs("t
 
 @pytest.fixture
 def job(job_environment, tmp_path):
-    """job(program, *arguments): its standard output, on 2 ranks. `program`: a source text, or a file."""
+    """job(program, ...): its standard output, on 2 ranks. `program`: a source text."""
 
-    def run(program, *arguments, **variables):
-        file = tmp_path / "program.py"
-        if program.endswith(".py"):
-            file = ROOT / program
-        else:
-            file.write_text(program)
+    def run(program, **variables):
+        (tmp_path / "program.py").write_text(program)
         done = subprocess.run(
-            [sys.executable, "-m", "malt", "run", "-n", "2", str(file), *arguments], cwd=tmp_path,
+            [sys.executable, "-m", "malt", "run", "-n", "2", "program.py"], cwd=tmp_path,
             env={**job_environment, "PYTHONPATH": str(ROOT), **variables}, capture_output=True, text=True, timeout=500,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     return run
+
+
+EXAMPLE = """
+import os, runpy
+import malt
+runpy.run_path("{root}/examples/{name}_parallel.py", run_name="__main__")
+if malt.lowest():
+    print("serial", flush=True)
+    os.makedirs("one")
+    os.chdir("one")
+    with malt.torch.alone():
+        runpy.run_path("{root}/examples/{name}_serial.py", run_name="__main__")
+    os.chdir("..")
+    print("more", flush=True)
+malt.barrier()
+"""
+
+
+def with_example(name, program):
+    """A program that runs an example, on the lowest rank its serial twin, and then `program`."""
+    return EXAMPLE.format(root=ROOT, name=name) + program
+
+
+def logged_by_example(name, printed):
+    """What an example has printed before its result, which is as good as that of one rank on all rows; and the rest."""
+    example, rest = printed.split("serial\n")
+    serial, more = rest.split("more\n")
+    *logged, result = example.splitlines()
+    loss, of_one = (float(re.fullmatch(r"test loss ([\d.]+)", line)[1]) for line in (result, serial.splitlines()[-1]))
+    assert loss == pytest.approx(lines.EXAMPLES[name].parallel, rel=0.02)
+    assert of_one == pytest.approx(lines.EXAMPLES[name].serial, rel=0.02) and loss <= 1.01 * of_one
+    return logged, more.splitlines()
 
 
 TRAINER = """
@@ -109,9 +140,12 @@ trainer, _ = train("most", 3, {}, eval_strategy="epoch", save_strategy="best", m
 """
 
 
+@pytest.mark.thorough
 @with_hf
 def test_a_trainer_of_transformers(job, tmp_path):
-    printed = job(TRAINER).splitlines()
+    logged, printed = logged_by_example("trainer", job(with_example("trainer", TRAINER)))
+    assert [line[:7] for line in logged] == 4 * ["{'loss'"] + ["{'train", "{'eval_"]
+    assert len(list(tmp_path.glob("build/trainer/*"))) == 4
     logged = [line for line in printed if line.startswith("{'loss'")]
     assert len(logged) == 3 + 1 + 2 + 1 + 3, "the lowest rank alone logs"
     assert sorted(line for line in printed if line.startswith("resumed")) == [
@@ -218,9 +252,12 @@ except ValueError as error:
 """
 
 
+@pytest.mark.thorough
 @with_lightning
 def test_a_trainer_of_lightning(job, tmp_path):
-    printed = job(LIGHTNING).splitlines()
+    _, printed = logged_by_example("lightning", job(with_example("lightning", LIGHTNING)))
+    assert [file.name for file in tmp_path.glob("build/lightning/*")] == ["version_0"]
+    assert len(list(tmp_path.glob("build/lightning/version_0/checkpoints/*.ckpt"))) == 1
     said = [line for line in printed if "starts processes of its own" in line]
     assert said == 2 * ["DDPStrategy starts processes of its own beside malt's ranks: Trainer(devices=1), "
                         'strategy="auto"']  # fmt: skip
@@ -231,17 +268,6 @@ def test_a_trainer_of_lightning(job, tmp_path):
     assert len(rows) == 1 + 90 + 3 + 1, "and the validation after it"
 
 
-GUARDED = """
-from accelerate import Accelerator
-import torch, malt
-malt.init()
-accelerator = Accelerator(cpu=True)
-model = torch.nn.Linear(2, 1)
-try:
-    malt.torch.Optimizer(torch.optim.SGD(model.parameters(), 0.1), model)
-except ValueError as error:
-    print(error, flush=True)
-"""
 CURED = DOCUMENTED["accelerate"] + """
 import sys
 import torch
@@ -255,6 +281,15 @@ optimizer.finish()
 same = malt.allgather(model.weight.detach().numpy())[0] == model.weight.detach().numpy()
 sys.stdout.write(f"{accelerator.num_processes} {same}\\n")  # in one piece: torchrun runs python -u
 """
+GUARDED = """
+from accelerate.state import AcceleratorState
+AcceleratorState._reset_state(reset_partial_state=True)
+accelerator = Accelerator(cpu=True)
+try:
+    malt.torch.Optimizer(torch.optim.SGD(model.parameters(), 0.1), model)
+except ValueError as error:
+    print(error, flush=True)
+"""
 
 
 @pytest.mark.thorough(but="malt run")
@@ -262,10 +297,10 @@ sys.stdout.write(f"{accelerator.num_processes} {same}\\n")  # in one piece: torc
 @with_hf
 def test_accelerate_starts_no_process_group_where_the_guide_says_how(launcher, job, job_environment, tmp_path):
     if launcher == "malt run":
-        printed = job(GUARDED, MASTER_ADDR="127.0.0.1", MASTER_PORT="29511", LOCAL_RANK="0")
+        printed = job(CURED + GUARDED, MASTER_ADDR="127.0.0.1", MASTER_PORT="29511", LOCAL_RANK="0")
         assert printed.count("torch.distributed has a process group of 2 processes") == 2
         assert printed.count("except within malt.torch.alone()") == 2
-        assert job(CURED).splitlines() == 2 * ["1 [[ True  True]]"]
+        assert printed.splitlines().count("1 [[ True  True]]") == 2
     else:
         (tmp_path / "program.py").write_text(CURED)
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "program.py"]
@@ -280,7 +315,7 @@ def test_ranks_are_runs_of_mlflow(job, tmp_path, monkeypatch):
     """In files: there is no server here."""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     place = (tmp_path / "runs").as_uri()
-    job("examples/mlflow_reports.py", MLFLOW_TRACKING_URI=place, MLFLOW_ALLOW_FILE_STORE="true")
+    job((ROOT / "examples/mlflow_reports.py").read_text(), MLFLOW_TRACKING_URI=place, MLFLOW_ALLOW_FILE_STORE="true")
     from mlflow import MlflowClient
 
     client = MlflowClient(place)
@@ -292,26 +327,3 @@ def test_ranks_are_runs_of_mlflow(job, tmp_path, monkeypatch):
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id and run.info.status == "FINISHED"
         assert [one.step for one in client.get_metric_history(run.info.run_id, "loss")] == [1, 2, 3, 4]
         assert run.data.metrics["loss"] < 0.2 and run.data.metrics["examples"] == 16000
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "name", [pytest.param("trainer", marks=with_hf), pytest.param("lightning", marks=with_lightning)]
-)
-def test_the_loss_is_that_of_one_rank_on_all_rows(name, job, job_environment, tmp_path):
-    """And there are one log and one checkpoint of each time at which they are due."""
-    *logged, result = job(f"examples/{name}_parallel.py").splitlines()
-    loss = float(re.fullmatch(r"test loss ([\d.]+)", result)[1])
-    assert loss == pytest.approx(lines.EXAMPLES[name].parallel, rel=0.02)
-    (tmp_path / "one").mkdir()
-    command = [sys.executable, str(ROOT / f"examples/{name}_serial.py")]
-    environment = {**job_environment, "OMP_NUM_THREADS": "1"}
-    text = subprocess.check_output(command, cwd=tmp_path / "one", env=environment, text=True, timeout=500)
-    *_, expected = text.splitlines()
-    assert loss <= 1.01 * float(re.fullmatch(r"test loss ([\d.]+)", expected)[1])
-    if name == "trainer":
-        assert [line[:7] for line in logged] == 4 * ["{'loss'"] + ["{'train", "{'eval_"]
-        assert len(list(tmp_path.glob("build/trainer/*"))) == 4
-    else:
-        assert [file.name for file in tmp_path.glob("build/lightning/*")] == ["version_0"]
-        assert len(list(tmp_path.glob("build/lightning/version_0/checkpoints/*.ckpt"))) == 1
