@@ -79,13 +79,14 @@ test-all: $(TORCH_READY) $(FRAMES_READY)
 
 # For the other MPI, where all tests have passed with one: tests/pure loads none, but for these two. Of tests/mpi on four
 # ranks test-plain runs most; here are the modules that it leaves out. It runs each program of apps/ on some ranks, too:
-# what else they do is the same with any MPI, as are the runner without mpiexec and the examples of the pages.
-NO_MPI := $(patsubst %,--ignore=tests/jobs/test_%.py,autoencoder_runs checkpoints embed gbdt kmeans lda logistic \
-	mf mlp program readme)
+# what else they do is the same with any MPI, as are the runner without mpiexec and the examples of the pages. Jobs across
+# hosts wait most of all.
+NO_MPI := $(patsubst %,--ignore=tests/jobs/test_%.py,autoencoder_runs checkpoints clicks embed exact_resume examples gbdt \
+	kmeans lda logistic mf mlp outputs program readme wheel)
 
 test-mpi: $(READY) test-plain
 	@$(PYTEST) tests/faults tests/jobs $(NO_MPI) tests/mpi tests/pure/malt/launch/machine/test_mpi_library.py tests/pure/malt/launch/machine/test_open_files.py $(ARGS)
-	@$(PYTEST) --all tests/hosts $(ARGS)
+	@$(PYTEST) -n 5 --all tests/hosts $(ARGS)
 	@$(MALT) run -n 4 -m pytest -q $$(sed -n 's/^\(tests[^:]*\): .*/\1/p' tests/skips.txt) $(ARGS)
 
 # As mpiexec starts them, and root on few cores may.

@@ -10,10 +10,11 @@ import socket
 import subprocess
 
 import pytest
+from failing_jobs import under_one_mpi
 from processes import wait_for
 from programs import ROOT
 
-pytestmark = pytest.mark.serial
+pytestmark = [pytest.mark.serial, under_one_mpi]
 SSHD = shutil.which("sshd", path="/usr/sbin:/sbin:" + os.environ.get("PATH", ""))
 TEXT = (ROOT / "examples/docker/Dockerfile").read_text()
 STEPS = [tuple(line.split(" ", 1)) for line in re.sub(r"\\\n\s*", "", TEXT).splitlines() if line and line[0] != "#"]

@@ -8,6 +8,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from failing_jobs import under_one_mpi
 from programs import ROOT
 
 LONGEST_S = 10.0
@@ -39,6 +40,7 @@ def refusal(hosts, *words):
     return done.stderr
 
 
+@under_one_mpi
 @pytest.mark.thorough(but="unknown")
 @pytest.mark.parametrize(("name", "what"), [
     ("nowhere", "its name is not known here: "),
@@ -70,6 +72,7 @@ def test_hosts_that_are_not_alike(prepare, restore, what, hosts):
     assert re.match(f"malt run: host b: {what}" if what else "malt run: host [bc] cannot connect to [bc]: ", line), line
 
 
+@under_one_mpi
 @pytest.mark.thorough
 def test_files_that_a_host_lacks(hosts):
     hosts.shell("a", f"touch {CACHE}/program.py {CACHE}/data")

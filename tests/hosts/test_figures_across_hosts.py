@@ -7,10 +7,13 @@ import subprocess
 import sys
 
 import pytest
+from failing_jobs import under_one_mpi
 from host_network import LIMIT_S, ROOT, missing
 
 from bench.harness import datasets
 from bench.hosts import trials
+
+pytestmark = under_one_mpi
 
 
 @pytest.mark.skipif(not datasets.RCV1.exists(), reason=datasets.NO_RCV1)

@@ -7,9 +7,11 @@ import subprocess
 import sys
 
 import pytest
+from failing_jobs import under_one_mpi
 from host_network import LIMIT_S, ROOT, missing
 
 
+@under_one_mpi
 @pytest.mark.thorough
 def test_the_quick_form_finds_that_jobs_end_and_go_on_as_promised(tmp_path):
     if why := missing():
