@@ -132,7 +132,10 @@ class Parameters:
             return self.arrays[0]
         if issubclass(self._type, Mapping):
             return dict(zip(self._keys, self.arrays, strict=True))
-        return tuple(self.arrays) if issubclass(self._type, tuple) else list(self.arrays)
+        if not issubclass(self._type, tuple):
+            return list(self.arrays)
+        make = getattr(self._type, "_make", tuple)  # of a namedtuple
+        return make(self.arrays)
 
     def _sums(self) -> list[int]:
         """The checksums of the arrays that the function returns now."""

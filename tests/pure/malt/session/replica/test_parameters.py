@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
 
 import numpy as np
 import pytest
@@ -47,7 +47,11 @@ def test_entries_are_found_by_keys_not_by_order():
     assert parameters.by_dtype() == [[0], [2]]
 
 
-@pytest.mark.parametrize("structure", [dict, OrderedDict, lambda p: list(p.values()), lambda p: tuple(p.values())])
+Layer = namedtuple("Layer", "first second third")
+STRUCTURES = [dict, OrderedDict, lambda p: list(p.values()), lambda p: tuple(p.values()), lambda p: Layer(*p.values())]
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
 def test_set_is_given_private_copies_in_the_same_structure(structure):
     given = []
     kept = structure(a_dict())
