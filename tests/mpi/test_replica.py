@@ -146,6 +146,7 @@ def test_an_exception_in_the_loop_is_not_swallowed_and_closes_without_a_common_m
             dict(params=np.zeros(3), average="delta", outer=0.7),
             "outer must be a step.w, .state, gradient., as malt",
         ),
+        (dict(params=np.zeros(3), average="delta", outer=malt.optim.nesterov), "outer must be a step.*, got <func"),
         (dict(params=np.zeros(3), average="delta", outer=malt.optim.ftrl()), "outer must not be malt.optim.ftrl"),
         (
             dict(params=[np.zeros(3), np.zeros(3, "f4")], average="delta", outer=malt.optim.adam()),

@@ -44,7 +44,8 @@ def n_states(step: Any) -> int:
     if getattr(step, "warmup", 0) is None:
         raise TypeError("outer must not be malt.optim.ftrl, whose w begins at 0: malt.optim.adagrad, say, keeps w")
     try:
-        count = len(inspect.signature(step).parameters) - 2
+        given = inspect.signature(step).parameters.values()
+        count = sum(one.default is one.empty for one in given) - 2  # malt.optim.nesterov itself has defaults alone
     except (TypeError, ValueError):
         count = -1
     if count < 0:
