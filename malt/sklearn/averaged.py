@@ -40,11 +40,12 @@ def average(
     up weights; in other means a call counts as another one, whatever its rows weigh.
 
     SGDClassifier, SGDRegressor, SGDOneClassSVM, Perceptron, PassiveAggressiveClassifier and -Regressor exchange
-    coefficients and intercepts, with `average` also their means over steps. MLPClassifier and MLPRegressor exchange
-    weights; what their optimizers keep stays each rank's own. MiniBatchKMeans exchanges centres, weighted by the rows
-    that were assigned to them. In `finish`, t_ and n_steps_ become the sums of all ranks. Losses and labels of the last
-    batch stay each rank's own. MultinomialNB, ComplementNB, BernoulliNB and CategoricalNB count rows: `agree` and
-    `finish` add up the counts of all ranks, and nothing is sent before; no rank comes to them later.
+    coefficients and intercepts, with `average` also their means over steps, of the ranks on which these have begun.
+    MLPClassifier and MLPRegressor exchange weights; what their optimizers keep stays each rank's own. MiniBatchKMeans
+    exchanges centres, weighted by the rows that were assigned to them. In `finish`, t_ and n_steps_ become the sums of
+    all ranks. Losses and labels of the last batch stay each rank's own. MultinomialNB, ComplementNB, BernoulliNB and
+    CategoricalNB count rows: `agree` and `finish` add up the counts of all ranks, and nothing is sent before; no rank
+    comes to them later.
 
     A rank that comes later (malt run --rejoin, --elastic) goes on from the state and the counter of another rank. With
     --elastic naive Bayes is a ValueError.

@@ -112,8 +112,49 @@ class Linear(State):
 
     @property
     def arrays(self) -> list[Array]:
-        found = [vars(self.estimator).get(name) for name in self._NAMES]
-        return [array for array in found if array is not None]
+        return self._found(self._NAMES)
+
+    def _found(self, names: Sequence[str]) -> list[Array]:
+        return [array for name in names if (array := vars(self.estimator).get(name)) is not None]
+
+    @property
+    def _means(self) -> list[Array]:
+        """The means over steps, the last of `arrays`. None without `average`."""
+        return self._found(self._NAMES[-2:])
+
+    @property
+    def _has_begun(self) -> bool:
+        """True if the means over steps have begun on this rank: `average` may be the number of rows before that."""
+        return bool(self.estimator.average <= self.estimator.t_ - 1)
+
+    def _parts(self) -> list[Array]:
+        """The arrays. Means over steps have the weight 1, or 0 where they have not begun; it is one more element."""
+        parts, count = super()._parts(), len(self._means)
+        if count:
+            weight = np.array([self._has_begun], parts[0].dtype)
+            parts[-count:] = [*(mean * weight for mean in parts[-count:]), weight]
+        return parts
+
+    def _write(self, flat: Array) -> None:
+        super()._write(flat)
+        means, weight = self._means, flat[-2]
+        for mean in means:
+            if weight and (self.is_common or self._has_begun):
+                mean /= weight
+            else:
+                mean[...] = 0
+        if means and self.is_common:
+            self._show("average" if weight else "standard")
+
+    def _show(self, kind: str) -> None:
+        """Have all ranks predict by the means over steps, or by the last step, no matter how many rows each had."""
+        one = self.estimator
+        intercept = vars(one)[f"_{kind}_intercept"]
+        one.coef_ = vars(one)[f"_{kind}_coef"].reshape(one.coef_.shape)
+        if hasattr(one, "offset_"):
+            one.offset_ = 1 - intercept
+        else:
+            one.intercept_ = intercept
 
 
 class Network(State):

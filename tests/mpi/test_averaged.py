@@ -122,6 +122,26 @@ def test_all_ranks_agree_and_go_on(rank, kind):
         model.agree()
 
 
+@pytest.mark.parametrize("kind", ["averaged sgd", "averaged regressor", "one class"])
+@on_all_ranks
+def test_means_over_steps_that_have_begun_on_one_rank_alone(rank, kind):
+    """They are the model of all ranks. The others have none, and do not count in them."""
+    alone = estimator(kind, average=20, random_state=0)
+    for call in range(4):
+        X, y = rows(call)
+        alone.partial_fit(X, y, classes=[0, 1, 2]) if is_classifier(alone) else alone.partial_fit(X, y)
+    model = average(estimator(kind, average=20, random_state=0), every=1000)
+    train(model, 1 if rank else 4)
+    model.agree()
+    for name in ("coef_", "offset_" if kind == "one class" else "intercept_"):
+        found = getattr(model, name)
+        assert alike(found.tobytes())
+        np.testing.assert_allclose(found, getattr(alone, name), rtol=1e-12, err_msg=name)
+    train(model, 1)
+    model.finish()
+    assert alike(state(model))
+
+
 @on_all_ranks
 def test_a_rank_without_rows_ends_as_the_others(rank):
     """The first rank or the last one calls finish alone."""
