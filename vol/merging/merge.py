@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dstorm.waits import interruption
-from vol.merging.undo_buffer import UndoBuffer, all_or_nothing
+from vol.merging.undo_buffer import UndoBuffer, is_kept
 from vol.update import Array, Update
 
 _BLOCK = 65_536
@@ -81,8 +81,13 @@ class Blend(NamedTuple):
                 undo.keep(target)
             target[:] = total  # once it is whole: each operation may raise
             return
-        with all_or_nothing(*[target] * (undo is None)):
+        kept = target.copy() if undo is None and is_kept(target.size) else None
+        try:  # a context manager takes 8 us
             self.compute(target, undo)
+        except BaseException:
+            if kept is not None:
+                target[:] = kept
+            raise
 
     def compute(self, target: Array, undo: UndoBuffer | None = None) -> None:
         """Write the result like `store`. Where an operation raises, `target` may hold anything."""
