@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import malt
-from malt.models import compared_parts
+from malt.models import common, compared_parts
 
 pytestmark = [pytest.mark.serial, pytest.mark.single]
 
@@ -25,3 +25,13 @@ def test_it_is_the_same_on_all_ranks_and_changes_with_each_part():
     for rank in range(3):
         changed = [old != new for old, new in zip(before, compared(rank), strict=True)]
         assert changed == [one == rank for one in range(3)]
+
+
+def test_where_a_part_is_missing_all_ranks_know_of_it(monkeypatch):
+    def barrier():
+        raise malt.PeerLost(1, "it has failed")
+
+    monkeypatch.setattr(common, "allgather", lambda value: [value, None])
+    monkeypatch.setattr(common, "barrier", barrier)
+    with pytest.raises(malt.PeerLost, match="it has failed"):
+        compared_parts(b"", (0, 1))
