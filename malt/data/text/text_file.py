@@ -158,5 +158,7 @@ def _whole_lines(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
 def _checked(lines: bytes, path: str) -> bytes:
     """Return `lines`. ValueError: they end in other ways, and would be one line: a comment would hide all the rest."""
     if b"\r" in lines and _LONE_RETURN.search(lines):
+        if b"\0" in lines:
+            raise ValueError(f"{path}: a zero byte, so this is a binary file, not text in lines")
         raise ValueError(f"{path}: lines end in a single carriage return: write a newline, as by tr '\\r' '\\n'")
     return lines

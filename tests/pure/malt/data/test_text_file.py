@@ -105,8 +105,9 @@ def test_a_compressed_file_by_a_plain_name_is_named(tmp_path, suffix):
 @pytest.mark.parametrize("text, message", [
     (b"1 1:1 # old\r-1 1:2\r\n", "lines end in a single carriage return"),
     (b"1 2 3\r\n1 2\r3\n", "lines end in a single carriage return"),
+    (b"\x7fELF\r\0\n", "this is a binary file"),
     ("1 1:1\n".encode("utf-16"), "UTF-16 text"),
-], ids=["comment", "rating", "UTF-16"])  # fmt: skip
+], ids=["comment", "rating", "binary", "UTF-16"])  # fmt: skip
 def test_other_lines_and_texts_are_refused(tmp_path, suffix, text, message):
     """A comment would end where the file does."""
     path = tmp_path / f"text{suffix}"
