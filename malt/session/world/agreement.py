@@ -147,9 +147,10 @@ def described(error: Exception) -> list[Any]:
         return ["PeerLost", str(error), error.rank]
     if isinstance(error, OSError) and error.errno is not None:
         return [error.errno, error.strerror, None if error.filename is None else str(error.filename)]
-    if type(error).__name__ in _KINDS and type(error) is _KINDS[type(error).__name__]:
+    kind = MemoryError if isinstance(error, MemoryError) else type(error)  # NumPy raises a subclass of the same name
+    if _KINDS.get(kind.__name__) is kind:
         is_key = isinstance(error, KeyError) and error.args and isinstance(error.args[0], str)  # whose str is its repr
-        return [type(error).__name__, error.args[0] if is_key else str(error)]
+        return [kind.__name__, error.args[0] if is_key else str(error)]
     return ["RuntimeError", f"{type(error).__name__}: {error}"]
 
 

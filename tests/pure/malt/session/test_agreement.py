@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+import numpy as np
 import pytest
 from ranks import run_alone, run_ranks, same_error
 
@@ -63,6 +64,11 @@ def test_an_os_error_keeps_its_number_and_file():
 def test_an_os_error_names_the_host_where_there_are_several():
     error = failing(1, PermissionError(errno.EACCES, "Permission denied", "data.svm"), hosts="ab")
     assert str(error) == "[Errno 13] Permission denied on host b: 'data.svm'"
+
+
+def test_a_lack_of_memory_that_numpy_raises_is_one_of_python():
+    with pytest.raises(MemoryError, match="Unable to allocate"):
+        run_alone(lambda transport: succeed(transport, lambda: np.empty(1 << 58)))
 
 
 def test_any_other_error_is_raised_too():
