@@ -39,12 +39,12 @@ def corpus(documents: Array, words: Array, counts: Array, shape: tuple[int, int]
     """The corpus of these counts of words in documents. Local. ValueError: a count is wrong, or there is none."""
     if np.any(counts < 0) or np.any(counts != np.floor(counts)):
         raise ValueError(f"{path}: counts of words must be integers of at least 0")
+    if not np.any(counts):
+        raise ValueError(f"{path}: there are no words")
+    if np.bincount(words, counts).max() > _EXACT:
+        raise ValueError(f"{path}: a word is there more than {_EXACT:,} times: leave out the most frequent words")
     repeated = np.repeat(np.stack([documents, words]), counts.astype(np.int64), axis=1)
     documents, words = repeated[:, np.lexsort(repeated[::-1])]
-    if not len(words):
-        raise ValueError(f"{path}: there are no words")
-    if np.bincount(words).max() > _EXACT:
-        raise ValueError(f"{path}: a word is there more than {_EXACT:,} times: leave out the most frequent words")
     starts = np.concatenate([[0], np.cumsum(np.bincount(documents, minlength=shape[0]))])
     return Corpus(starts, words.astype(np.int32), shape[1])
 

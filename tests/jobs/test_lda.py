@@ -106,6 +106,7 @@ WRONG = {
     "large": ("9" * 17 + "\n2\n1\n1 1 1\n", "documents, as the header says, do not fit in memory"),
     "fraction": ("0 1:1.5\n", "counts of words must be integers of at least 0"),
     "negative": ("0 1:-1\n", "counts of words must be integers of at least 0"),
+    "many": (f"1\n2\n1\n1 1 {10**12}\n", "a word is there more than 16,777,216 times"),
     "empty": ("0\n", "there are no words"),
     "empty, in UCI's format": ("2\n2\n0\n", "there are no words"),
     "missing": (None, "No such file or directory"),
