@@ -153,8 +153,10 @@ def check_outputs(options: Namespace, inputs: Iterable[tuple[str, str | os.PathL
     def check() -> None:
         taken = [(name, path) for name, path in inputs if path is not None]
         for option in ("--save", "--json", "--checkpoint", "--picture"):
-            if not (path := getattr(options, option[2:], None)):
+            if (path := getattr(options, option[2:], None)) is None:
                 continue
+            if not path:  # a variable of the shell that is not set
+                raise ValueError(f"{option} needs the name of a file, not ''")
             _check_writable(path)
             for name, other in taken:
                 if _is_same_file(path, other) and (option, name) != ("--save", "--model"):

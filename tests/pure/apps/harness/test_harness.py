@@ -281,6 +281,7 @@ def test_a_model_that_is_only_measured(run, capsys):
         (["--refused"], "it cannot be trained", 8),
         (["--needs", 10**18], "--needs: 2 ranks of this host need 2,000,000,000.0 GB, and", 4),
         (["--data", "x", "--save", "x"], "x: --save needs a file of its own, and --data is that file", 2),
+        (["--save", ""], "--save needs the name of a file, not ''", 2),
         (["--epochs", -1], "argument --epochs: must be an integer of at least 0, got -1", 1),
     ],
 )
