@@ -267,6 +267,7 @@ class Averaging:
             return self._state.begin(self._counts_of_all()[0] if fitted else None)
         mine = self._state.take()
         self._replica = Replica(self._state.take, set=self._state.put, **self._options)
+        self._replica.trust()
         if trained:
             self._state.put(mine)
         self._give_counters(self._replica)

@@ -51,13 +51,9 @@ class State:
         raise NotImplementedError
 
     def take(self) -> Array:
-        """A copy of the state. Its last element counts calls.
-
-        So it is never the same after a call, as that of a Perceptron without mistakes: a Replica would warn of that.
-        """
+        """A copy of the state."""
         parts = self._parts()
-        calls = np.array([self.calls], parts[0].dtype)
-        self._taken = np.concatenate([*parts, calls], dtype=parts[0].dtype, casting="same_kind")
+        self._taken = np.concatenate(parts, dtype=parts[0].dtype, casting="same_kind")
         return self._taken.copy()
 
     def put(self, flat: Array) -> None:
@@ -137,7 +133,7 @@ class Linear(State):
 
     def _write(self, flat: Array) -> None:
         super()._write(flat)
-        means, weight = self._means, flat[-2]
+        means, weight = self._means, flat[-1]
         for mean in means:
             if weight and (self.is_common or self._has_begun):
                 mean /= weight
@@ -212,7 +208,7 @@ class Clusters(State):
 
     def _write(self, flat: Array) -> None:
         centres, counts = self.arrays
-        sums, weights = flat[: centres.size].reshape(centres.shape), flat[centres.size : -1]
+        sums, weights = flat[: centres.size].reshape(centres.shape), flat[centres.size :]
         np.divide(sums, weights[:, None], out=centres)
         np.maximum(weights - weights.dtype.type(_LIGHT), 0, out=counts)
 

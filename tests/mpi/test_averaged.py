@@ -143,6 +143,18 @@ def test_means_over_steps_that_have_begun_on_one_rank_alone(rank, kind):
 
 
 @on_all_ranks
+def test_calls_that_change_no_coefficient_are_not_warned_about(rank, capfd):
+    """Those of a Perceptron that makes no mistake, as often as each rank may call it."""
+    X, y = rows(0)
+    plain = estimator("perceptron").fit(X, y)
+    model, before = average(plain, every=1000), plain.coef_.copy()
+    for _ in range(1 + rank):
+        model.partial_fit(X, y)
+    model.finish()
+    assert (model.coef_ == before).all() and "malt" not in capfd.readouterr().err
+
+
+@on_all_ranks
 def test_a_rank_without_rows_ends_as_the_others(rank):
     """The first rank or the last one calls finish alone."""
     for without, kind in ((0, "network"), (malt.size() - 1, "averaged regressor"), (malt.size() - 1, "clusters")):

@@ -122,3 +122,12 @@ def test_states_of_optax_and_flax(everywhere):
 
     for weights in everywhere(train):
         np.testing.assert_allclose(weights, [1, -2, 3], atol=0.1)
+
+
+@on_all_ranks
+def test_a_mean_that_is_rounded_to_the_old_values_is_not_warned_about(rank, capfd):
+    params = jnp.ones(3, jnp.bfloat16)
+    replica = malt.jax.Replica(params, every=1, sync="bsp")
+    params = replica.step(params + jnp.bfloat16((rank > 0) / 128))
+    replica.finish(params)
+    assert "malt" not in capfd.readouterr().err

@@ -250,8 +250,9 @@ class Replica(Resumes):
             note_counts(self._count - self._began_with, self._transport.clock() - self._began_at)
 
     def trust(self) -> None:
-        """Watch no longer whether arrays change: they are known to be those that are trained. Local."""
+        """Watch no longer whether arrays change, by the loop or by `set`: they are known to be those of it. Local."""
         self._unchanged.trust()
+        self._parameters.trust()
 
     def is_due(self, n: int = 1) -> bool:
         """Return whether step(n) would exchange now. Local."""
