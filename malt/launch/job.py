@@ -300,10 +300,14 @@ def _was_killed(reports: History, status: int) -> bool:
 
 
 def _say_why(status: int, reports: History, follower: Follower | None, number: int | None, banners: bytes) -> None:
-    """Print why a job has failed: what a rank or the signal `number` has left, or else the `banners` of MPI."""
+    """Print why a job has failed: what a rank or the signal `number` has left, or else the `banners` of MPI.
+
+    In place of banners it names the rank that has exited by itself, if one has.
+    """
     why = (_notified(reports, number) or first_failure(reports)) if status != 0 else ""
-    if not why:
-        say(banners.decode(errors="replace"))
+    if not why and banners:
+        told = next(iter(reports.texts(Kind.STATUS).items()), None)
+        say(f"malt run: rank {told[0]} exited with status {told[1]}\n" if told else banners.decode(errors="replace"))
     if status != 0 and follower is not None and number is None:
         say(follower.state.silent_failures())
     say(why)

@@ -78,6 +78,8 @@ def test_a_failure_ends_the_job(name, launcher, tmp_path, job_environment):
     assert seconds < 60
     if message.startswith("KeyError") and launcher == "malt run":
         assert "malt run: rank 1 failed:\n" in done.stderr and done.stderr.endswith("KeyError: 'mine'\n")
+    if message == "no such thing" and launcher == "malt run":
+        assert done.stderr == "no such thing\nmalt run: rank 1 exited with status 1\n"
 
 
 GOOD_ENDS = {
