@@ -80,8 +80,7 @@ class Trainer(harness.Together):
                 found: tuple[Any, ...] = malt.map_reduce(counted, w, rows)
                 return found
             except malt.PeerLost as error:
-                if error.rank in malt.alive():
-                    raise
+                self._shares.check(error)
 
     def has_converged(self) -> bool:
         return self._converged

@@ -117,6 +117,11 @@ class Shares:
         reports = by_rank([missing, most]).values()  # a rank that came back has fewer epochs than others
         return int(min(max(column) for column in zip(*reports, strict=True)))
 
+    def check(self, error: malt.PeerLost) -> None:
+        """Raise `error` again, unless its rank has failed while the others go on. Local."""
+        if error.rank in malt.alive():
+            raise error
+
     def present(self) -> tuple[int, ...]:
         """The ranks that have not failed, ascending, as this rank knows. Local.
 

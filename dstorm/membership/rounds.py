@@ -49,7 +49,10 @@ class RoundCollectives(ABC):
         for one in self._exchange(np.frombuffer(data, np.uint8), what):
             for rank, piece in one.pieces.items():
                 parts[rank].append(piece.tobytes())
-        return [b"".join(part) if rank in one.living else b"" for rank, part in enumerate(parts)]
+        whole = [b""] * self._size
+        for rank in one.living:
+            whole[rank] = b"".join(parts[rank])
+        return whole
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
         """Return what each live rank has sent to this one, by rank. Collective."""

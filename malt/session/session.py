@@ -186,7 +186,7 @@ def finalize() -> None:
     error = sys.exc_info()[1]
     if isinstance(error, SystemExit) and status_of(error) == 0:
         error = None
-        if _world is not None and _world.survive:
+        if _world is not None and _world.ending.goes_on:
             return
     if error is None:
         _warn_of_unfinished()

@@ -8,7 +8,6 @@ from graphnames import GRAPHS
 from ranks import on_all_ranks
 
 import malt
-from dstorm.queues.receiving.receiver import Inbox
 from dstorm.queues.ring import ReceiveRing
 from vol import GatherFunction
 from vol.merging import merge
@@ -297,23 +296,3 @@ def test_an_average_in_place_without_a_second_check_is_mixed(slow_blocks, monkey
     with pytest.raises(Mixed):
         for seed in range(20):
             average_while_others_write("asp", seed)
-
-
-@pytest.mark.serial
-def test_after_an_overwritten_average_in_place_copies_are_made_for_a_while(monkeypatch):
-    checked = []
-    monkeypatch.setattr(Inbox, "look_again", lambda self: checked.append(gathers[0]))
-    gathers = [0]
-
-    def on_rank(rank):
-        v = malt.vector(4)
-        for gather in range(1, 21):
-            v.scatter()
-            v.barrier()
-            if rank == 0:
-                gathers[0] = gather
-                assert v.gather().count == 1
-            v.barrier()
-
-    malt.simulate(on_rank, 2)
-    assert checked == [1, 9, 17]
