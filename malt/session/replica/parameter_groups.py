@@ -55,6 +55,7 @@ class ParameterGroups:
                 self._by_turn[fragment].append(mode)
                 if mode.vector.returning is not None:
                     mode.vector.returning.values = partial(self._given, mode)
+                    mode.vector.returning.is_steady = False  # there is nothing to give before `give`
         except MemoryError:
             self.close()
             raise
@@ -84,13 +85,18 @@ class ParameterGroups:
             mode.start()
         return 0
 
+    def give(self) -> None:
+        """Let ranks that come back get what there is, from here on. One-sided."""
+        for mode in self.modes:
+            self._end_exchange(mode)
+
     @interruption.whole
     def start_again(self) -> None:
         """Begin at the parameters that all ranks have now. Local. What is under way is merged no more."""
         self._under_way.clear()
         for mode in self.modes:
             mode.start()
-            self._end_exchange(mode)
+        self.give()
 
     @interruption.whole
     def look_up(self) -> None:

@@ -133,6 +133,7 @@ class Replica(Resumes):
             self._vector, self._count = self._groups.vectors[0], 0
             self._groups.count_now = lambda: self._count
             self._count = self._groups.start(comes_back)
+            self._groups.give()
             self._followers: list[Replica] = []
             self._epoch, self._pacing = epoch, self._paced(epoch)
             self._due_at = self._pacing.begin(self._count)

@@ -552,6 +552,25 @@ def test_a_replica_comes_back_with_the_model_of_the_others(options, seed):
         assert 1 < found[1][0] <= STEPS + 1
 
 
+def test_a_replica_gives_nothing_before_it_has_begun():
+    """Rank 0 comes back while it is the lowest, and is asked for values before it has them itself."""
+
+    def live(transport):
+        w = {"a": np.zeros(5), "b": np.zeros(3, np.float32), "n": np.array([1 + transport.rank])}
+        replica = malt.Replica(w, every=2, sync="asp", graph="ring", average="delta")
+        for _ in range(60 - 2 * replica.vectors[0].step):
+            w["a"] += 0.5
+            w["b"] += 0.5
+            replica.step()
+            transport.pause(14)
+        replica.finish()
+        return w["a"].tobytes(), w["b"].tobytes(), int(w["n"][0])
+
+    deaths = {0: 8, 1: 22, 4: 24}
+    found = Job(5, 500_006, deaths, {0: [87, 136, 0], 1: [183, 0], 4: [9, 0]}).run(live)
+    assert len({one for one in found if isinstance(one, tuple)}) == 1
+
+
 def test_the_first_sum_that_comes_after_a_return_is_merged_from_the_next_exchange_on():
     """Until then the rank has no sum but its own."""
 
