@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm.errors import Refused, WithoutMpi
-from dstorm.membership import collectives
 from dstorm.membership.arena.allocator import Allocator
 from dstorm.membership.arena.slices import Slice
 from dstorm.membership.barriers import barrier
 from dstorm.membership.barriers.barrier import Barrier
 from dstorm.membership.barriers.barrier_transport import BarrierTransport
-from dstorm.membership.collectives import Collectives
+from dstorm.membership.collectives import mailboxes
+from dstorm.membership.collectives.mailboxes import Collectives
 from dstorm.membership.returns import board
 from dstorm.membership.returns.board import Board
 from dstorm.membership.returns.returns import Returns
@@ -100,7 +100,7 @@ class SurvivingTransport(BarrierTransport):
             self.returns = Returns(notes, self.view, self.rank, self, readmit)
         check_s = _CHECK_S * max(1.0, (self.size - 1) / _OFTEN)
         self._barrier = Barrier(self, memory, deadline_s, find_failed, leave, evict, check_s)
-        self._collectives = Collectives(self, self._slice(collectives.nbytes(self.size)), self._barrier)
+        self._collectives = Collectives(self, self._slice(mailboxes.nbytes(self.size)), self._barrier)
         if self.returns is not None:
             self.returns.send_again = self._collectives.send_again
 

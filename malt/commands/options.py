@@ -82,8 +82,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
                      help=f"with --compare: runs of each number of ranks (default: {ROUNDS})")  # fmt: skip
     run.add_argument("--restarts", type=_number_of("restarts", 0), default=0, metavar="K",
                      help="run a failed job again, up to K times, with MALT_RESTART set (default: 0)")  # fmt: skip
-    run.add_argument("--grace", type=_between("the time to leave", "seconds", 0.0, math.inf), default=GRACE_S,
-                     metavar="SECONDS",
+    to_leave = _between("the time to leave", "seconds", 0.0, math.inf)
+    run.add_argument("--grace", type=to_leave, default=GRACE_S, metavar="SECONDS",
                      help="how long ranks may take to exit after Ctrl-C or SIGTERM (default: 10)")  # fmt: skip
     run.add_argument("--mpi", choices=("auto", *NAMES), default="auto", help="refuse to run with another MPI")
     run.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS", help="hosts on which to start ranks")
@@ -101,6 +101,14 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--inject", action="append", default=[], metavar="FAULTS",
                      help="with commas: kill:30s kills a random rank of this host every 30 s on average; stop:30s "
                      "stops one for up to 4 s; slow:2x4 slows rank 2 down 4 times; seed:7 repeats a run")  # fmt: skip
+    _add_output(run)
+    run.add_argument("--dry-run", action="store_true", help="print the command that would be run, and exit")
+    run.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as with python -m")
+    run.add_argument("-c", metavar="CODE", help="run this code, as python -c does; the rest are its arguments")
+
+
+def _add_output(run: argparse.ArgumentParser) -> None:
+    """Add the options of what a job shows and keeps."""
     run.add_argument("--label", action="store_true", help="start each line of output with its rank: [2]")
     run.add_argument("--filter", metavar="RANKS", help="only show the output of these ranks: 0,2-3")
     run.add_argument("--view", action=argparse.BooleanOptionalAction, default=False,
@@ -110,9 +118,6 @@ def _add_run(run: argparse.ArgumentParser) -> None:
                      help="write each malt.report as a line of JSON, or as event files for TensorBoard")  # fmt: skip
     run.add_argument("--trace", metavar="DIR",
                      help="record each exchange of each rank, for malt report and Perfetto")  # fmt: skip
-    run.add_argument("--dry-run", action="store_true", help="print the command that would be run, and exit")
-    run.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as with python -m")
-    run.add_argument("-c", metavar="CODE", help="run this code, as python -c does; the rest are its arguments")
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ PROGRAM = """
 import os, signal, threading
 import malt
 import numpy as np
-from dstorm.membership.collectives import PIECE_NBYTES
+from dstorm.membership.collectives.mailboxes import PIECE_NBYTES
 
 malt.init(survive=True)
 array = np.empty(20 * PIECE_NBYTES // 8)

@@ -123,6 +123,7 @@ class GatheringBarrier(Barrier):
         return newest
 
     def name_of(self, rank: int) -> str:
+        """The name of the call for which a rank has entered, by the newest that is known of it. Local."""
         word = self.membership.words[rank]
         place = self._place(rank, word.entered)
         entered = self._entries.read(self._window.memory, place)

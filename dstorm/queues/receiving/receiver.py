@@ -121,8 +121,9 @@ class Inbox:
             for edge in self.edges.values() if self.step else ():
                 if (seen := self._next(edge, self.step)) is not None and seen.step == self.step:
                     # It is used in place: its sender does not write to the slot before it is acknowledged.
-                    message = self._taken(edge, seen, edge.payload(edge.ring.next_slot, seen))
-                    taken += [] if message is None else [message]
+                    payload = edge.payload(edge.ring.next_slot, seen)
+                    if (message := self._taken(edge, seen, payload)) is not None:
+                        taken.append(message)
         else:
             for edge in self.edges.values():
                 taken += self._take_newest(edge) if newest else self._take_all(edge)

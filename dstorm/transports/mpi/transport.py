@@ -15,13 +15,13 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from dstorm.membership import mapped_collectives
 from dstorm.membership.barriers import barrier, gathering
 from dstorm.membership.barriers.barrier import Barrier
 from dstorm.membership.barriers.barrier_transport import BarrierTransport
 from dstorm.membership.barriers.gathering import GatheringBarrier
+from dstorm.membership.collectives import mapped
+from dstorm.membership.collectives.mapped import MappedCollectives
 from dstorm.membership.letters import Letter
-from dstorm.membership.mapped_collectives import MappedCollectives
 from dstorm.queues.waits.waiting import LONGEST_POLL_S, yield_core
 from dstorm.transport import Bytes
 from dstorm.transports import connections, progress, shm_space
@@ -85,8 +85,7 @@ class MpiTransport(BarrierTransport):
                 self.carrier = self._transfer = TransferThread(self, deadline_s)
         else:
             start = -(-barrier.nbytes(self.size) // _LINE_NBYTES) * _LINE_NBYTES
-            nbytes = start + mapped_collectives.nbytes(self.size)
-            window = self.window(nbytes)
+            window = self.window(nbytes := start + mapped.nbytes(self.size))
             self._barrier = Barrier(self, window, deadline_s)
             cells = {rank: part[start:nbytes] for rank, part in window.parts.items()}
             self._collectives = MappedCollectives(

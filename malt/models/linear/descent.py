@@ -125,13 +125,16 @@ class OneVsRest:
         self.of_zeros = len(columns) * loss_of(problem.code, 0.0)
 
     def first_steps(self, problem: Problem) -> list[float]:
+        """That of each class against the rest."""
         return [first_step(problem, data, self._features) for data in self._data]
 
     def train(self, problem: Problem, part: Order, params: Array, steps: list[float], t: float) -> None:
+        """Train each class on its own."""
         for data, row, step in zip(self._data, params, steps, strict=True):
             train(problem, data, part, row, step, t)
 
     def losses(self, params: Array, weights: NDArray[np.float64] = ONES) -> float:
+        """The sum over the classes: each against the rest."""
         if not weights.size:
             return sum(totals(self._problem, *one)[0] for one in zip(self._data, params, strict=True))
         wide, unused = params.astype(np.float64), np.zeros(params.shape[1])
@@ -153,9 +156,11 @@ class Softmax:
         return [float(np.quantile(found, 0.5, method="lower"))] * len(found)
 
     def train(self, problem: Problem, part: Order, params: Array, steps: list[float], t: float) -> None:
+        """Train all classes at once, by steps of the first size."""
         train_classes(problem, self._data, part, params, self._scores, steps[0], t)
 
     def losses(self, params: Array, weights: NDArray[np.float64] = ONES) -> float:
+        """The sum of the softmax losses."""
         wide = np.ascontiguousarray(params.T, np.float64)
         return add_gradient_of_classes(self._data, wide, np.zeros_like(wide), self._scores, SOFTMAX, weights)[0]
 

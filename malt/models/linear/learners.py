@@ -135,6 +135,7 @@ class ModelLearner:
         self.vectors = self._replica.vectors
 
     def learn(self, order: Order) -> None:
+        """Train this rank's model on the examples of the rows in `order`. Local."""
         params, steps = np.atleast_2d(self._params), [self._weight * step for step in self._steps]
         self.classes.train(self._problem, order, params, steps, self.trained)
         self.trained += len(order)
@@ -150,6 +151,7 @@ class ModelLearner:
             descent.blend(average, params, self.blended)
 
     def take(self, data: Examples) -> None:
+        """Replace the examples by `data`. Local."""
         self.classes = self._kind(self._problem, data, np.atleast_2d(self._params).shape)
 
     def begin_epoch(self, epoch: int) -> None:

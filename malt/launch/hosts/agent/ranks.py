@@ -93,9 +93,10 @@ class Ranks(StartedRanks):
         return has_more
 
     def pause(self, is_paused: bool) -> None:
-        """Stop what runs here, or let it go on."""
-        for process in self._processes.values():
-            process.send_signal(signal.SIGSTOP if is_paused else signal.SIGCONT)
+        """Stop what runs here, children of ranks included, or let it go on."""
+        for number in with_variable(self._mark):
+            with contextlib.suppress(OSError):  # it has ended
+                os.kill(number, signal.SIGSTOP if is_paused else signal.SIGCONT)
 
     def is_over_without(self, is_silent: bool) -> bool:
         """Return whether the agent is not needed any more: the launcher `is_silent`, and the ranks have ended."""

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from dstorm.membership import mapped_collectives
-from dstorm.membership.mapped_collectives import MappedCollectives, nbytes
+from dstorm.membership.collectives import mapped
+from dstorm.membership.collectives.mapped import MappedCollectives, nbytes
 from dstorm.transports.mapped import fence
 from dstorm.view import View
 
@@ -21,8 +21,8 @@ LONG = (np.arange(2 * PIECE) // 64).astype(np.uint8)
 
 @pytest.fixture(autouse=True)
 def _short_pieces(monkeypatch):
-    monkeypatch.setattr(mapped_collectives, "_PIECE_NBYTES", PIECE)
-    monkeypatch.setattr(mapped_collectives, "_ALONE_NBYTES", 100)
+    monkeypatch.setattr(mapped, "_PIECE_NBYTES", PIECE)
+    monkeypatch.setattr(mapped, "_ALONE_NBYTES", 100)
 
 
 class Barrier:

@@ -53,7 +53,7 @@ class TestFailures:
 
     @pytest.fixture(autouse=True)
     def pieces(self, monkeypatch):
-        monkeypatch.setattr("dstorm.membership.collectives.PIECE_NBYTES", 64)
+        monkeypatch.setattr("dstorm.membership.collectives.mailboxes.PIECE_NBYTES", 64)
         monkeypatch.setattr(collectives, "_GATHER_NBYTES", 400)
 
     def results(self, turn, live, fails):

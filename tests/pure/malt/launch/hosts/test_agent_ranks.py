@@ -270,15 +270,20 @@ def test_once_the_ranks_have_ended_it_waits_for_a_launcher_that_is_stopped_alone
 
 
 def test_what_runs_here_is_stopped_with_the_launcher(folder):
-    kept = Kept(folder, "import os, time\nprint(os.getpid())\ntime.sleep(60)")
-    number = int(kept.heard("printed")[2])
-    runs = process(number, int(stat_fields(number)[19]))
+    program = f"""import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", {SLEEPS!r}])
+print(os.getpid(), child.pid)
+time.sleep(60)"""
+    kept = Kept(folder, program)
+    numbers = list(map(int, kept.heard("printed")[2].split()))
+    all_of_it = [process(number, int(stat_fields(number)[19])) for number in numbers]
     for line, is_so in (("pause", True), ("alive", False), ("pause", True)):
         kept.say(line)
-        wait_for(lambda is_so=is_so: is_stopped(runs) == is_so)
+        wait_for(lambda is_so=is_so: {is_stopped(one) for one in all_of_it} == {is_so})
     kept.process.stdin.close()  # the launcher was killed
-    wait_for(lambda: not is_stopped(runs))
-    os.kill(number, signal.SIGKILL)
+    wait_for(lambda: not any(map(is_stopped, all_of_it)))
+    for number in numbers:
+        os.kill(number, signal.SIGKILL)
     kept.process.wait(60)
 
 

@@ -96,7 +96,7 @@ def test_allgather_returns_the_same_on_all_ranks(seed):
 
 
 def test_who_copies_for_long_gives_heartbeats(monkeypatch):
-    monkeypatch.setattr("dstorm.membership.rounds._COPIED_NBYTES", 16)
+    monkeypatch.setattr("dstorm.membership.collectives.rounds._COPIED_NBYTES", 16)
 
     def live(transport):
         given = [transport._barrier._heartbeats]
@@ -111,7 +111,7 @@ def test_who_copies_for_long_gives_heartbeats(monkeypatch):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_mean_and_broadcast_are_those_of_the_live_ranks(seed, monkeypatch):
-    monkeypatch.setattr("dstorm.membership.collectives.PIECE_NBYTES", 64)  # many rounds
+    monkeypatch.setattr("dstorm.membership.collectives.mailboxes.PIECE_NBYTES", 64)  # many rounds
     size = 2 + seed % 4
 
     def live(transport):
@@ -137,7 +137,7 @@ def test_mean_and_broadcast_are_those_of_the_live_ranks(seed, monkeypatch):
 @pytest.mark.parametrize("seed", range(30))
 def test_a_mean_is_over_the_ranks_that_count(seed, monkeypatch):
     """If all of them have failed, it is over all live ranks."""
-    monkeypatch.setattr("dstorm.membership.collectives.PIECE_NBYTES", 64)
+    monkeypatch.setattr("dstorm.membership.collectives.mailboxes.PIECE_NBYTES", 64)
     size = 3 + seed % 3
     among = {0, seed % size}
 

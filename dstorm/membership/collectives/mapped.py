@@ -15,7 +15,7 @@ import numpy as np
 
 from dstorm import reduction
 from dstorm.membership.barriers.barrier import Barrier
-from dstorm.membership.rounds import NOTHING, Array, Round, RoundCollectives
+from dstorm.membership.collectives.rounds import NOTHING, Array, Round, RoundCollectives
 from dstorm.transport import Bytes
 from dstorm.view import View
 

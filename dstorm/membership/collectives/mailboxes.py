@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from dstorm.membership.barriers.barrier import Barrier
-from dstorm.membership.rounds import NOTHING, Round, RoundCollectives
+from dstorm.membership.collectives.rounds import NOTHING, Round, RoundCollectives
 from dstorm.transport import Bytes, Transport, Window
 
 PIECE_NBYTES = 1 << 18
