@@ -118,7 +118,10 @@ def test_ranks_are_started_as_the_roster_asks_for_them(started, tmp_path, capfd)
         found.scale(2)
     ranks.look_after(now + 2 * AGAIN_S)
     await_end(ranks, 1)
-    assert ranks._lives == {0: 0, 1: 2, 2: 1} and sorted(capfd.readouterr().out.splitlines()) == ["1 1", "1 2", "2 1"]
+    assert ranks._lives == {0: 0, 1: 2, 2: 1}
+    said = []
+    wait_for(lambda: said.extend(capfd.readouterr().out.splitlines()) or len(said) == 3)
+    assert sorted(said) == ["1 1", "1 2", "2 1"]
     assert ranks._processes[2].poll() is None, "it goes by itself"
 
 
