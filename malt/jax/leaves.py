@@ -35,7 +35,7 @@ class Leaves:
                 raise ValueError(f"params{name} is {kind}, and was {self._kinds[name]} at the start")
 
     def arrays(self, params: Any) -> dict[str, Any]:
-        """The floats and integers by name: views, which are read-only, and copies of floats of fewer than 32 bits."""
+        """The floats and integers by name: views, which are read-only; copies of dtypes that MPI does not have."""
         found = _named(params)
         return {name: _as_numbers(found[name]) for name in self._exchanged}
 
@@ -86,8 +86,11 @@ def _kind(leaf: Any) -> str:
 
 def _as_numbers(leaf: Any) -> Any:
     array = np.asarray(leaf)
-    is_whole = array.dtype.kind in "iu" or array.dtype in (np.float32, np.float64)
-    return array if is_whole else array.astype(np.float32)
+    if array.dtype.kind in "iu" or array.dtype in (np.float32, np.float64):
+        return array
+    if jax.dtypes.issubdtype(array.dtype, np.integer):  # int4 and the like
+        return array.astype(np.int8)
+    return array.astype(np.float64 if array.dtype.itemsize > 8 else np.float32)
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

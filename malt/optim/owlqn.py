@@ -43,7 +43,7 @@ def owlqn(
     arguments, what is returned and the errors: as malt.optim.lbfgs; `gradient_norm` is that of the pseudo-gradient.
     """
     limits = checked_limits(m, tolerance, max_iterations)
-    penalty = combined(lambda x: np.full_like(x, _number(l1)), checked(w)) if np.isscalar(l1) else checked(l1, "l1")
+    penalty = _penalty(l1, checked(w))
     objective, pairs, last = Objective(function, w), deque[Pair](maxlen=limits.m), None
     here = _point(objective, penalty)
     products = Products([], [])
@@ -113,11 +113,18 @@ def _learned(pairs: deque[Pair], last: _Point, here: _Point) -> Products:
     return of_pseudo.extended(s_pseudo, y_pseudo).of_last(len(pairs))
 
 
-def _number(l1: Any) -> float:
-    number = arguments.real("l1", l1)
-    if not 0 <= number < math.inf:
-        raise ValueError(f"l1 must be a number of at least 0, got {l1!r}")
-    return number
+def _penalty(l1: Any, w: Any) -> Any:
+    """The penalty of each element of `w`. Collective if it is sharded. ValueError: one is below 0 or not finite."""
+    if np.isscalar(l1):
+        number = arguments.real("l1", l1)
+        is_right, penalty = 0 <= number < math.inf, combined(lambda x: np.full_like(x, number), w)
+    else:
+        penalty = checked(l1, "l1")
+        wrong = combined(lambda one: (~((one >= 0) & (one < math.inf))).astype(one.dtype), penalty)
+        is_right = dots([(wrong, wrong)]) == [0]
+    if not is_right:
+        raise ValueError(f"l1 must be at least 0 and finite, got {l1!r}")
+    return penalty
 
 
 def _pseudo_gradient(w: Any, gradient: Any, penalty: Any) -> Any:

@@ -56,18 +56,20 @@ def init(
     heartbeat for so long, by default 10 s or four times the longest gap so far, is marked failed, and leaves if it
     wakes up.
 
-    ValueError: an argument is wrong, or `comm` is another than before. TypeError: `comm` is no intracommunicator.
-    RuntimeError: mpiexec or torchrun has started the ranks, which then cannot `survive`; torchrun has, on several
-    hosts, and MALT_KEY is not set, or differs; another launcher started several processes, but MPI sees only one, which
-    would train alone, and MALT_ALONE is not 1; MPI is not initialized, or is finalized. DeadlinePassed: processes of
-    torchrun have not come. ClosedError: this process is a child of a rank, by fork or otherwise. Children of a program
-    that was started alone have a single rank.
+    ValueError: an argument is wrong, or `comm` is another than before. TypeError: `comm` is no intracommunicator, or
+    `survive` no truth value. RuntimeError: mpiexec or torchrun has started the ranks, which then cannot `survive`;
+    torchrun has, on several hosts, and MALT_KEY is not set, or differs; another launcher started several processes, but
+    MPI sees only one, which would train alone, and MALT_ALONE is not 1; MPI is not initialized, or is finalized.
+    DeadlinePassed: processes of torchrun have not come. ClosedError: this process is a child of a rank, by fork or
+    otherwise. Children of a program that was started alone have a single rank.
     """
     global _world
     if suspect_after_s is not None:
         suspect_after_s = _checked_seconds("suspect_after_s", suspect_after_s)
     deadline_given = deadline_s is not DEADLINE_S
     deadline_s = _checked_seconds("deadline_s", deadline_s)
+    if not isinstance(survive, bool):
+        raise TypeError(f"survive must be True or False, got {survive!r}")
     current = present_world()
     if current is None:
         with _opening:

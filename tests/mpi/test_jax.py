@@ -18,6 +18,8 @@ def tree(rank=0):
         "w": jnp.arange(6.0).reshape(2, 3) + rank,
         "half": [jnp.ones(4, jnp.bfloat16) * (rank + 1)],
         "count": jnp.array(3 + rank, jnp.int32),
+        "few": jnp.array([1, 2], jnp.int4),
+        "wide": np.full(1, np.longdouble(1 + 2**-40)),
         "key": jax.random.key(rank),
         "rate": 0.1,
         "is_frozen": jnp.array(rank == 0),
@@ -39,7 +41,8 @@ def test_all_ranks_begin_with_rank_0_and_end_with_the_mean(rank):
     assert numbers(params) == numbers(tree(0)) and numbers(mine) == numbers(tree(rank))
     kept = []
     for step in range(5):
-        params = {**params, "w": params["w"] + rank + step, "count": params["count"] + rank}
+        few = jnp.full(2, rank, jnp.int4)
+        params = {**params, "w": params["w"] + rank + step, "count": params["count"] + rank, "few": few}
         kept.append((params, numbers(params)))
         params = replica.step(params)
         kept.append((params, numbers(params)))
@@ -51,6 +54,7 @@ def test_all_ranks_begin_with_rank_0_and_end_with_the_mean(rank):
     assert params["half"][0].dtype == jnp.bfloat16 and params["rate"] == 0.1 and params["none"] is None
     assert jax.random.key_data(params["key"]).tolist() == jax.random.key_data(jax.random.key(rank)).tolist()
     assert bool(params["is_frozen"]) == (rank == 0)
+    assert params["few"].tolist() == [rank, rank] and params["wide"].tolist() == [1 + 2**-40]
     assert [numbers(one) for one, _ in kept] == [seen for _, seen in kept], "arrays of JAX are not written into"
     assert replica.finish(params) is params
 

@@ -194,6 +194,8 @@ def test_not_a_communicator(begun):
     for bad in ("world", MPI.COMM_NULL, MPI.INFO_NULL):
         with pytest.raises(TypeError, match="intracommunicator"):
             malt.init(bad)
+    with pytest.raises(TypeError, match="survive must be True or False, got 'no'"):
+        malt.init(survive="no")
 
 
 @pytest.mark.serial

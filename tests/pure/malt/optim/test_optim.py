@@ -222,8 +222,9 @@ def test_owlqn_finds_the_minimum_and_its_zeros():
 
         assert all(malt.simulate(live, 3))
     assert malt.optim.owlqn(lambda w: (math.nan, w), np.ones(2), l1=1).reason.endswith("not finite")
-    with pytest.raises(ValueError, match="l1 must be a number of at least 0, got -1"):
-        malt.optim.owlqn(logistic, np.zeros(12), l1=-1)
+    for l1 in (-1, np.array([0.0] * 11 + [-1]), np.full(12, math.nan)):
+        with pytest.raises(ValueError, match="l1 must be at least 0 and finite, got "):
+            malt.optim.owlqn(logistic, np.zeros(12), l1=l1)
 
 
 @pytest.mark.parametrize("function", [
