@@ -1,8 +1,13 @@
-"""The errors that calls raise beside ValueError and TypeError, which mean a wrong argument."""
+"""The errors that calls raise beside ValueError and TypeError, which mean a wrong argument; and numbers in messages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+
+def count(number: int, noun: str) -> str:
+    """Return the number and the noun, in the plural unless there is one. Pure."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 class ClosedError(RuntimeError):

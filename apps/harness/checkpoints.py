@@ -51,7 +51,7 @@ class Checkpoints:
         common = file.load() or {}
         self.state = {**common, **file.mine}
         if file.ranks not in (0, malt.size()):
-            print_once(f"{file.path}: written on {file.ranks} ranks, and there are {malt.size()}: all start from "
+            print_once(f"{file.path}: the number of ranks was {file.ranks}, and is {malt.size()}: all start from "
                        "what the lowest of them had")  # fmt: skip
         if not self.state:
             print_once(f"{file.path}: no checkpoint yet: the training starts from the beginning")

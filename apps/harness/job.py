@@ -94,9 +94,10 @@ def _train(program: Program, problem: Problem, checkpoints: Checkpoints, trainin
 
 def _introduction(heading: dict[str, Any], problem: Problem, training: Training, checkpoints: Checkpoints) -> str:
     common = [f"{name} {heading[name]}" for name in ("graph", "sync", "seed") if heading[name] is not None]
+    ranks = "1 rank" if heading["ranks"] == 1 else f"{heading['ranks']} ranks"
     most = "at most " if problem.tolerance else ""
     return (
-        f"{heading['program']} {heading['version']}: {heading['mpi']}, {heading['ranks']} ranks, {', '.join(common)}\n"
+        f"{heading['program']} {heading['version']}: {heading['mpi']}, {ranks}, {', '.join(common)}\n"
         f"{problem.introduction(training.trainer)}, {most}{problem.options.epochs} epochs{checkpoints}\n"
     )
 

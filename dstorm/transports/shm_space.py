@@ -7,6 +7,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from dstorm.errors import count
+
 _FOLDER = "/dev/shm"
 _OF_MPI = ("sm_segment.", "osc_sm.", "vader_segment.", "mpich_shm_", "ucx_shm_posix_")
 _LARGEST_SHARE_NBYTES = 1 << 36
@@ -59,9 +61,9 @@ def check(hosts: Sequence[str], wanted: Sequence[int], free: Sequence[int]) -> N
         need, left = sum(wanted[rank] for rank in ranks), min(free[rank] for rank in ranks)
         if need > left:
             raise MemoryError(
-                f"host {host.rpartition('/')[0]}: {len(ranks)} ranks need {_mb(need)} of {_FOLDER} for this vector, "
-                f"and {_mb(left)} are free: use a smaller capacity or depth, a sparser graph, or a larger {_FOLDER} "
-                "(docker run --shm-size)"
+                f"host {host.rpartition('/')[0]}: for {count(len(ranks), 'rank')} this vector needs {_mb(need)} of "
+                f"{_FOLDER}, and {_mb(left)} are free: use a smaller capacity or depth, a sparser graph, or a larger "
+                f"{_FOLDER} (docker run --shm-size)"
             )
 
 

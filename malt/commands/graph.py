@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dstorm.errors import count
 from malt.launch.command import with_slots
 from malt.launch.hosts.allocation import Host
 from malt.launch.machine.mpi_library import LaunchError
@@ -102,7 +103,7 @@ def draw(built: Graph, path: Path, hosts: Sequence[str] = ()) -> None:
     for phase in range(shown):
         axes = figure.add_subplot(math.ceil(shown / columns), columns, phase + 1)
         _draw_phase(axes, built, phase, places, hosts)
-    figure.suptitle(f"{built.name}, {built.size} ranks")
+    figure.suptitle(f"{built.name}, {count(built.size, 'rank')}")
     try:
         figure.savefig(path)
     except OSError as error:

@@ -87,7 +87,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
                      help="how long ranks may take to exit after Ctrl-C or SIGTERM (default: 10)")  # fmt: skip
     run.add_argument("--mpi", choices=("auto", *NAMES), default="auto", help="refuse to run with another MPI")
     run.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS", help="hosts on which to start ranks")
-    run.add_argument("--hostfile", metavar="FILE", help="a file with one line per host: host:2 or host slots=2")
+    run.add_argument("--hostfile", type=_name_of("a file"), metavar="FILE",
+                     help="a file with one line per host: host:2 or host slots=2")  # fmt: skip
     run.add_argument("--bootstrap", action="store_true",
                      help="first copy this environment and the program to hosts that only have python3")  # fmt: skip
     run.add_argument("--need", action="append", default=[], metavar="FILE",
@@ -113,10 +114,11 @@ def _add_output(run: argparse.ArgumentParser) -> None:
     run.add_argument("--filter", metavar="RANKS", help="only show the output of these ranks: 0,2-3")
     run.add_argument("--view", action=argparse.BooleanOptionalAction, default=False,
                      help="draw one line per rank below the output: its progress, and whom it waits for")  # fmt: skip
-    run.add_argument("--output", metavar="DIR", help="also save the output of each rank to a file: DIR/rank-0.txt")
-    run.add_argument("--metrics", metavar="FILE.jsonl|DIR",
+    run.add_argument("--output", type=_name_of("a folder"), metavar="DIR",
+                     help="also save the output of each rank to a file: DIR/rank-0.txt")  # fmt: skip
+    run.add_argument("--metrics", type=_name_of("a file or folder"), metavar="FILE.jsonl|DIR",
                      help="write each malt.report as a line of JSON, or as event files for TensorBoard")  # fmt: skip
-    run.add_argument("--trace", metavar="DIR",
+    run.add_argument("--trace", type=_name_of("a folder"), metavar="DIR",
                      help="record each exchange of each rank, for malt report and Perfetto")  # fmt: skip
 
 
@@ -240,6 +242,18 @@ def _number_of(things: str, least: int) -> Callable[[str], int]:
         if not (word.isdecimal() and int(word) >= least):
             raise argparse.ArgumentTypeError(f"the number of {things} is {least} or more, not {word!r}")
         return int(word)
+
+    return parse
+
+
+def _name_of(what: str) -> Callable[[str], str]:
+    """A type for argparse: the name of a file or folder, which is not empty."""
+
+    def parse(word: str) -> str:
+        """The name. ArgumentTypeError."""
+        if not word:
+            raise argparse.ArgumentTypeError(f"it needs the name of {what}, not ''")
+        return word
 
     return parse
 

@@ -6,12 +6,13 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
+from dstorm.errors import count
 from malt.launch.command import is_here
 from malt.launch.hosts import allocation
 from malt.launch.hosts.allocation import Allocation, Host
 from malt.launch.machine.cores import usable_cores
 from malt.launch.machine.mpi_library import LaunchError
-from malt.launch.streams.display import count, say
+from malt.launch.streams.display import say
 
 
 def placement(chosen: argparse.Namespace, environ: Mapping[str, str]) -> tuple[int, tuple[Host, ...]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dstorm.errors import count
 from malt.launch.machine.mpi_library import LaunchError
-from malt.launch.streams.display import count
 from malt.runner import roster
 from malt.watch.jobs import chosen
 
@@ -12,7 +12,8 @@ def check(bounds: tuple[int, int], ranks: int) -> None:
     """Check that a job may begin with so many ranks. Pure. LaunchError: it may not."""
     least, most = bounds
     if not least <= ranks <= most:
-        raise LaunchError(f"--elastic {least}:{most}: the job would begin with {ranks} ranks: -n {least} to {most}")
+        raise LaunchError(f"--elastic {least}:{most}: the job would begin with {count(ranks, 'rank')}: "
+                          f"-n {least} to {most}")  # fmt: skip
 
 
 def main(number: int | None, ranks: int) -> int:

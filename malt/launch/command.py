@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dstorm.errors import count
 from dstorm.transports.progress import OPENMPI_YIELD
 from malt.launch.environment import travelling
 from malt.launch.hosts.agent.processes import WITHIN
@@ -226,7 +227,7 @@ def with_slots(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
     given = sum(host.slots or 0 for host in hosts)
     sharing = sum(host.slots is None for host in hosts)
     if hosts and not sharing and given < ranks:
-        raise LaunchError(f"the hosts have {given} slots, too few for {ranks} ranks: {_joined(hosts)}")
+        raise LaunchError(f"the hosts have {count(given, 'slot')}, too few for {ranks} ranks: {_joined(hosts)}")
     share = max(1, -(-(ranks - given) // max(1, sharing)))
     return tuple(Host(host.name, host.slots or share) for host in hosts)
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from dstorm.errors import count
 from dstorm.transports.links import handshake
 from malt.launch.command import Line, is_here
 from malt.launch.environment import RESTART, travelling
@@ -149,10 +150,10 @@ def run_again(
 def _allow_files(line: Line) -> None:
     """Let this process open the pipes to which ranks print, and their connections. LaunchError: the limit is lower."""
     ranks, others = line.job.most, line.remote_ranks or ()
-    count = 2 * ranks + sum(_FILES_AWAY * len(ranks) + _FILES_OF_HOST for _, ranks in others) + open_files.OTHERS
-    if (limit := open_files.allow(count)) is not None:
-        raise LaunchError(f"{ranks} ranks need {count} open files here, and the limit is {limit}: raise it "
-                          f"(ulimit -n {count}), or start fewer ranks")  # fmt: skip
+    files = 2 * ranks + sum(_FILES_AWAY * len(ranks) + _FILES_OF_HOST for _, ranks in others) + open_files.OTHERS
+    if (limit := open_files.allow(files)) is not None:
+        raise LaunchError(f"a job of {count(ranks, 'rank')} needs {files} open files here, and the limit is {limit}: "
+                          f"raise it (ulimit -n {files}), or start fewer ranks")  # fmt: skip
 
 
 def _check_space(folder: Path, ranks: int) -> None:
@@ -162,8 +163,8 @@ def _check_space(folder: Path, ranks: int) -> None:
     needed = _FOLDER_KB * (ranks + 1)
     if disk.f_blocks and free < needed:
         raise LaunchError(
-            f"{folder.parent} has {free:,} kB free, and the folder of a job of {ranks} ranks takes {needed:,}: "
-            f"{_REMEDY}"
+            f"{folder.parent} has {free:,} kB free, and the folder of a job of {count(ranks, 'rank')} takes "
+            f"{needed:,}: {_REMEDY}"
         )
 
 

@@ -188,7 +188,7 @@ class Roster:
     def scale(self, size: int) -> None:
         """Let the job have `size` ranks. ValueError: that is not within its bounds; nothing changes."""
         if not self.least <= size <= self.most:
-            raise ValueError(f"this job has from {self.least} to {self.most} ranks, not {size}")
+            raise ValueError(f"the number of ranks of this job is from {self.least} to {self.most}, not {size}")
         self.size = size
         lost = {one[:2] for one in self.losses}
         self.departing = {rank: one for rank, one in self.departing.items()

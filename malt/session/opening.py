@@ -13,6 +13,7 @@ from dstorm.waits import interruption
 from malt.launch.machine import network
 from malt.runner import exit_hooks, reporting
 from malt.runner.events import Kind
+from malt.runner.program import JOB_DIR
 from malt.session.resilience import torchrun
 from malt.session.world.world import World
 
@@ -149,6 +150,12 @@ def _of_plain_processes(comm: Any, deadline_s: float, suspect_after_s: float | N
             "malt.init takes no comm under malt run --survive or torchrun, whose ranks are not processes of one MPI "
             "job: use malt.rank() and malt.size()"
         )
+    for name in (reporting.SIZE, reporting.HOST_SIZE, JOB_DIR):
+        if name not in os.environ:
+            raise RuntimeError(
+                f"{reporting.RANK} is set without {name}: malt run --survive sets both for its ranks: start with "
+                f"it, or unset {reporting.RANK}"
+            )
     children.claim(os.environ, int(reporting.rank()))
     exit_hooks.end_job_on_failure(exit_hooks.leave)
     if os.environ[reporting.SIZE] == "1":

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from dstorm.errors import count
 from dstorm.membership.processes import has_ended, process, this_process
 from dstorm.waits.stopwatch import uptime_s
 from malt.runner import reporting
@@ -46,7 +47,7 @@ def beginning(program: Sequence[str]) -> str:
 
 def title(number: int, age_s: float, ranks: int, program: str) -> str:
     """The line above the table of a job: its number, its age, its ranks and its program. Pure."""
-    return f"job {number}, {age_s:.0f} s: {ranks} ranks of {program}"
+    return f"job {number}, {age_s:.0f} s: {count(ranks, 'rank')} of {program}"
 
 
 def age_s(job: RunningJob) -> float:
@@ -82,7 +83,7 @@ def chosen(number: int | None) -> RunningJob:
     if not jobs:
         which = f"no job {number} of this user runs" if number is not None else "no job of this user runs"
         raise LookupError(f"{which} on this machine, with its folder in {_place()}")
-    listed = "".join(f"\n  {job.number}  {job.ranks} ranks  {job.program}" for job in jobs)
+    listed = "".join(f"\n  {job.number}  {count(job.ranks, 'rank')}  {job.program}" for job in jobs)
     raise LookupError(f"{len(jobs)} jobs are running: select one by its number{listed}")
 
 

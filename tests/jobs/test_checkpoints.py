@@ -215,7 +215,7 @@ def test_on_another_number_of_ranks(failing, tmp_path, file, capsys, name, wrote
     keeping = ["--checkpoint", file, "--checkpoint-every", 0]
     failing(4, lambda: simulated(name, wrote, *options, *keeping))
     rest = simulated(name, goes_on, *options, *keeping, "--resume")
-    told = f"{file}: written on {wrote} ranks, and there are {goes_on}: all start from what the lowest of them had"
+    told = f"{file}: the number of ranks was {wrote}, and is {goes_on}: all start from what the lowest of them had"
     assert capsys.readouterr().out.count(told) == (sync == "bsp" and name in ("apps.svm", "apps.mlp"))
     wholes = [simulated(name, ranks, *options) for ranks in (wrote, goes_on)]
     assert [epoch["epoch"] for epoch in rest["epochs"]] == [5, 6, 7, 8] and rest["resumed_from"] == 4

@@ -105,6 +105,18 @@ def test_nor_under_a_launcher_of_pmix_that_mpi_has_not_seen(job_environment):
         assert (said in done.stderr) == (not size)
 
 
+@pytest.mark.parametrize("missing", ["MALT_SIZE", "MALT_HOST_SIZE", "MALT_JOB_DIR"])
+def test_a_process_with_the_variables_of_a_rank_in_part_says_which_is_missing(job_environment, missing):
+    """As where a shell has kept one of them."""
+    variables = {"MALT_RANK": "0", "MALT_SIZE": "2", "MALT_HOST_SIZE": "2", "MALT_JOB_DIR": "/tmp"}
+    del variables[missing]
+    words = [sys.executable, "-c", "import malt; malt.init()"]
+    environment = {**job_environment, **variables}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"RuntimeError: MALT_RANK is set without {missing}: malt run")
+
+
 def test_mpi_is_loaded_with_a_home(monkeypatch):
     """Open MPI aborts a program that is started without one, as by env -i."""
     monkeypatch.delenv("HOME", raising=False)

@@ -140,7 +140,8 @@ def test_a_vector_that_does_not_fit_in_shared_memory(monkeypatch):
     need = malt.size() * others * 2 * 4_000_000 / 1e6
     if malt.rank() == 1:
         monkeypatch.setattr(shm_space, "free_nbytes", lambda: 5_000_000)
-    with pytest.raises(MemoryError, match=rf"{malt.size()} ranks need {need:,.0f}\.\d MB.*and 5\.0 MB are free"):
+    told = rf"for {malt.size()} ranks this vector needs {need:,.0f}\.\d MB.*and 5\.0 MB are free"
+    with pytest.raises(MemoryError, match=told):
         malt.vector(1_000_000)
     malt.vector(10).close()
 

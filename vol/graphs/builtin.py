@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from dstorm.errors import count
 from vol import arguments
 from vol.graphs.builders import (
     Circulant,
@@ -78,7 +79,7 @@ def as_graph(spec: Any, size: int, seed: int = 0, hosts: Any = None) -> Graph:
         return Graph.from_dict(spec, size)
     if isinstance(spec, Graph):
         if spec.size != arguments.whole("size", size, 1):
-            raise ValueError(f"{spec!r} is for {spec.size} ranks, not {size}")
+            raise ValueError(f"{spec!r} is for {count(spec.size, 'rank')}, not {size}")
         return spec
     if hasattr(spec, "edges") and hasattr(spec, "is_directed"):
         return Graph.from_networkx(spec, size)
@@ -89,7 +90,9 @@ def _hosts(name: str, size: int, hosts: Any) -> Hosts:
     """Return the hosts, checked; none where the graph does not depend on them."""
     if hosts is None:
         if name == "hierarchical":
-            raise ValueError(f"graph {name!r} needs hosts=, a host name by rank: there is no session of {size} ranks")
+            raise ValueError(
+                f"graph {name!r} needs hosts=, a host name by rank: there is no session of {count(size, 'rank')}"
+            )
         return ()
     if name not in BY_HOST:
         raise ValueError(f"hosts is for the graphs {' and '.join(sorted(BY_HOST))}, not for {name!r}")
@@ -108,7 +111,9 @@ def _built(name: str, size: int, degree: int | None, seed: int, hosts: Hosts) ->
         shares = consensus.shares(size, most)
     built = Graph(name, size, _BUILDERS[name](wanted), shares=shares)
     if degree is not None and not is_free and degree != built.degree:
-        raise ValueError(f"graph {name!r} of {size} ranks has degree {built.degree}: degree={degree} is not possible")
+        raise ValueError(
+            f"graph {name!r} of {count(size, 'rank')} has degree {built.degree}: degree={degree} is not possible"
+        )
     return built
 
 

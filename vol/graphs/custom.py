@@ -43,5 +43,5 @@ def checked_rank(value: Any, size: int) -> int:
     """Return `value` as a rank of `size`. Local. TypeError, ValueError: it is none."""
     rank = arguments.whole("rank", value, 0)
     if rank >= size:
-        raise ValueError(f"rank {rank} is out of range: with {size} ranks they are 0 to {size - 1}")
+        raise ValueError(f"rank {rank} is out of range: ranks are 0 to {size - 1}")
     return rank

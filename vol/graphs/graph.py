@@ -190,7 +190,7 @@ class Graph:
         if removed == self.removed:
             return self
         if len(removed) == self.size:
-            raise ValueError(f"cannot remove all {self.size} ranks of a graph")
+            raise ValueError("cannot remove all ranks of a graph")
         # Ranks learn of failures in different orders and must get the same graph, so mending starts from the whole one.
         whole = self.whole or self
         remaining = sorted(set(range(self.size)) - removed)

@@ -25,7 +25,7 @@ def checked_hosts(hosts: Any, size: int) -> Hosts:
         if not name.strip():
             raise ValueError(f"hosts: the name of the host of rank {rank} is empty")
     if len(names) != size:
-        raise ValueError(f"hosts: expected {size} names, one for each rank, got {len(names)}")
+        raise ValueError(f"hosts: expected a name for each rank, {size}, got {len(names)}")
     return names
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final, NamedTuple
 
+from dstorm.errors import count
+
 MEMORY_BANDWIDTH: Final = 1e10
 """Bytes a second of a copy in memory: a message inside a host is one."""
 SMALL_NBYTES: Final = 64
@@ -72,7 +74,7 @@ class Network:
         if self.hosts is None:
             return tuple(f"host-{rank}" for rank in range(size))
         if len(self.hosts) != size:
-            raise ValueError(f"hosts has {len(self.hosts)} names, and there are {size} ranks")
+            raise ValueError(f"hosts has {count(len(self.hosts), 'name')}, for {count(size, 'rank')}")
         return self.hosts
 
     def charged(self, nbytes: int) -> float:

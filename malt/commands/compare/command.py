@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from dstorm.errors import count
 from malt.commands.compare.comparison import Line, Run, measured, table
 from malt.commands.options import ROUNDS
 from malt.launch import job
@@ -69,7 +70,7 @@ def main(
             for turn, ranks in turns(chosen.compare, chosen.rounds or ROUNDS):
                 own = folder / f"round-{turn}-ranks-{ranks}"
                 end, run = _run(own, ranks, program, environ, compose, chosen.grace)
-                title = f"malt run: round {turn} on {ranks} ranks" if ranks > 1 else f"malt run: round {turn} on 1 rank"
+                title = f"malt run: round {turn} on {count(ranks, 'rank')}"
                 if end.is_notified:  # of which the job has said so
                     return end.status
                 if end.status:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
+from dstorm.errors import count
+
 Line = Mapping[str, Any]
 """A line of malt/watch/metrics.py: rank, time, numbers of a report. None: a number that is not finite."""
 _GAP = "   "
@@ -73,7 +75,7 @@ def table(program: str, runs: Sequence[Run], cores: int) -> str:
         for row in zip(*columns, strict=True)
     ]
     head = f"{program}: medians of {rounds} runs each; " if rounds > 1 else f"{program}: one run each; "
-    head += f"x: times as good as on {_ranks(numbers[0])}"
+    head += f"x: times as good as on {count(numbers[0], 'rank')}"
     return "\n".join([head, "", *lines, "", *_sentences(found, rounds, cores)])
 
 
@@ -144,21 +146,18 @@ def _shown(value: float) -> str:
     return f"{value:,.0f}" if value >= _FEW else f"{value:.2f}"
 
 
-def _ranks(number: int) -> str:
-    return "1 rank" if number == 1 else f"{number} ranks"
-
-
 def _sentences(found: Mapping[int, Sequence[Run]], rounds: int, cores: int) -> list[str]:
     """Return sentences on the time outside the training, the spread of the runs, and cores that are too few."""
     lines = []
     rest = {ranks: _median(lambda run: None if run.training_s is None else run.wall_s - run.training_s, runs)
             for ranks, runs in found.items()}  # fmt: skip
     if all(one is not None for one in rest.values()):
-        each = ", ".join(f"{seconds:.2f} s on {_ranks(ranks)}" for ranks, seconds in rest.items())
+        each = ", ".join(f"{seconds:.2f} s on {count(ranks, 'rank')}" for ranks, seconds in rest.items())
         lines.append(f"Start and end, besides the training: {each}.")
     if rounds > 1:
         walls = [[run.wall_s for run in runs] for runs in found.values()]
         apart = max(max(one) / min(one) - 1 for one in walls)
         lines.append(f"Runs on the same number of ranks differ by up to {apart:.0%} in wall seconds.")
-    lines += [f"{_ranks(ranks)} take turns on {cores} cores." for ranks in found if ranks > max(1, cores)]
+    crowded = [ranks for ranks in found if ranks > max(1, cores)]
+    lines += [f"{ranks} ranks take turns on {count(cores, 'core')}." for ranks in crowded]
     return lines

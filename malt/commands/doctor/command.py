@@ -23,6 +23,7 @@ from typing import IO
 
 import numpy as np
 
+from dstorm.errors import count
 from malt import __version__
 from malt.commands.doctor import extras, hosts
 from malt.commands.doctor.facts import Facts, Outcome
@@ -33,7 +34,7 @@ from malt.launch.environment import outside
 from malt.launch.hosts.allocation import Host
 from malt.launch.machine.cores import usable_cores
 from malt.launch.machine.mpi_library import LaunchError, Library, bound_library, find_mpiexec
-from malt.launch.streams.display import count, say
+from malt.launch.streams.display import say
 from malt.runner.departure import GRACE_S
 
 _BEGUN = "malt examination starts"

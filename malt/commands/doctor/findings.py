@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
+from dstorm.errors import count
 from malt.commands.doctor.extras import shortfall
 from malt.commands.doctor.facts import Facts, Outcome
 from malt.commands.doctor.self_test import COMPUTE_S, Examination, deadline_s
 from malt.launch.machine.mpi_library import INSTALL
-from malt.launch.streams.display import count
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 

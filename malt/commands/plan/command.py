@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dstorm.errors import count
 from malt.commands.plan import losses
 from malt.commands.plan.measuring import Measured, measured
 from malt.commands.plan.prediction import (
@@ -44,7 +45,7 @@ class Plan:
         rows = []
         for name in self._networks:
             most = min(max(self._ranks), MOST_SIMULATED)
-            print(f"malt plan: simulating up to {most} ranks, {name}", file=sys.stderr, flush=True)
+            print(f"malt plan: simulating up to {count(most, 'rank')}, {name}", file=sys.stderr, flush=True)
             predicted = Prediction(self._program, name, self._slots, self._networks)
             rows += [self._row(predicted, choice, ranks) for choice in self._choices for ranks in self._ranks]
         return rows
@@ -151,7 +152,7 @@ def table(facts: dict[str, Any]) -> str:
 
 def _lines(rows: Sequence[dict[str, Any]], best: Sequence[dict[str, Any]]) -> list[str]:
     ranks = list(dict.fromkeys(row["ranks"] for row in rows))
-    head = "".join(f"{f'{count} ranks':>{_COLUMN + 2}}" for count in ranks)
+    head = "".join(f"{count(number, 'rank'):>{_COLUMN + 2}}" for number in ranks)
     lines = [f"{'graph':{_GRAPH}}{'sync':6}{'every':>8}{head}"]
     for graph, sync, every in dict.fromkeys((row["graph"], row["sync"], row["every"]) for row in rows):
         mine = [row for row in rows if (row["graph"], row["sync"], row["every"]) == (graph, sync, every)]
@@ -162,7 +163,7 @@ def _lines(rows: Sequence[dict[str, Any]], best: Sequence[dict[str, Any]]) -> li
     [one] = best
     return [
         *lines,
-        f"best: {one['ranks']} ranks, graph {one['graph']}, sync {one['sync']}, every {one['every']}: "
+        f"best: {count(one['ranks'], 'rank')}, graph {one['graph']}, sync {one['sync']}, every {one['every']}: "
         f"{_time(one):.3g} s; an epoch sends {one['bytes_an_epoch'] / 1e6:,.3g} MB between hosts, and exchanges take "
         f"{one['exchange_share']:.0%} of its time",
     ]

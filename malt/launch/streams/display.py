@@ -52,11 +52,6 @@ def say(text: str) -> None:
     _speaker(text)
 
 
-def count(number: int, noun: str) -> str:
-    """Return the number and the noun, in the plural unless there is one. Pure."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def speak_through(speaker: Callable[[str], None] | None, is_within_line: bool = False) -> None:
     """Have the launcher's lines printed by speaker(text) from now on. None: straight to stderr. Local.
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from dstorm import PeerLost, Transport
+from dstorm.errors import count
 from malt.files import values
 from malt.files.values import Bytes, Packed
 from malt.session.checkpoints.state import by_name, plain
@@ -155,7 +156,7 @@ def _told(size: int, ranks: int, state: State, kept: Mapping[str, bool]) -> str:
     fates = (dealt, "are dealt again"), (anew, "start from scratch")
     ways = [f"{', '.join(names)} {fate}" for names, fate in fates if names]
     lack = ", one of which had failed" if ranks == size else ""
-    return f"written on {ranks} ranks{lack}, and resumed on {size}: {'; '.join(ways)}"
+    return f"written on {count(ranks, 'rank')}{lack}, and resumed on {size}: {'; '.join(ways)}"
 
 
 def _sent(transport: Transport, message: Bytes | None, root: int, nbytes: int) -> Bytes:

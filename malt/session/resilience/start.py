@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from dstorm.errors import Refused
+from dstorm.errors import Refused, count
 from dstorm.membership.processes import ProcessMonitor, this_process
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.transports import shm_space
@@ -256,7 +256,7 @@ def report(world: World, transport: SurvivingTransport, change: Change, monitor:
     for rank in came:
         is_new = world.failures.note_return(rank, world.moment())
         if world.rank == reporter and not is_leaving():
-            on = f"{len(world.alive)} of {world.size} ranks continue"
+            on = f"{len(world.alive)} of {count(world.size, 'rank')} continue"
             how = "has come" if is_new and world.is_elastic else "is back"
             print(f"malt: rank {rank} {how}; {on}", file=sys.stderr, flush=True)
         for callback in world.failures.on_join:
@@ -292,7 +292,7 @@ def _report_failed(
         # The rank that was lowest until now may have failed before it reported those that failed before it.
         reported = list(fresh) if min(fresh) > world.rank else sorted(before | set(fresh))
         for rank in reported:
-            on = f"{len(alive)} of {world.size} ranks continue"
+            on = f"{len(alive)} of {count(world.size, 'rank')} continue"
             how = f"has left, {retired[rank]}" if rank in retired else f"is lost: {world.failures.reasons[rank]}"
             print(f"malt: rank {rank} {how}; {on}", file=sys.stderr, flush=True)
     for rank in fresh:

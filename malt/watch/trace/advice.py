@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dstorm.errors import count
 from malt.watch.trace.reading import Trace
 from malt.watch.trace.summary import ACTIVITIES, Summary
 
@@ -20,7 +21,7 @@ def advice(trace: Trace, found: Summary) -> list[str]:
     lines = [*_failures(found), *_waits(found), *_overwritten(found), *_exchanges(found), *_lags(found)]
     cores, hosts = trace.job.get("cores"), trace.job.get("hosts")
     if isinstance(cores, int) and not hosts and cores < trace.size:
-        lines.append(f"{trace.size} ranks take turns on {cores} cores: they also wait for a core.")
+        lines.append(f"{trace.size} ranks take turns on {count(cores, 'core')}: they also wait for a core.")
     if not lines:
         computes = found.shares[:, ACTIVITIES.index("compute")].min()
         lines = [f"Nothing to improve: each rank computes for at least {computes:.0%} of its time."]

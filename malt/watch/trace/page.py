@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dstorm.errors import count
 from malt.watch.trace import charts, reported
 from malt.watch.trace.advice import advice
 from malt.watch.trace.charts import Series, number
@@ -228,7 +229,7 @@ def _program(trace: Trace) -> str:
 
 def _more(found: Summary) -> str:
     left = len(found.ranks) - MOST_ROWS
-    return f'<p class="about">and {left} ranks more</p>' if left > 0 else ""
+    return f'<p class="about">and {count(left, "rank")} more</p>' if left > 0 else ""
 
 
 def _nothing(why: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from dstorm.errors import count
 from malt.watch.trace.layout import INTERVAL
 from malt.watch.trace.reading import Trace
 
@@ -69,7 +70,7 @@ def intervals(trace: Trace) -> list[str]:
 def outcome(trace: Trace, failures: Sequence[tuple[int, float]]) -> str:
     """Return the outcome of the run, in one sentence. `failures`: as in Summary."""
     seconds = trace.job.get("seconds", trace.until)
-    who = "1 rank" if trace.size == 1 else f"{trace.size} ranks"
+    who = count(trace.size, "rank")
     if failures:
         who += f", of which {len(failures)} failed,"
     sentence = f"{who} {_end(trace.job)} after {seconds:.3g} s"

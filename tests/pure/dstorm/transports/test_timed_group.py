@@ -194,7 +194,7 @@ def test_at_one_moment_messages_arrive_first_and_a_later_turn_replaces_an_earlie
     ({"latency_s": -1.0}, "latency_s must be a finite number"), ({"bandwidth": 0.0}, "bandwidth must be above 0"),
     ({"bandwidth": float("inf")}, "bandwidth must be a finite"), ({"jitter_s": "1"}, "jitter_s must be"),
     ({"hosts": "ab"}, "hosts must be the names"), ({"hosts": [1, 2]}, "hosts must be the names"),
-    ({"hosts": ["a"]}, "hosts has 1 names, and there are 2 ranks"),
+    ({"hosts": ["a"]}, "hosts has 1 name, for 2 ranks"),
 ])  # fmt: skip
 def test_what_is_no_network_is_refused(options, why):
     with pytest.raises(ValueError, match=why):

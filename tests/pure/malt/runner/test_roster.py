@@ -159,7 +159,7 @@ def test_rows_of_one_that_is_back_before_its_failure_was_noted_are_trained_by_th
 def test_the_bounds_hold():
     found = Roster.of(2, 2, 4)
     for size in (1, 5):
-        with pytest.raises(ValueError, match=f"from 2 to 4 ranks, not {size}"):
+        with pytest.raises(ValueError, match=f"from 2 to 4, not {size}"):
             found.scale(size)
     assert found == Roster.of(2, 2, 4)
 
@@ -178,7 +178,7 @@ def test_what_is_written_is_read(tmp_path):
     with roster.changing(tmp_path) as found:
         found.scale(4)
     assert roster.read(tmp_path).size == 4 and roster.changed_at(tmp_path) != seen
-    with pytest.raises(ValueError, match="ranks, not 9"), roster.changing(tmp_path) as found:
+    with pytest.raises(ValueError, match="to 5, not 9"), roster.changing(tmp_path) as found:
         found.scale(9)
     assert roster.read(tmp_path).size == 4
 

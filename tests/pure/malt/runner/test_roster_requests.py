@@ -46,7 +46,7 @@ def test_the_launcher_changes_its_file_and_answers(launcher, mine):
     folder, _ = launcher
     found, begun = mine.change("begin", 1, 0, (0, 3), BOTH, [])
     assert begun == [0, 3] and found == roster.read(folder) == mine.read() and found.begun == {1: (0, (0, 3))}
-    with pytest.raises(ValueError, match="this job has from 1 to 4 ranks, not 9"):
+    with pytest.raises(ValueError, match="the number of ranks of this job is from 1 to 4, not 9"):
         mine.change("scale", 9)
     assert mine.change("scale", 3)[0].size == roster.read(folder).size == 3
 

@@ -385,7 +385,7 @@ def test_from_dict() -> None:
 @pytest.mark.parametrize(
     ("spec", "size", "error", "message"),
     [
-        ({0: [1], 1: [2]}, 2, ValueError, r"rank 2 is out of range: with 2 ranks they are 0 to 1"),
+        ({0: [1], 1: [2]}, 2, ValueError, r"rank 2 is out of range: ranks are 0 to 1"),
         ({0: [-1], 1: [0]}, 2, ValueError, r"rank must be an integer of at least 0, got -1"),
         ({0: [1], 1: [0], 2: [0]}, 2, ValueError, r"rank 2 is out of range"),
         ({0: [1.0], 1: [0]}, 2, TypeError, r"rank must be an integer of at least 0, got 1.0"),

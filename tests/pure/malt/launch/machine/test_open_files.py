@@ -37,8 +37,8 @@ def test_the_limit_is_raised_where_the_system_lets_it(limits):
 def test_more_ranks_than_files_are_refused_in_a_line(limits, capsys):
     assert command_line.main(["run", "-n", "300", "-c", ""]) == 2
     assert capsys.readouterr().err == (
-        "malt run: 300 ranks need 696 open files here, and the limit is 400: raise it (ulimit -n 696), or start fewer "
-        "ranks\n"
+        "malt run: a job of 300 ranks needs 696 open files here, and the limit is 400: raise it (ulimit -n 696), or "
+        "start fewer ranks\n"
     )
 
 
@@ -46,7 +46,7 @@ def test_connections_of_ranks_count(limits):
     line = Line({}, [], Job(100, ()))
     job._allow_files(line)
     assert limits[0] == 2 * 100 + open_files.OTHERS
-    with pytest.raises(LaunchError, match="100 ranks need 602 open files"):
+    with pytest.raises(LaunchError, match="100 ranks needs 602 open files"):
         job._allow_files(replace(line, remote_ranks=(("b", tuple(range(50))), ("c", tuple(range(50, 100))))))
     with pytest.raises(RuntimeError, match=r"need 496 open files, and the limit on \S+ is 400: raise it there"):
         hosts._allow_files(2 * 200)
