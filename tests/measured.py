@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,11 +15,13 @@ from programs import ROOT
 from bench.harness.document import Tables, as_markdown
 
 
-def quickly(program: str, folder: Path, tables: Callable[[Any], Tables]) -> tuple[Any, str]:
-    """What `python -m PROGRAM --quick` finds, and what it prints to stderr."""
+def quickly(
+    program: str, folder: Path, tables: Callable[[Any], Tables], *options: str, **variables: str
+) -> tuple[Any, str]:
+    """What `python -m PROGRAM --quick OPTIONS` finds, and what it prints to stderr."""
     file = folder / "found.json"
-    words = [sys.executable, "-m", program, "--quick", "--json", str(file)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    words = [sys.executable, "-m", program, "--quick", "--json", str(file), *options]
+    done = subprocess.run(words, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return printed(file, done.stdout, tables), done.stderr
 

@@ -29,7 +29,7 @@ class Scale(NamedTuple):
 
 
 WHOLE = Scale((svm.news, mlp.digits), 120)
-QUICK = Scale((svm.small, mlp.small), 12)
+QUICK = Scale((svm.small, mlp.small), 4)
 MEASURED = 7
 """Times that the kernels are timed."""
 PACES = {"even": 1.0, "slow": SLOW}

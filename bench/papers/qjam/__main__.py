@@ -31,7 +31,7 @@ class Scale(NamedTuple):
 
 
 WHOLE = Scale((1000, 10_000, 50_000), (1, 2, 4), 3, 50, (1, 2, 4, 8, 16))
-QUICK = Scale((500, 2000), (1, 2), 1, 5, (1, 4))
+QUICK = Scale((500,), (1, 2), 1, 3, (1, 4))
 
 
 def measured(options: Namespace) -> Measured:
