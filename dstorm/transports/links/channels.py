@@ -224,7 +224,7 @@ class Incoming:
             if kind == LEAVE:
                 leave()
                 continue
-            if not (offset >= 0 and 0 <= nbytes <= memory.nbytes - (offset if kind == PUT else 0)):
+            if offset < 0 or nbytes < 0 or (kind == PUT and offset + nbytes > memory.nbytes):
                 return
             into = memory.data[offset : offset + nbytes] if kind == PUT else memoryview(bytearray(nbytes))
             if not arrivals.fill(into):
@@ -281,7 +281,8 @@ def _send_all(connection: socket.socket, parts: Sequence[bytes | Bytes]) -> None
 
 def _rows(memory: Bytes, offset: int, question: memoryview) -> Bytes:
     """The rows of `memory` that a GET asks for. A view where it is one row."""
-    width, *places = question.cast("q").tolist()
+    asked = np.frombuffer(question, np.int64)
+    width, places = int(asked[0]), asked[1:]
     rows = memory[offset:][: (memory.nbytes - offset) // width * width].reshape(-1, width)
     found: Bytes = rows[places[0]] if len(places) == 1 else rows[places].reshape(-1)
     return found

@@ -130,6 +130,16 @@ def test_nothing_is_written_beyond_the_memory(make):
     assert not pair.memory[1].any()
 
 
+def test_rows_may_be_asked_for_in_more_bytes_than_the_memory_has(make):
+    pair = make()
+    pair.second()
+    pair.memory[1][:] = np.arange(NBYTES) % 251
+    places = np.random.default_rng(0).integers(0, NBYTES, NBYTES // 8)
+    found = np.empty((len(places), 1), np.uint8)
+    assert pair.first.get(found, 1, 0, places) == found.nbytes + places.nbytes
+    np.testing.assert_array_equal(found[:, 0], places % 251)
+
+
 def test_both_may_send_much_at_once(make):
     pair = make()
     second = pair.second()
