@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -61,10 +60,6 @@ def _norm(vector: Any, ord: Any = None) -> Any:  # the name that NumPy has for i
     return NotImplemented
 
 
-def _clip(vector: Any, low: Any, high: Any) -> Any:
-    return elementwise(np.minimum, elementwise(np.maximum, vector, low), high)
-
-
 def _size(vector: Any) -> int:
     return math.prod(vector.shape)
 
@@ -89,8 +84,8 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.ndim: lambda vector: len(vector.shape),
     np.size: _size,
     np.copy: lambda vector: vector.copy(),
-    np.clip: _clip,
-    np.where: partial(elementwise, np.where),
+    np.clip: lambda vector, low, high: elementwise(np.clip, vector, low, high),
+    np.where: lambda condition, x, y: elementwise(np.where, condition, x, y),
     np.full_like: lambda vector, value: elementwise(np.full_like, vector, value),
     **{make: _like(make) for make in (np.zeros_like, np.ones_like, np.empty_like)},
 }

@@ -565,8 +565,11 @@ def test_the_function_of_zip_may_not_push_to_what_it_changes():
 
 @pytest.mark.parametrize(
     "call",
-    [np.asarray, np.cumsum, lambda s: np.zeros_like(s, int), lambda s: np.sum(s, axis=0), lambda s: np.float32(s)],
-)
+    [
+        np.asarray, np.cumsum, lambda s: np.zeros_like(s, int), lambda s: np.sum(s, axis=0), lambda s: np.float32(s),
+        np.where, lambda s: np.clip(s, None, 1),
+    ],
+)  # fmt: skip
 def test_numpy_does_not_take_a_vector_for_an_object(call):
     def program():
         s = malt.sharded(8)
