@@ -106,6 +106,14 @@ def test_a_rank_exits(run, begin):
     assert done.stderr in ["malt run: rank 1 exited with status 3\n", *[""] * (begin == RANK)]
 
 
+def test_a_rank_that_never_calls_malt(run):
+    """MPI does not say for whom a call waits."""
+    start = time.monotonic()
+    done = run(MPI + "if rank == 1: time.sleep(250)\nimport malt\nmalt.init(deadline_s=2.5)\n")
+    assert done.returncode == 1 and time.monotonic() - start < 60
+    assert "malt: rank 0: malt.init has not returned for 2.5 s, the deadline: ending the job\n" in done.stderr
+
+
 @pytest.mark.thorough(but="SIGINT")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_a_signal_ends_all(tmp_path, malt_environment, number):

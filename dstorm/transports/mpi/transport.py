@@ -47,21 +47,20 @@ class MpiTransport(BarrierTransport):
     """
 
     def __init__(self, comm: MPI.Intracomm, deadline_s: float = 300.0, call: str = "MPI_Comm_dup") -> None:
-        self._comm, duplicated = comm.Idup()
-        wait_for(duplicated)
-        self.rank = comm.rank
-        self.size = comm.size
-        self.library = library()
+        self.rank, self.size, self.library = comm.rank, comm.size, library()
         self._poll: Callable[[], object] | None = None
         self._lock: threading.RLock | None = None
         self._helper: progress.Helper | None = None
         self._transfer: TransferThread | None = None
         self._watchdog = Watchdog(self.rank, deadline_s, lambda: MPI.COMM_WORLD.Abort(1))
         self._gathering: GatheringBarrier | None = None
-        self._by_mpi = MpiCollectives(self._comm, self._last_barrier, self._calling)
-        self._collectives: MpiCollectives | MappedCollectives = self._by_mpi
-        self._host = cast("MPI.Intracomm", self._comm.Split_type(MPI.COMM_TYPE_SHARED))
-        self.hosts = self._find_hosts()
+        with self._watchdog.watching(call):  # a rank may never come here
+            self._comm, duplicated = comm.Idup()
+            wait_for(duplicated)
+            self._by_mpi = MpiCollectives(self._comm, self._last_barrier, self._calling)
+            self._collectives: MpiCollectives | MappedCollectives = self._by_mpi
+            self._host = cast("MPI.Intracomm", self._comm.Split_type(MPI.COMM_TYPE_SHARED))
+            self.hosts = self._find_hosts()
         mine = self.hosts[self.rank]
         self.view = View(self.size)
         self.duties: list[Callable[[], object]] = []
