@@ -143,7 +143,7 @@ def dots(pairs: Sequence[tuple[Operand, Operand]]) -> list[float]:
     first = pairs[0][0]
 
     def find() -> list[float]:
-        parts = [(first._checked("dot", x)._values, x._aligned(x._checked("dot", y))) for x, y in pairs]
+        parts = [(first._checked("dot", x)._values, _numbers(x._aligned(x._checked("dot", y)))) for x, y in pairs]
         totals = [0.0] * len(parts)
         for rows in first._blocks():
             for place, (mine, theirs) in enumerate(parts):
@@ -151,3 +151,8 @@ def dots(pairs: Sequence[tuple[Operand, Operand]]) -> list[float]:
         return totals
 
     return [sum(numbers) for numbers in zip(*first._numbers_of_all("dot", find), strict=True)]
+
+
+def _numbers(values: Array) -> Array:
+    """The values; of a mask ones and zeros, as the product of two masks is a mask in NumPy."""
+    return values.astype(np.float64) if values.dtype.kind == "b" else values

@@ -584,6 +584,7 @@ X, Y = (np.random.default_rng(seed).standard_normal(11).round(1).astype("f8") fo
 NUMPY = {
     "dot": lambda x, y: np.dot(x, y), "inner": lambda x, y: np.inner(x, y + 1), "vdot": lambda x, y: np.vdot(x, y),
     "norm": lambda x, y: np.linalg.norm(x - y), "norm 1": lambda x, y: np.linalg.norm(x, 1),
+    "norm of a mask": lambda x, y: np.linalg.norm(x > 0),
     "largest": lambda x, y: np.linalg.norm(x, np.inf), "sum": lambda x, y: np.sum(x), "mean": lambda x, y: np.mean(y),
     "max": lambda x, y: np.max(x), "min": lambda x, y: np.min(np.abs(x)), "nonzero": lambda x, y: np.count_nonzero(x),
     "all": lambda x, y: np.all(x > -9) and not np.all(x > 0),
