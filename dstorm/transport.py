@@ -23,13 +23,9 @@ Put = Callable[[], object]
 """A Put or a flush that is prepared; each call starts it once."""
 
 
-class Window(Protocol):
-    """One rank's memory that its peers write to, and access to the memory of its peers."""
+class RemoteMemory(Protocol):
+    """Access to the memory of peers."""
 
-    memory: Bytes
-    """This rank's memory: a view, zeroed at creation. Peers write to it at any time."""
-    addresses: Mapping[int, int]
-    """Where the memory of ranks begins that this process maps, whose Puts are then copies: by rank. Its own, too."""
     keeps_order: bool
     """Whether Puts to a rank of another host arrive in the order in which they start, which MPI does not promise."""
 
@@ -58,9 +54,6 @@ class Window(Protocol):
         would keep a core from others for as long as it waits.
         """
 
-    def prepared_flush(self, peers: Sequence[int]) -> Put:
-        """Return a function that does `flush` with these peers; with no peers it does nothing. Local."""
-
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
         """Read from `peer`'s memory, which may be this rank's own, into `destination`; complete on return. One-sided.
 
@@ -70,6 +63,18 @@ class Window(Protocol):
 
         Return the bytes that were moved: also what was asked, and what lies between rows and was read with them.
         """
+
+
+class Window(RemoteMemory, Protocol):
+    """One rank's memory that its peers write to, and access to the memory of its peers."""
+
+    memory: Bytes
+    """This rank's memory: a view, zeroed at creation. Peers write to it at any time."""
+    addresses: Mapping[int, int]
+    """Where the memory of ranks begins that this process maps, whose Puts are then copies: by rank. Its own, too."""
+
+    def prepared_flush(self, peers: Sequence[int]) -> Put:
+        """Return a function that does `flush` with these peers; with no peers it does nothing. Local."""
 
     def sync(self) -> None:
         """Order this rank's loads and stores of `memory` with the Puts of its peers (MPI_Win_sync). Local."""

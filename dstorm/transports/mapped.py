@@ -6,11 +6,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import setitem
-from typing import Protocol
 
 import numpy as np
 
-from dstorm.transport import Bytes, Places, Put
+from dstorm.transport import Bytes, Places, Put, RemoteMemory
 
 _MOST_HELD_NBYTES = 1 << 16
 """The longest copy that keeps the GIL, and so takes half the time of a call of NumPy."""
@@ -99,42 +98,12 @@ class MappedMemory:
         self.parts, self.addresses, self.memory = {}, {}, np.empty(0, np.uint8)
 
 
-class Far(Protocol):
-    """Puts to ranks of other hosts, and reads of their memory. Methods without a docstring are those of `Window`."""
-
-    keeps_order: bool
-
-    def put(self, source: Bytes, peer: int, offset: int) -> None:
-        """Start to write all of `source` (C-contiguous) at byte `offset` of `peer`'s memory. One-sided."""
-        ...
-
-    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
-        """Return a function that does `put` with these arguments. Local."""
-        ...
-
-    def flush(self, peers: Sequence[int]) -> None:
-        """Return when all earlier Puts to `peers` are complete in their memory. One-sided."""
-        ...
-
-    def flush_local(self, peers: Sequence[int]) -> None:
-        """Let all earlier Puts to `peers` leave; return when their sources may change (MPI_Win_flush_local)."""
-        ...
-
-    def linger(self, peers: Sequence[int]) -> None:
-        """Return once what was put to `peers`, ranks of other hosts, has most likely arrived; or at once. One-sided."""
-        ...
-
-    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
-        """Read from `peer`'s memory, which may be this rank's own, into `destination`; complete on return."""
-        ...
-
-
 class SpanningWindow:
     """A window over several hosts: Puts to the ranks of `near` are copies, all others go to `far`. So do reads. Methods
     without a docstring are those of `Window`.
     """
 
-    def __init__(self, near: MappedMemory, far: Far) -> None:
+    def __init__(self, near: MappedMemory, far: RemoteMemory) -> None:
         self._near, self._far, self.keeps_order = near, far, far.keeps_order
         self.memory: Bytes = near.memory
         self.addresses: Mapping[int, int] = near.addresses
@@ -145,7 +114,7 @@ class SpanningWindow:
         """The memory of the ranks of this host, by rank. Local."""
         return self._near.parts
 
-    def _way(self, peer: int) -> MappedMemory | Far:
+    def _way(self, peer: int) -> RemoteMemory:
         return self._near if peer in self._near.parts else self._far
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
