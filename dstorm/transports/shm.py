@@ -85,14 +85,18 @@ def _opened(path: Path) -> int:
     return file
 
 
-class OneHost:
-    """The ranks of one host, and how they wait."""
+class PlainRanks:
+    """The ranks of a job of plain processes, by the names of their hosts, and how they wait."""
 
-    def __init__(self, rank: int, size: int, library: str) -> None:
-        self.rank, self.size, self.library = rank, size, library
-        self.hosts = (f"{os.uname().nodename}/0",) * size
-        self.local_peers = frozenset(range(size)) - {rank}
+    library = "no MPI"
 
-    clock = staticmethod(time.perf_counter)
+    def __init__(self, rank: int, hosts: Sequence[str]) -> None:
+        self.rank, self.size = rank, len(hosts)
+        self.hosts = tuple(hosts)
+        self.local_ranks = tuple(other for other, host in enumerate(hosts) if host == hosts[rank])
+        """The ranks of this host, ascending; this rank is one of them."""
+        self.local_peers = frozenset(self.local_ranks) - {rank}
+
+    clock: Callable[[], float] = staticmethod(time.perf_counter)
     longest_poll_s = LONGEST_POLL_S
     pause = staticmethod(yield_core)

@@ -10,7 +10,6 @@ from pathlib import Path
 from dstorm.errors import count
 
 _FOLDER = "/dev/shm"
-_OF_MPI = ("sm_segment.", "osc_sm.", "vader_segment.", "mpich_shm_", "ucx_shm_posix_")
 _LARGEST_SHARE_NBYTES = 1 << 36
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from dstorm.membership.resilient import SurvivingTransport
-from dstorm.queues.waits.waiting import LONGEST_POLL_S, yield_core
 from dstorm.transports.links.arbiter import Arbiter, nbytes
 from dstorm.transports.links.links import Links
 from dstorm.transports.mapped import SpanningWindow
-from dstorm.transports.shm import SharedMemory
+from dstorm.transports.shm import PlainRanks, SharedMemory
 from dstorm.transports.transfer import TransferThread
 from dstorm.view import Change, Member
 
@@ -53,7 +51,7 @@ class LinkedTransport(SurvivingTransport):
     """
 
     def __init__(
-        self, place: SeveralHosts, arena: Arena, links: Links, arbiter: Arbiter,
+        self, place: PlainRanks, arena: Arena, links: Links, arbiter: Arbiter,
         find_failed: Callable[[], Sequence[int]], end: Callable[[Iterable[int]], None], deadline_s: float,
         leave: Callable[[str], object], evict: Callable[[int], bool] | None,
         readmit: Callable[[int, Sequence[int]], object] | None = None, absent: Collection[int] = (),
@@ -121,18 +119,3 @@ class LinkedTransport(SurvivingTransport):
         """Close the connections (`Links.close`). Local."""
         self._transfer.stop(_STOP_S)
         self._links.close()
-
-
-class SeveralHosts:
-    """The ranks of several hosts, by the names of their hosts, and how they wait."""
-
-    def __init__(self, rank: int, hosts: Sequence[str], library: str) -> None:
-        self.rank, self.size, self.library = rank, len(hosts), library
-        self.hosts = tuple(hosts)
-        self.local_ranks = tuple(other for other, host in enumerate(hosts) if host == hosts[rank])
-        """The ranks of this host, ascending; this rank is one of them."""
-        self.local_peers = frozenset(self.local_ranks) - {rank}
-
-    clock: Callable[[], float] = staticmethod(time.perf_counter)
-    longest_poll_s = LONGEST_POLL_S
-    pause = staticmethod(yield_core)

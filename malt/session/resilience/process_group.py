@@ -13,8 +13,6 @@ from malt.runner.roster import Roster
 
 SESSION: Final = "session-{}"
 """The name of a session, by its number from 1 on."""
-NO_MPI: Final = "no MPI"
-"""As `Transport.library`."""
 PREFIX: Final = "malt-torchrun-"
 """That of the name of a folder that ranks have made where no launcher of malt has started their job."""
 

@@ -18,7 +18,7 @@ from dstorm.membership.processes import ProcessMonitor, this_process
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.transports import shm_space
 from dstorm.transports.mapped import fence
-from dstorm.transports.shm import OneHost, SharedMemory
+from dstorm.transports.shm import PlainRanks, SharedMemory
 from dstorm.view import Change, View
 from dstorm.waits.stopwatch import Stopwatch
 from malt.runner import departure, exit_hooks, reporting, roster
@@ -27,7 +27,7 @@ from malt.runner.events import History, Kind, Stream
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import is_connected
 from malt.session.resilience import sessions
-from malt.session.resilience.process_group import NO_MPI, SESSION, ProcessGroup, is_of_torchrun, missing, process_group
+from malt.session.resilience.process_group import SESSION, ProcessGroup, is_of_torchrun, missing, process_group
 from malt.session.resilience.rendezvous import Rendezvous
 from malt.session.world.creations import Newcomer, offer
 from malt.session.world.crew import Crew
@@ -146,7 +146,7 @@ def _of_one_host(
     folder: Path, session: str, ranks: ProcessGroup, deadline_s: float, suspect_after_s: float | None
 ) -> tuple[SurvivingTransport, ProcessMonitor]:
     """The transport and process monitor of ranks of one host. Collective."""
-    place = OneHost(ranks.rank, ranks.size, NO_MPI)
+    place = PlainRanks(ranks.rank, [f"{os.uname().nodename}/0"] * ranks.size)
     waited, reports = Stopwatch(), Stream(folder)
     while set(range(ranks.first)) - (started := processes(reports.read())).keys():
         if waited.seconds() > deadline_s:

@@ -20,8 +20,8 @@ from dstorm.membership.resilient import SurvivingTransport
 from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.endpoints import Exchange
 from dstorm.transports.links.links import Links
-from dstorm.transports.shm import OneHost, SharedMemory
-from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts
+from dstorm.transports.shm import PlainRanks, SharedMemory
+from dstorm.transports.tcp import Arena, LinkedTransport
 
 pytestmark = pytest.mark.serial
 
@@ -102,7 +102,7 @@ def one_host(folder):
 
         def make(rank):
             arena = SharedMemory(path, rank, range(SIZE), NBYTES, lambda: None)
-            place = OneHost(rank, SIZE, "none")
+            place = PlainRanks(rank, ["a"] * SIZE)
             place.pause = pause
             return SurvivingTransport(place, arena, list, 30.0, discard=arena.discard)
 
@@ -121,7 +121,7 @@ def several_hosts(folder, end=lambda ranks: None):
         endpoints = {rank: one.endpoint for rank, one in enumerate(exchanges)}
 
         def make(rank):
-            place = SeveralHosts(rank, hosts, "none")
+            place = PlainRanks(rank, hosts)
             place.pause = pause
             far = {other: endpoint for other, endpoint in endpoints.items() if other not in place.local_ranks}
             out, into = exchanges[rank].connect(far, 30.0)

@@ -11,7 +11,7 @@ import pytest
 
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.transports import shm_space
-from dstorm.transports.shm import OneHost, SharedMemory
+from dstorm.transports.shm import PlainRanks, SharedMemory
 from dstorm.view import Change, Member
 
 pytestmark = pytest.mark.serial
@@ -121,7 +121,7 @@ def test_it_lasts_when_its_name_has_gone(windows, tmp_path):
 
 def test_a_rank_alone_goes_on_where_the_others_were_dead_before(tmp_path):
     arena = SharedMemory(tmp_path / "arena", 2, range(SIZE), 1 << 22, lambda: None)
-    transport = SurvivingTransport(OneHost(2, SIZE, "Open MPI 5"), arena, lambda: [0, 1], 5.0)
+    transport = SurvivingTransport(PlainRanks(2, ["a"] * SIZE), arena, lambda: [0, 1], 5.0)
     transport.barrier("malt.init")
     reports = []
     transport.view.subscribe(reports.append)
