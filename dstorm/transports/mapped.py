@@ -93,7 +93,7 @@ class MappedMemory:
         """Copy `destination.nbytes` bytes of this rank's own memory, from `offset` on, into `destination`. Local."""
         np.copyto(destination, self.memory[offset : offset + destination.nbytes])
 
-    def drop(self) -> None:
+    def free(self) -> None:
         """Drop the views of the memory. Local."""
         self.parts, self.addresses, self.memory = {}, {}, np.empty(0, np.uint8)
 
@@ -150,7 +150,7 @@ class SpanningWindow:
         """Read from `peer`'s memory, which may be this rank's own, into `destination`; complete on return."""
         return self._way(peer).get(destination, peer, offset, places)
 
-    def drop(self) -> None:
+    def free(self) -> None:
         """Drop the views of the memory. Local."""
-        self._near.drop()
+        self._near.free()
         self.memory, self.addresses = self._near.memory, self._near.addresses

@@ -60,7 +60,7 @@ class SharedMemory(MappedMemory):
 
     def free(self) -> None:
         """Drop the mapping. The memory is freed when no view of it is left. Local."""
-        self.drop()
+        super().free()
         self._map = None
 
 

@@ -29,29 +29,17 @@ def host_name() -> str:
         return os.uname().nodename
 
 
-class Arena(SpanningWindow):
-    """A window over several hosts. Puts to ranks of this host go to `memory`, all others over `links`."""
-
-    def __init__(self, memory: SharedMemory, links: Links) -> None:
-        super().__init__(memory, links)
-        self.discard = memory.discard
-
-    def free(self) -> None:
-        """Drop the views of the memory. Local."""
-        self.drop()
-
-
 class LinkedTransport(SurvivingTransport):
     """The transport of ranks on several hosts, which goes on when some of them fail. Its constructor is Local.
 
-    `links`: those of `arena`. `arbiter`: that of `links`. `find_failed()`: the ranks of this host that have failed.
-    `end(ranks)`: ends the processes of those of `ranks` that are on this host. `evict(rank)`, `readmit(rank, process)`:
-    as in `SurvivingTransport`, for ranks of this host. With `evict` a rank of another host is asked to end.
-    `absent`: as there.
+    Puts to ranks of this host go to `memory`, all others over `links`. `arbiter`: that of `links`. `find_failed()`: the
+    ranks of this host that have failed. `end(ranks)`: ends the processes of those of `ranks` that are on this host.
+    `evict(rank)`, `readmit(rank, process)`: as in `SurvivingTransport`, for ranks of this host. With `evict` a rank of
+    another host is asked to end. `absent`: as there.
     """
 
     def __init__(
-        self, place: PlainRanks, arena: Arena, links: Links, arbiter: Arbiter,
+        self, place: PlainRanks, memory: SharedMemory, links: Links, arbiter: Arbiter,
         find_failed: Callable[[], Sequence[int]], end: Callable[[Iterable[int]], None], deadline_s: float,
         leave: Callable[[str], object], evict: Callable[[int], bool] | None,
         readmit: Callable[[int, Sequence[int]], object] | None = None, absent: Collection[int] = (),
@@ -70,10 +58,10 @@ class LinkedTransport(SurvivingTransport):
             if readmit is not None and rank in place.local_ranks:
                 readmit(rank, process)
 
-        find_failed_anywhere = lambda: [*find_failed(), *links.find_failed()]  # noqa: E731
         super().__init__(
-            place, arena, find_failed_anywhere, deadline_s, leave, arena.discard,
-            evict_anywhere if evict is not None else None, readmit_here if readmit is not None else None, absent,
+            place, SpanningWindow(memory, links), lambda: [*find_failed(), *arbiter.failed()], deadline_s, leave,
+            memory.discard, evict_anywhere if evict is not None else None,
+            readmit_here if readmit is not None else None, absent,
         )  # fmt: skip
         if self.returns is not None:
             self.returns.propose = arbiter.propose

@@ -22,7 +22,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import numpy as np
@@ -155,10 +155,6 @@ class Links:
         if peer not in self._out or not self._out[peer].get(destination, offset, wanted, lambda: self._hear(peer)):
             raise PeerLost(peer, "it failed before this rank had read its memory")
         return destination.nbytes + wanted.nbytes
-
-    def find_failed(self) -> Sequence[int]:
-        """The ranks that do not go on, by the agreement of those that do. Local."""
-        return self._arbiter.failed()
 
     def evict(self, rank: int) -> None:
         """Ask `rank` to end, as it holds up the others, with each heartbeat. Once it has, the ranks agree on that."""

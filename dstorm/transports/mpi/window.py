@@ -195,7 +195,7 @@ class MpiWindow(SpanningWindow):
     def free(self) -> None:
         """Free the memory. Collective. A second call does nothing."""
         wins, self._wins = self._wins, []
-        self.drop()
+        super().free()
         for win in reversed(wins):
             win.Unlock_all()
             win.Free()

@@ -30,7 +30,7 @@ from dstorm.transports.links.endpoints import Endpoint, Exchange
 from dstorm.transports.links.links import Links
 from dstorm.transports.mapped import fence
 from dstorm.transports.shm import PlainRanks, SharedMemory
-from dstorm.transports.tcp import Arena, LinkedTransport, host_name
+from dstorm.transports.tcp import LinkedTransport, host_name
 from dstorm.view import Member
 from dstorm.waits.stopwatch import Stopwatch
 from malt.files import atomic
@@ -116,7 +116,6 @@ def transport(
     links = _links(memory, place, connections, known, arbiter, leave, suspect_after_s)
     if ranks.rejoins:
         exchange.join_by(links.join)
-    arena = Arena(memory, links)
 
     def readmit(rank: int, process: Sequence[int]) -> None:
         """Watch the process of a rank of this host that has come back. Local."""
@@ -124,7 +123,7 @@ def transport(
         known.readmit(made.view.member(rank), Process(*process))
 
     made = LinkedTransport(
-        place, arena, links, arbiter, monitor.find_failed, monitor.end, deadline_s, leave,
+        place, memory, links, arbiter, monitor.find_failed, monitor.end, deadline_s, leave,
         monitor.kill if goes_on else None, readmit if ranks.rejoins else None, absent,
     )  # fmt: skip
     atomic.confirm_by(links.confirm)

@@ -21,7 +21,7 @@ from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.endpoints import Exchange
 from dstorm.transports.links.links import Links
 from dstorm.transports.shm import PlainRanks, SharedMemory
-from dstorm.transports.tcp import Arena, LinkedTransport
+from dstorm.transports.tcp import LinkedTransport
 
 pytestmark = pytest.mark.serial
 
@@ -129,9 +129,8 @@ def several_hosts(folder, end=lambda ranks: None):
             memory = SharedMemory(folder / f"{name}-{local_ranks[0]}", rank, local_ranks, NBYTES, lambda: None)
             arbiter = Arbiter(rank, SIZE)
             links = Links(memory.memory, out, into, arbiter, pytest.fail, None)
-            arena = Arena(memory, links)
             return LinkedTransport(
-                place, arena, links, arbiter, list, end, 30.0, pytest.fail, lambda rank: False
+                place, memory, links, arbiter, list, end, 30.0, pytest.fail, lambda rank: False
             )  # fmt: skip
 
         return in_threads(make, body)

@@ -165,7 +165,7 @@ def test_a_flush_towards_one_that_ends_returns(make, nbytes):
     threading.Timer(0.2, pair.end_second).start()
     pair.first.put(np.ones(nbytes, np.uint8), 1, 0)
     pair.first.flush([1])
-    wait_for(lambda: pair.first.find_failed() == [1])
+    wait_for(lambda: pair.arbiters[0].failed() == [1])
     pair.first.put(np.ones(nbytes, np.uint8), 1, 0)
     pair.first.flush([1])
     assert not pair.left
@@ -177,7 +177,7 @@ def test_what_it_sent_before_it_ended_arrives_before_it_is_gone(make):
     for part in (head[:10], head[10:] + b"ab", b"c"):
         pair.ways[1][0].send(part)
     pair.end_second()
-    wait_for(lambda: pair.first.find_failed() == [1])
+    wait_for(lambda: pair.arbiters[0].failed() == [1])
     assert pair.memory[0][5:8].tobytes() == b"abc"
 
 
@@ -188,7 +188,7 @@ def test_one_that_is_silent_is_given_up_and_told(make, nbytes):
     pair.first.put(np.ones(nbytes, np.uint8), 1, 0)
     pair.first.flush([1])
     assert 0.3 < time.monotonic() - start < 60
-    wait_for(lambda: pair.first.find_failed() == [1])
+    wait_for(lambda: pair.arbiters[0].failed() == [1])
     pair.first.part({1: 0})  # as the transport does then
     assert not pair.left
     with pytest.raises(OSError):  # what it sends late does not arrive
@@ -243,11 +243,11 @@ def test_who_is_cut_off_learns_it_though_a_heartbeat_is_being_sent(make, monkeyp
 
 def test_of_two_that_lose_their_connection_one_goes_on(make):
     pair = make()
-    second = pair.second()
+    pair.second()
     time.sleep(0.1)
     pair.cut()
-    wait_for(lambda: pair.left and pair.first.find_failed() == [1])
-    assert len(pair.left) == 1 and "rank" in pair.left[0] and second.find_failed() == []
+    wait_for(lambda: pair.left and pair.arbiters[0].failed() == [1])
+    assert len(pair.left) == 1 and "rank" in pair.left[0] and pair.arbiters[1].failed() == []
     assert pair.arbiters[0].was_cut_off(1)
     pair.first.settle()
 
@@ -259,7 +259,7 @@ def test_one_that_ends_in_order_is_no_loss(make):
     pair.first.close()
     wait_for(lambda: 0 in second._leaving)
     pair.cut()
-    wait_for(lambda: second.find_failed() == [0])
+    wait_for(lambda: pair.arbiters[1].failed() == [0])
     assert not pair.left and not pair.arbiters[1].was_cut_off(0)
 
 
@@ -371,7 +371,7 @@ def joins(make):
     pair = make()
     pair.second().close()
     pair.end_second()
-    wait_for(lambda: pair.first.find_failed() == [1])
+    wait_for(lambda: pair.arbiters[0].failed() == [1])
     ways = [socket.socketpair() for _ in range(2)]
     pair.ways += ways
     pair.known = {(1, 0)}
@@ -428,11 +428,11 @@ def test_the_end_of_one_that_came_back_is_a_failure_again(joins):
     pair.known.clear()
     pair.first.part({1: 0})
     pair.first.join(1, 1, *ours)
-    assert not pair.first.find_failed() or pair.arbiters[0].propose(1, 1) is False
+    assert not pair.arbiters[0].failed() or pair.arbiters[0].propose(1, 1) is False
     wait_for(lambda: pair.arbiters[0].propose(1, 1))
-    assert pair.first.find_failed() == []
+    assert pair.arbiters[0].failed() == []
     channels.shut(to)
-    wait_for(lambda: pair.first.find_failed() == [1])
+    wait_for(lambda: pair.arbiters[0].failed() == [1])
 
 
 def test_one_that_ends_before_it_takes_part_leaves_its_place_to_the_next(joins):
