@@ -196,8 +196,17 @@ def test_a_state_that_cannot_be_saved_is_an_error_before_it_is_due(tmp_path, nam
 def test_arguments(arguments, kind):
     with pytest.raises(kind):
         malt.Checkpoint(*arguments)
-    with pytest.raises(TypeError):
-        malt.Checkpoint("x", match={"a": object()})
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize(
+    ("match", "message"),
+    [({"a", }, r"match must be a dict, got \{'a'\}"), (["a"], r"match must be a dict, got \['a'\]"),
+     ({"a": {1}}, r"match must hold what JSON can represent, got \{'a': \{1\}\}: Object of type set is not")],
+)  # fmt: skip
+def test_what_a_file_must_match_is_checked_at_once(match, message):
+    with pytest.raises(TypeError, match=message):
+        malt.Checkpoint("x", match=match)
 
 
 @pytest.mark.serial

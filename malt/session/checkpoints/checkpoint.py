@@ -63,7 +63,7 @@ class Checkpoint:
     pull and push raise PeerLost only on the calling rank: malt.together(lambda: w.pull()) raises it on all ranks.
 
     `every_s`: seconds from the start, or the last save, until the next save is due. `program`: the name of the program
-    that writes the file. `match`: what the state depends on, such as options and data sizes, as any value that
+    that writes the file. `match`: what the state depends on, by name, such as options and data sizes, as values that
     JSON can represent. `load` refuses a file with another `program` or `match`. Without them it accepts any checkpoint.
 
     Local, once initialized. TypeError, ValueError: an argument is wrong.
@@ -77,7 +77,7 @@ class Checkpoint:
         """The path of the file."""
         self._every_s = _seconds(every_s)
         self._program = program
-        self._match = None if match is None else json.loads(json.dumps(match))
+        self._match = None if match is None else _described(match)
         self._since_s = session.world().transport.clock()
         self._trouble = ""
         """Why the last save failed. "": it did not."""
@@ -303,6 +303,17 @@ def _seconds(every_s: Any) -> float:
     if not number >= 0:
         raise ValueError(f"every_s must be a number of seconds of at least 0, got {every_s!r}")
     return number
+
+
+def _described(match: Mapping[str, Any]) -> dict[str, Any]:
+    """`match` as a file has it: with lists for tuples, say. TypeError, ValueError: JSON cannot represent it."""
+    if not isinstance(match, Mapping):
+        raise TypeError(f"match must be a dict, got {match!r}")
+    try:
+        described: dict[str, Any] = json.loads(json.dumps(dict(match)))
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"match must hold what JSON can represent, got {match!r}: {error}") from None
+    return described
 
 
 def _check(state: Mapping[str, Any]) -> None:
