@@ -25,7 +25,7 @@ from malt.launch.machine.mpi_library import NAMES, LaunchError, Library, find_mp
 from malt.launch.program import check_program
 from malt.launch.streams.display import Display, is_screen, make_files, ranks_of, say
 from malt.runner.reporting import REJOIN, SURVIVE, survive_of
-from malt.watch.metrics import METRICS, SUFFIX, TRACE, WRITERS
+from malt.watch.metrics import METRICS, NEEDS, SUFFIX, TRACE, WRITERS
 
 
 def main(
@@ -168,8 +168,7 @@ def _can_draw() -> bool:
 def _destination(path: str) -> str:
     """Return where --metrics writes, for ranks with any working directory."""
     if not path.endswith(SUFFIX) and not any(map(find_spec, WRITERS)):
-        raise LaunchError(f"--metrics {path}: event files need tensorboard or tensorboardX (pip install tensorboardX); "
-                          f"a file that ends in {SUFFIX} needs neither")  # fmt: skip
+        raise LaunchError(f"--metrics {path}: {NEEDS}")
     return os.path.abspath(path)
 
 

@@ -6,6 +6,7 @@ Under `malt run --compare` also what its Replicas have counted, in a file of its
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import json
 import math
@@ -29,6 +30,10 @@ _OWN = "rank", "time"
 """The fields of a line that are no numbers of the report."""
 WRITERS = ("tensorboard", "tensorboardX")
 """The packages that write event files. One of them is enough."""
+NEEDS = (
+    "event files need tensorboard or tensorboardX (pip install tensorboardX); a file that ends in .jsonl needs neither"
+)
+"""Where there is none of them."""
 
 Sink = Callable[[Mapping[str, float]], object]
 
@@ -41,7 +46,7 @@ def sink(path: str) -> Sink:
     has a run of TensorBoard, rank-<r>. Where a report cannot be written, as on a full disk, the function says so in one
     line, and writes no more.
 
-    OSError: it cannot be written. ModuleNotFoundError: neither tensorboard nor tensorboardX is installed.
+    OSError: it cannot be written, or neither tensorboard nor tensorboardX is installed.
     """
     rank = int(reporting.rank()) if reporting.rank() != "?" else 0
     write = _lines(path, rank) if path.endswith(SUFFIX) else _events(os.path.join(path, f"rank-{rank}"))
@@ -107,6 +112,8 @@ def _writer(folder: str) -> Any:
         from tensorboard.summary import Writer
 
         return Writer(folder)
-    from tensorboardX import SummaryWriter
+    with contextlib.suppress(ImportError):
+        from tensorboardX import SummaryWriter
 
-    return SummaryWriter(folder)
+        return SummaryWriter(folder)
+    raise OSError(errno.ENOPKG, NEEDS)

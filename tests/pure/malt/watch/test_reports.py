@@ -232,6 +232,17 @@ def test_reports_in_event_files(tmp_path, monkeypatch):
     assert written == [(run, "loss", 0.5, 1), "flush", (run, "loss", 0.25, 7), "flush"]
 
 
+def test_event_files_without_what_writes_them(tmp_path, monkeypatch, capsys):
+    """malt run refuses --metrics then. A program that is started otherwise, with MALT_METRICS, trains."""
+    for name in ("tensorboard", "tensorboard.summary", "tensorboardX"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setenv(metrics.METRICS, str(tmp_path))
+    malt.report(loss=0.5)
+    malt.report(loss=0.25)
+    line = f"malt: rank ? writes no reports: {tmp_path}: event files need tensorboard or tensorboardX (pip install "
+    assert capsys.readouterr().err == f"{line}tensorboardX); a file that ends in .jsonl needs neither\n"
+
+
 def test_the_totals_keep_what_freed_vectors_have_sent():
     def program(rank):
         found = []
