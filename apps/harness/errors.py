@@ -32,6 +32,8 @@ def user_errors() -> Iterator[None]:
     """
     try:
         yield
+    except BrokenPipeError:  # of the output
+        raise
     except OSError as error:
         raise BadInput(
             f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)

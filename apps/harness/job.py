@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -148,8 +150,8 @@ def _report_measured(program: Program, options: Namespace, measured: Measured) -
 def main(program: str, work: Callable[[Sequence[str]], None] | None = None) -> None:
     """Call work(arguments) on all ranks, and end the process: with status 0, or with one line of error and status 2.
 
-    Status 1 where a rank has failed with what the others cannot do without. `work`: `run` of the program's own module,
-    unless it is given.
+    Status 1 where a rank has failed with what the others cannot do without. That of SIGPIPE, and no line, where nobody
+    reads what is printed. `work`: `run` of the program's own module, unless it is given.
     """
     lack = ""
     try:
@@ -178,6 +180,9 @@ def main(program: str, work: Callable[[Sequence[str]], None] | None = None) -> N
         if malt.lowest():
             print(f"{program}: error: {error}", file=sys.stderr, flush=True)
         sys.exit(1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python says what it could not write
+        sys.exit(128 + signal.SIGPIPE)
     except HelpGiven:
         pass
     malt.finalize()

@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
 
     def print_help(self, file: Any = None) -> None:
         if malt.lowest():
-            super().print_help(file)
+            print(self.format_help(), end="", file=file, flush=True)
 
     def whole(self, *names: str, default: int | None = None, text: str, least: int = 1, **more: Any) -> None:
         """Add an option that takes an integer of at least `least`. `text`: the help, which ends with the default."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from malt.launch.machine.mpi_library import LaunchError, Library, looking_for_library
@@ -29,8 +30,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_what_is_closed()
     words = list(sys.argv[1:] if arguments is None else arguments)
     may_need_mpi = words[:1] == ["run"] and not any(word.startswith(_NO_MPI) for word in words)
-    with looking_for_library(may_need_mpi and not os.environ.get(_SURVIVE)) as library:
+    with _printing(), looking_for_library(may_need_mpi and not os.environ.get(_SURVIVE)) as library:
         return _main(words, library)
+
+
+@contextlib.contextmanager
+def _printing() -> Iterator[None]:
+    """Have the block end the process, with nothing said, where nobody reads what it prints, as by `| head -1`."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python says at its end what it could not write
+        sys.exit(128 + signal.SIGPIPE)
 
 
 def _main(words: list[str], library: Callable[[], Library]) -> int:

@@ -1,0 +1,48 @@
+"""Commands, and programs without a launcher, end quietly where nobody reads what they print, as by `| head -1`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import malt
+from apps.harness.agreement import on_lowest_rank
+
+pytestmark = pytest.mark.serial
+
+WORDS = ("malt graph ring -n 4", "malt completion bash", "apps.svm --help", "apps.svm --epochs 1")
+OF_ARGPARSE = ("malt report --help", "malt --version")
+"""Which passes over errors of what it writes at once."""
+
+
+@pytest.mark.parametrize(
+    ("words", "unbuffered"), [(one, more) for more in ("", "1") for one in WORDS] + [(one, "") for one in OF_ARGPARSE]
+)
+def test_it_ends_as_other_tools_do(words, unbuffered):
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write) as unread:
+        done = subprocess.run(
+            [sys.executable, "-m", *words.split()], stdout=unread, stderr=subprocess.PIPE, text=True, timeout=200,
+            cwd=Path(__file__).parents[2], env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+def test_a_report_that_nobody_reads_is_no_file_that_cannot_be_written():
+    """All ranks end then, as the lowest one does."""
+
+    def unread():
+        raise BrokenPipeError(32, "Broken pipe")
+
+    def program(rank):
+        with pytest.raises(BrokenPipeError):
+            on_lowest_rank(unread)
+        return True
+
+    assert malt.simulate(program, 2) == [True, True]
