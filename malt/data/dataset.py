@@ -19,6 +19,7 @@ from malt.data.reader_group import readers
 from malt.data.rows import StoredRows, shared_rows
 from malt.data.shards import bounds
 from malt.data.text.svmlight import MAX_INDEX
+from malt.files.paths import text_of
 from malt.launch.machine import memory
 from malt.session import session
 from malt.session.world.agreement import agree, succeed
@@ -155,7 +156,7 @@ def _request(path: Any, n_features: Any, zero_based: Any, labels: Any) -> Reques
     if zero_based not in (None, False, True):
         raise ValueError(f"zero_based must be True, False or None, got {zero_based!r}")
     return Request(
-        path=_path(path),
+        path=text_of(path),
         n_features=None if n_features is None else _width(n_features),
         zero_based=None if zero_based is None else bool(zero_based),
         labels=None if labels is None else _known(labels),
@@ -234,13 +235,6 @@ def _csr(values: Any, indices: Any, indptr: NDArray[np.int64], width: int) -> Fe
     matrix.indptr = _frozen(indptr.astype(np.int32) if fits else indptr)
     matrix.has_canonical_format = True  # so scipy does not check it
     return cast(Features, matrix)
-
-
-def _path(path: Any) -> str:
-    try:
-        return os.fsdecode(path)
-    except TypeError:
-        raise TypeError(f"path must be a string or a path, got {path!r}") from None
 
 
 def _singles(labels: NDArray[np.float64], path: str, first: int) -> NDArray[np.float32]:

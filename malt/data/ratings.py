@@ -19,6 +19,7 @@ from malt.data.store import Contents, Piece, Store
 from malt.data.text import rating_doubts, rating_text
 from malt.data.text.rating_text import Ids, Lines
 from malt.files import heartbeats
+from malt.files.paths import text_of
 from malt.session import session
 from malt.session.world.agreement import agree
 
@@ -84,7 +85,7 @@ def open_ratings(path: str | os.PathLike[str], *, transport: Transport | None = 
 
     def check() -> tuple[str, dict[str, Any]]:
         """Return the path that this rank asks for, and the description that must be the same on all ranks. Local."""
-        name = os.fsdecode(path)
+        name = text_of(path)
         return name, {"path": name}
 
     with transport.calling("malt.open_ratings"):

@@ -63,6 +63,8 @@ def rows_of(count: int, rank: int, failed: Collection[int] = ()) -> NDArray[np.i
 
     They are ascending: not shuffled. The session is initialized. ValueError: `rank` is in `failed`.
     """
+    if rank in failed:
+        raise ValueError(f"malt.data.rows_of: rank {rank} is one of those that have failed, and has no rows")
     return living_rows(count, rank, session.world().dealt.ranks, failed)
 
 

@@ -13,11 +13,8 @@ np.load reads it too.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
-import stat
 import zipfile
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -28,6 +25,7 @@ import numpy as np
 
 from malt.files import atomic, heartbeats, npz, values
 from malt.files.npz import Member, Streamed
+from malt.files.paths import check_readable
 from malt.files.values import Packed
 
 FORMAT: Final = 1
@@ -112,8 +110,7 @@ def read(path: str) -> Content:
     ValueError, of one line that names the file: it is damaged, not a checkpoint, or of another format. OSError: it
     cannot be read, or is not a regular file.
     """
-    if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):  # open() would wait for a pipe
-        raise OSError(errno.EINVAL, "not a regular file", path)
+    check_readable(path)
     with heartbeats.opened(path, "rb") as file:
         _check_whole(file, path)
         try:

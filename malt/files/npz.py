@@ -5,10 +5,8 @@ The sizes that a file states are checked before memory is allocated.
 
 from __future__ import annotations
 
-import errno
 import math
 import os
-import stat
 import struct
 import tokenize
 import zipfile
@@ -22,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from malt.files import atomic, heartbeats
 from malt.files.arrays import array_of
+from malt.files.paths import check_readable
 
 
 class Streamed(NamedTuple):
@@ -77,8 +76,7 @@ def load_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     ValueError, of one line that names the file: it is damaged, compressed, holds pickles, or is not an .npz. OSError:
     it cannot be read, or is not a regular file.
     """
-    if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):  # open() would wait for a pipe
-        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    check_readable(path)
     try:
         with heartbeats.opened(path, "rb") as file, zipfile.ZipFile(file) as archive:
             check_sizes(archive)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -200,13 +201,15 @@ def test_arguments(arguments, kind):
 
 @pytest.mark.serial
 @pytest.mark.parametrize(
-    ("match", "message"),
-    [({"a", }, r"match must be a dict, got \{'a'\}"), (["a"], r"match must be a dict, got \['a'\]"),
-     ({"a": {1}}, r"match must hold what JSON can represent, got \{'a': \{1\}\}: Object of type set is not")],
+    ("arguments", "message"),
+    [({"path": None}, "path must be a string or a path, got None"), ({"path": ""}, "path must name a file, got ''"),
+     ({"program": 5}, "program must be a string, got 5"), ({"match": {"a"}}, "match must be a dict, got {'a'}"),
+     ({"match": ["a"]}, "match must be a dict, got ['a']"),
+     ({"match": {"a": {1}}}, "match must hold what JSON can represent, got {'a': {1}}: Object of type set is not")],
 )  # fmt: skip
-def test_what_a_file_must_match_is_checked_at_once(match, message):
-    with pytest.raises(TypeError, match=message):
-        malt.Checkpoint("x", match=match)
+def test_a_wrong_argument_is_named(arguments, message):
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+        malt.Checkpoint(**{"path": "x", **arguments})
 
 
 @pytest.mark.serial

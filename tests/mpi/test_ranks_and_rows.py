@@ -41,6 +41,13 @@ def test_every_row_belongs_to_one_rank(failed):
 
 
 @pytest.mark.serial
+def test_a_rank_that_has_failed_has_no_rows():
+    """Those that it had are others' by then."""
+    with pytest.raises(ValueError, match="malt.data.rows_of: rank 1 is one of those that have failed"):
+        malt.simulate(lambda rank: rows_of(11, 1, [1]), 2)
+
+
+@pytest.mark.serial
 def test_owners_are_those_by_which_ratings_are_loaded(tmp_path):
     file = tmp_path / "ratings.txt"
     file.write_text("".join(f"{user} {item} 1\n" for user in range(30) for item in range(1 + user % 4)))

@@ -17,6 +17,7 @@ from malt.files import checkpoint, values
 from malt.files.arrays import array_of, checked
 from malt.files.checkpoint import Content
 from malt.files.npz import Member, Streamed
+from malt.files.paths import text_of
 from malt.files.values import Packed
 from malt.session import session
 from malt.session.checkpoints.parts import Part, checkable, dealt_part, may_save, restore, taken
@@ -73,10 +74,10 @@ class Checkpoint:
         self, path: str | os.PathLike[str], every_s: float = 60.0, *, program: str | None = None,
         match: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        self.path = os.fsdecode(path)
+        self.path = _path(path)
         """The path of the file."""
         self._every_s = _seconds(every_s)
-        self._program = program
+        self._program = _program(program)
         self._match = None if match is None else _described(match)
         self._since_s = session.world().transport.clock()
         self._trouble = ""
@@ -296,6 +297,19 @@ class Checkpoint:
             print(f"malt: checkpoint {self.path} was not written: {trouble}; training continues, and the next one that "
                   "is due is tried", file=sys.stderr, flush=True)  # fmt: skip
         self._trouble = trouble
+
+
+def _path(path: Any) -> str:
+    found = text_of(path)
+    if not found:  # a variable that is not set, say
+        raise ValueError("path must name a file, got ''")
+    return found
+
+
+def _program(program: Any) -> str | None:
+    if program is not None and not isinstance(program, str):
+        raise TypeError(f"program must be a string, got {program!r}")
+    return program
 
 
 def _seconds(every_s: Any) -> float:

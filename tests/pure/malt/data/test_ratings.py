@@ -255,6 +255,12 @@ def test_a_file_that_is_not_there(tmp_path):
     assert type(error) is FileNotFoundError and error.filename == path
 
 
+@pytest.mark.parametrize("load", [load_ratings, open_ratings])
+def test_what_is_not_a_path(load):
+    error = same_error(run_ranks(lambda transport: load(None, transport=transport), "ab"))
+    assert str(error) == "malt.load_ratings: path must be a string or a path, got None"
+
+
 WORDS = st.sampled_from(["1", "2", "31", "007", "-4", "x", "y:z"])
 SEPARATORS = st.sampled_from([" ", "\t", ",", "::", " , ", "  "])
 
