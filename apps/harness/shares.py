@@ -82,8 +82,8 @@ class Shares:
         return set(malt.init().dealt.ranks) - set(self.alive)
 
     def rows(self, rank: int) -> int:
-        """The number of rows of `rank`, which was alive when rows were dealt last."""
-        return len(rows_of(self._count, rank, self.failed))
+        """The number of rows of `rank`, which was alive when rows were dealt last, or has joined since."""
+        return len(rows_of(self._count, rank, self.failed - {rank}))
 
     def epochs(self, first: int, last: int, sync: str) -> Iterator[int]:
         """Yield the epochs from `first` to `last`, each to be trained before the next. Collective at the end.

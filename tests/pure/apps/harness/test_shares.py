@@ -35,6 +35,10 @@ def world(monkeypatch):
 
     session = Session()
 
+    def rows_of(count, rank, failed):
+        assert rank not in failed
+        return living_rows(count, rank, range(4), failed)
+
     def lost_ranks():
         state.lost |= state.found
         lost = sorted(state.lost.items())
@@ -48,7 +52,7 @@ def world(monkeypatch):
     monkeypatch.setattr(shares.malt, "init", lambda: session)
     monkeypatch.setattr(shares.malt, "lost_ranks", lost_ranks)
     monkeypatch.setattr(shares, "by_rank", lambda mine: {1: mine, 2: [state.missing_elsewhere, mine[1]]})
-    monkeypatch.setattr(shares, "rows_of", lambda count, rank, failed: living_rows(count, rank, range(4), failed))
+    monkeypatch.setattr(shares, "rows_of", rows_of)
     state.session = session
     return state
 
@@ -139,6 +143,13 @@ def test_ranks_that_fail_together_get_no_rows_of_each_other(world, capsys):
     assert {one["rank"]: one["rows"] for one in some.failures.entries()} == {0: 25, 3: 25}
     line = "malt: 25 rows of rank {} are dealt to ranks 1, 2\n"
     assert capsys.readouterr().err == line.format(0) + line.format(3)
+
+
+def test_a_rank_that_has_joined_since_rows_were_dealt_has_its_part(world):
+    """As in the report of a job that has grown, where it has failed before its first epoch."""
+    some = Shares(100)
+    some.changed((0, 1, 2))
+    assert some.rows(3) == 25 and some.rows(0) == 33
 
 
 def test_no_epochs(world):
