@@ -96,12 +96,16 @@ def _train(program: Program, problem: Problem, checkpoints: Checkpoints, trainin
 
 def _introduction(heading: dict[str, Any], problem: Problem, training: Training, checkpoints: Checkpoints) -> str:
     common = [f"{name} {heading[name]}" for name in ("graph", "sync", "seed") if heading[name] is not None]
-    ranks = "1 rank" if heading["ranks"] == 1 else f"{heading['ranks']} ranks"
     most = "at most " if problem.tolerance else ""
     return (
-        f"{heading['program']} {heading['version']}: {heading['mpi']}, {ranks}, {', '.join(common)}\n"
-        f"{problem.introduction(training.trainer)}, {most}{problem.options.epochs} epochs{checkpoints}\n"
+        f"{heading['program']} {heading['version']}: {heading['mpi']}, {_many(heading['ranks'], 'rank')}, "
+        f"{', '.join(common)}\n"
+        f"{problem.introduction(training.trainer)}, {most}{_many(problem.options.epochs, 'epoch')}{checkpoints}\n"
     )
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _fill(

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from malt.watch.ranks import Shown
-from malt.watch.table import ACROSS, EVERY, HEADINGS, LATE_S, Row, duration, lines, rows, waiting_for
+from malt.watch.table import ACROSS, EVERY, HEADINGS, LATE_S, Row, lines, rows, waiting_for
+from malt.watch.words import duration
 
 _GIVEN_UP = (
     "merged", "in", ACROSS, "out", "overwritten", "lag", "start", EVERY, "training", "waiting", "examples/s", "loss",

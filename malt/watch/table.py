@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from malt.watch.ranks import Shown
 from malt.watch.record import Record
+from malt.watch.words import duration, named
 
 ACROSS = "across"
 """The heading of a column that is there where ranks of several hosts exchange."""
@@ -21,8 +22,6 @@ LONG_S = 10.0
 """A rank for which another one has waited for so long holds it up."""
 LATE_S = 3.0
 """A rank that has not answered for so long is named."""
-_NAMED = 6
-"""The most ranks that one cell names."""
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -108,23 +107,9 @@ def _failure(one: Shown) -> str:
     return f"failed{ago}{': ' if one.why else ''}{one.why}"
 
 
-def named(ranks: Sequence[int]) -> str:
-    """The ranks in words, at most so many of them: "ranks 0, 1 and 5 more". Pure."""
-    more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:_NAMED]))}{more}"
-
-
 def _size(nbytes: float) -> str:
     for unit in _UNITS[:-1]:
         if round(nbytes) < 1000:
             return f"{nbytes:.3g} {unit}"
         nbytes /= 1000
     return f"{nbytes:,.3g} {_UNITS[-1]}"
-
-
-def duration(seconds: float) -> str:
-    """A time in words: 2.5 s, 12 s, 3:05 or 1:02:30. Pure."""
-    if seconds < 60:
-        return f"{seconds:.0f} s" if seconds >= 10 or seconds == 0 else f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"

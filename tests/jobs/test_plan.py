@@ -9,6 +9,8 @@ import sys
 import pytest
 from programs import ROOT
 
+from malt.commands import command_line
+
 pytestmark = pytest.mark.serial
 LOOP = """import time
 import numpy as np, malt
@@ -45,6 +47,14 @@ def test_a_loop_is_measured_and_predicted(tmp_path, job_environment):
     assert all(row["seconds_an_epoch"] > (row["sync"] == "bsp") * computed_s for row in found["rows"])
     assert all(row["seconds_an_epoch"] > 0.99 * computed_s for row in found["rows"])
     assert [row["network"] for row in found["best"]][-1] == "WAN 100 Mbit/s"
+
+
+@pytest.mark.parametrize("words, why", [
+    (["gone.py"], "no such file: gone.py (a module is run with -m)"), (["-m", "gone"], "no module named gone"),
+])  # fmt: skip
+def test_a_program_that_is_not_there_is_named_as_by_run(capsys, words, why):
+    assert command_line.main(["plan", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"malt plan: {why}")
 
 
 @pytest.mark.parametrize("text, why", [

@@ -15,7 +15,6 @@ SEVERAL = {
     "{facts['slots']} ranks on each host", "too few for {ranks} ranks", ", the first of {len(traces)} ranks,",
     "{self.size} ranks: make room", "each of the {size} ranks must send",
     '"1 rank" if len(beside) == 1 else f"{len(beside)} ranks"',
-    """"1 rank" if heading["ranks"] == 1 else f"{heading['ranks']} ranks\"""",
 }  # fmt: skip
 """Where the number is not 1."""
 

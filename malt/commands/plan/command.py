@@ -23,6 +23,7 @@ from malt.commands.plan.prediction import (
     Prediction,
 )
 from malt.launch.machine.mpi_library import LaunchError
+from malt.launch.program import check_program
 
 _COLUMN, _GRAPH = 10, 14
 
@@ -100,7 +101,7 @@ def main(
     program: Sequence[str], ranks: Sequence[int], slots: int, loss: float | None, as_json: bool,
     latency_s: float | None = None, bandwidth: float | None = None,
 ) -> int:  # fmt: skip
-    """Measure the program, and print the plan. Returns 0. Local. LaunchError: it cannot be measured.
+    """Measure the program, and print the plan. Returns 0. Local. LaunchError: it is not there, or cannot be measured.
 
     `program`: PROGRAM ARGS... or -m MODULE ARGS...  `latency_s`, `bandwidth`: of a network of the user's own, for which
     alone it plans.
@@ -109,6 +110,7 @@ def main(
     if len(program) <= is_module:
         raise LaunchError("no PROGRAM to plan for (see malt plan --help)")
     networks = _networks(latency_s, bandwidth)
+    check_program(program)
     name, *arguments = program[is_module:]
     found = measured(name, arguments, is_module)
     trained = None

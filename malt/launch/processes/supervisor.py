@@ -33,7 +33,7 @@ from malt.launch.processes.signals import Signals
 from malt.launch.streams.display import say
 from malt.launch.streams.output import Output
 from malt.launch.streams.standard_input import StandardInput
-from malt.watch.table import named
+from malt.watch.words import named
 
 END_S = 5.0
 """How long mpiexec may take to end its ranks before everything is killed."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from malt.watch.ranks import Shown
-from malt.watch.table import named, waiting_for
+from malt.watch.table import waiting_for
+from malt.watch.words import named
 
 REPORT_S = 30.0
 """After how long a wait is reported."""

@@ -204,7 +204,7 @@ def test_methods_are_called_in_order(run, ranks, tmp_path, capsys):
     assert (report["graph"], report["sync"], report["seed"], report["lost_ranks"]) == (None, None, 0, [])
     assert "graph" not in report["options"] and report["final"]["error"] == report["epochs"][-1]["error"]
     printed = capsys.readouterr()
-    assert f", {ranks} ranks, seed 0\n12 numbers, 3 epochs\n" in printed.out
+    assert f", {'1 rank' if ranks == 1 else '3 ranks'}, seed 0\n12 numbers, 3 epochs\n" in printed.out
     assert printed.err.count("warning: it is far from the mean\n") == 1
     assert float(malt.files.load_npz(tmp_path / "model.npz")["w"]) == pytest.approx(MEAN + (100 - MEAN) / 8)
 

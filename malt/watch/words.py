@@ -1,0 +1,22 @@
+"""Ranks and times in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_NAMED = 6
+"""The most ranks that are named one by one."""
+
+
+def named(ranks: Sequence[int]) -> str:
+    """The ranks in words, at most so many of them: "ranks 0, 1 and 5 more"."""
+    more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:_NAMED]))}{more}"
+
+
+def duration(seconds: float) -> str:
+    """A time in words: 2.5 s, 12 s, 3:05 or 1:02:30."""
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 10 or seconds == 0 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"

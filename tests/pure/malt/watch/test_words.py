@@ -1,0 +1,24 @@
+"""Ranks and times, as the view, the reports and the launcher show them."""
+
+from __future__ import annotations
+
+import pytest
+
+from malt.watch import jobs
+from malt.watch.words import duration, named
+
+pytestmark = pytest.mark.serial
+
+
+def test_the_title_of_a_job_of_one_rank():
+    assert jobs.title(7, 3.2, 1, "x.py") == "job 7, 3 s: 1 rank of x.py"
+
+
+def test_few_ranks_are_named():
+    assert [named(range(ranks)) for ranks in (1, 2)] == ["rank 0", "ranks 0, 1"]
+    assert named(range(9)) == "ranks 0, 1, 2, 3, 4, 5 and 3 more"
+
+
+def test_times_are_as_exact_as_they_need_be():
+    shown = [duration(seconds) for seconds in (0, 0.25, 2.5, 12.4, 185, 3750)]
+    assert shown == ["0 s", "0.2 s", "2.5 s", "12 s", "3:05", "1:02:30"]
