@@ -93,7 +93,7 @@ class Arithmetic(InPlace):
         def find() -> float:
             if not math.prod(self.shape):
                 raise ValueError(f"{self.name} has no elements")
-            return float(self.local.max(initial=-np.inf))
+            return float(self.local.max()) if self.local.size else -math.inf
 
         return float(np.max(self._of_all("max", find)))
 
@@ -158,6 +158,18 @@ class Arithmetic(InPlace):
 
     def __ge__(self, other: Any) -> Temporary:
         return self._made(np.greater_equal, other)
+
+    def __eq__(self, other: object) -> Temporary:  # type: ignore[override]
+        return self._made(np.equal, other)
+
+    def __ne__(self, other: object) -> Temporary:  # type: ignore[override]
+        return self._made(np.not_equal, other)
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        """Refuse it: ValueError, as of an array. Local. A vector that is compared would count as true by its length."""
+        raise ValueError(f"{self.name} is neither true nor false: np.any or np.all finds that of its elements")
 
     def __neg__(self) -> Temporary:
         return self._elementwise(np.negative, (self,))

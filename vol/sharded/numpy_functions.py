@@ -60,6 +60,11 @@ def _norm(vector: Any, ord: Any = None) -> Any:  # the name that NumPy has for i
     return NotImplemented
 
 
+def _clip(vector: Any, a_min: Any = None, a_max: Any = None) -> Any:  # the names that NumPy has for them
+    above = vector if a_min is None else elementwise(np.maximum, vector, a_min)
+    return elementwise(np.positive, above) if a_max is None else elementwise(np.minimum, above, a_max)
+
+
 def _size(vector: Any) -> int:
     return math.prod(vector.shape)
 
@@ -76,7 +81,7 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.sum: lambda vector: vector.sum(),
     np.mean: lambda vector: vector.sum() / _size(vector),
     np.max: lambda vector: vector.max(),
-    np.min: lambda vector: -elementwise(np.negative, vector).max(),
+    np.min: lambda vector: -elementwise(np.multiply, vector, -1).max(),
     np.count_nonzero: lambda vector: vector.nnz(),
     np.any: lambda vector: vector.nnz() > 0,
     np.all: lambda vector: vector.nnz() == _size(vector),
@@ -84,9 +89,9 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.ndim: lambda vector: len(vector.shape),
     np.size: _size,
     np.copy: lambda vector: vector.copy(),
-    np.clip: lambda vector, low, high: elementwise(np.clip, vector, low, high),
+    np.clip: _clip,
     np.where: lambda condition, x, y: elementwise(np.where, condition, x, y),
-    np.full_like: lambda vector, value: elementwise(np.full_like, vector, value),
+    np.full_like: lambda vector, fill_value: elementwise(np.full_like, vector, fill_value),
     **{make: _like(make) for make in (np.zeros_like, np.ones_like, np.empty_like)},
 }
 """What stands for a function of NumPy; of its arguments it takes those that it names."""
