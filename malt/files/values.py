@@ -36,8 +36,10 @@ _KINDS: Final = {"Dataset": "malt.data.dataset", "Ratings": "malt.data.ratings"}
 """malt's own kinds of data, and their modules: where one is not imported, there is no such value."""
 OF_LIBRARIES: Final = ("frame", "object")
 """Kinds of values that are made by other libraries: they travel within a job, and lie in no file."""
-_WHOLE: Final = ("csr", *OF_LIBRARIES, "objects", "same", "transposed")
-_LEAVES: Final = ("number", "complex", "slice", "same")
+_SPARSE: Final = ("csr_array", "csr_matrix")
+"""Their kinds are the names of the classes: products of the two differ."""
+_WHOLE: Final = (*_SPARSE, *OF_LIBRARIES, "matrix", "objects", "same", "scalar", "transposed")
+_LEAVES: Final = ("number", "complex", "same")
 """Kinds of values without arrays of their own."""
 Take = Callable[[str, list[int]], Array]
 
@@ -68,7 +70,7 @@ class Packed(NamedTuple):
 def pack(value: Any) -> Packed:
     """`value`, ready to be sent.
 
-    None, a truth value, a number, a string, an array of numbers, text or dates, a sparse matrix in CSR form, a
+    None, a truth value, a number, a date, a string, an array of numbers, text or dates, a sparse matrix in CSR form, a
     malt.Dataset or malt.Ratings, a slice; a data frame or series of pandas or polars; an estimator of scikit-learn or
     malt.sklearn; a list, a tuple, a Counter, or a dict with strings and numbers as keys of these.
     TypeError: it is something else.
@@ -137,7 +139,7 @@ def _note(described: Any, found: list[tuple[str, list[int]]], refused: Collectio
         raise ValueError(f"a value of kind {kind!r}")
     if kind == "array":
         found.append((inner[0], inner[1]))
-    elif kind == "csr":
+    elif kind in _SPARSE:
         found.extend((dtype, shape) for dtype, shape in inner[1:])
     elif kind == "dict" or kind in _KINDS:
         _note(list(inner.values()), found, refused)
@@ -157,9 +159,13 @@ class _Arrays(list[Array]):
 def _described(value: Any, arrays: _Arrays) -> Any:
     """Return `value` as JSON can express it; its arrays are appended to `arrays`."""
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.dtype.names is None:
+        if isinstance(value, np.matrix):
+            return {"matrix": _described_array(np.asarray(value), arrays)}
         return _described_array(value, arrays)
     if isinstance(value, np.generic) and value.dtype.kind in NUMBERS and value.dtype.itemsize <= 8:
         return {"number": [value.dtype.str, value.item()]}
+    if isinstance(value, np.generic) and value.dtype.kind in "fcmM":
+        return {"scalar": _described_array(np.asarray(value), arrays)}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, list):
@@ -175,9 +181,9 @@ def _described(value: Any, arrays: _Arrays) -> Any:
     if isinstance(value, dict) and all(isinstance(key, (str, int, float, np.integer)) for key in value):
         return {"items": [[_described(key, arrays), _described(one, arrays)] for key, one in value.items()]}
     if getattr(value, "format", None) == "csr":
-        return {"csr": [value.shape, *(_noted(one, arrays) for one in (value.data, value.indices, value.indptr))]}
+        return _described_sparse(value, arrays)
     if isinstance(value, slice):
-        return {"slice": [value.start, value.stop]}
+        return {"slice": [_described(one, arrays) for one in (value.start, value.stop, value.step)]}
     if kind := kind_of(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return {kind: {name: _described(one, arrays) for name, one in fields.items()}}
@@ -198,6 +204,13 @@ def _described_whole(value: Any, arrays: _Arrays) -> Any:
         return {"object": _described(found, arrays)}
     finally:
         arrays.places = outer
+
+
+def _described_sparse(matrix: Any, arrays: _Arrays) -> Any:
+    from scipy.sparse import spmatrix
+
+    kind = "csr_matrix" if isinstance(matrix, spmatrix) else "csr_array"
+    return {kind: [matrix.shape, *(_noted(one, arrays) for one in (matrix.data, matrix.indices, matrix.indptr))]}
 
 
 def _described_array(array: Array, arrays: _Arrays) -> Any:
@@ -255,7 +268,7 @@ class _Maker:
         if kind == "counter":
             return Counter(dict(self.made(inner)))
         if kind == "slice":
-            return slice(*inner)
+            return slice(*self.made(inner))
         if kind in _WHOLE:
             return self._whole(kind, inner)
         made = {name: self.made(one) for name, one in inner.items()}
@@ -263,13 +276,16 @@ class _Maker:
 
     def _whole(self, kind: str, inner: Any) -> Any:
         """A value of one of the kinds in _WHOLE."""
-        if kind == "csr":
-            from scipy.sparse import csr_array
-
+        if kind in _SPARSE:
             shape, *arrays = inner
-            return csr_array(tuple(self._next(*one) for one in arrays), shape=tuple(shape))
+            made = getattr(import_module("scipy.sparse"), kind)
+            return made(tuple(self._next(*one) for one in arrays), shape=tuple(shape))
         if kind == "same":
             return self._arrays[inner]
+        if kind == "matrix":
+            return self.made(inner).view(np.matrix)
+        if kind == "scalar":
+            return self.made(inner)[()]
         if kind == "transposed":
             return self.made(inner).T
         if kind == "objects":

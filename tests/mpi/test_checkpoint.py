@@ -50,8 +50,8 @@ def test_all_ranks_get_what_the_lowest_has_saved(path):
 VALUES = {
     "best": None, "seed": 2**100, "generator": np.random.PCG64(3).state, "other": np.random.MT19937(3).state,
     "nested": {"first": [1, (2.5, None)], 0: {"w": np.arange(3, dtype=np.float16)}, "number": np.float32(3)},
-    "ragged": [[1], [2, 3]], "mixed": [1, "1"], "nul": ["a\0"], "whole": [2**53 + 1, 0.5], "wide": np.longdouble(1) / 3,
-    "day": np.datetime64("2026-01-02"), "turn": 1 + 2j, "plain": [1.5, float("nan")],
+    "ragged": [[1], [2, 3]], "mixed": [1, "1"], "nul": ["a\0"], "whole": [2**53 + 1, 0.5], "turns": [2**53 + 1, 1j],
+    "wide": np.longdouble(1) / 3, "day": np.datetime64("2026-01-02"), "turn": 1 + 2j, "plain": [1.5, float("nan")],
 }  # fmt: skip
 
 

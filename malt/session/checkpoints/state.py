@@ -74,7 +74,7 @@ def _exact(value: Any, as_array: AsArray) -> NDArray[Any] | None:
         array, theirs = as_array(value), np.asarray(value, object)
     except (TypeError, ValueError, RuntimeError):  # lists of unequal lengths, say
         return None
-    if array.dtype.kind in "fUS":  # where numbers may be text now, or rounded; or text has lost NULs at its end
+    if array.dtype.kind in "fcUS":  # where numbers may be text now, or rounded; or text has lost NULs at its end
         pairs = zip(array.ravel().tolist(), theirs.ravel(), strict=False)
         if array.shape != theirs.shape or not all(one == other or one != one for one, other in pairs):
             return None

@@ -78,6 +78,8 @@ VALUES = [
     None, True, 3, 10**30, 0.1, float("inf"), "text\0", [], (), [1, (2.5, "x")], {"a": np.arange(3)},
     {1: "b"}, np.float32(0.1), np.zeros(()), np.zeros((0, 2), ">f4"), np.array(["ab", "c"]),
     np.arange(6).reshape(2, 3).T, slice(2, 5),
+    slice(9, None, -2), slice(np.int64(2), 5), np.eye(2)[:, :1].view(np.matrix), np.datetime64("2026-11-30"),
+    np.timedelta64(3, "s"), np.complex64(3 + 4j), np.complex128(1j), np.longdouble(1) / 3,
     3 + 4j, Counter({"a": 2, 3: 1, (1, None): 4}), Counter(),
 ]  # fmt: skip
 
@@ -85,9 +87,10 @@ VALUES = [
 def test_values_arrive_as_they_were():
     for value, other in zip(VALUES, parted(joined([pack(one) for one in VALUES])), strict=True):
         assert type(value) is type(other) and repr(value) == repr(other)
-    matrix = scipy.sparse.random_array((9, 4), density=0.5, format="csr", rng=1)
-    [other] = parted(joined([pack(matrix)]))
-    assert (matrix != other).nnz == 0 and other.shape == (9, 4)
+    array = scipy.sparse.random_array((9, 4), density=0.5, format="csr", rng=1)
+    for matrix in (array, scipy.sparse.csr_matrix(array)):
+        [other] = parted(joined([pack(matrix)]))
+        assert (matrix != other).nnz == 0 and other.shape == (9, 4) and type(other) is type(matrix)
 
 
 @pytest.mark.parametrize("value", [object(), {(1,): 2}, np.array([object()]), Counter({b"x": 1}), {3}, np.ma.zeros(3)])
@@ -120,6 +123,18 @@ def test_the_bits_do_not_depend_on_the_ranks(ranks, who):
     np.testing.assert_allclose(sums, (ROWS * np.arange(7)).sum(0))
     np.testing.assert_allclose(products, (ROWS * np.arange(7)).T @ (ROWS * np.arange(7)))
     assert products.flags.writeable and total == pytest.approx(sums.sum()) == pytest.approx(float(single), rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", [scipy.sparse.csr_matrix, scipy.sparse.csr_array, np.matrix])
+def test_chunks_are_of_one_class_on_all_ranks(kind):
+    """What * means depends on it."""
+
+    def live(rank):
+        rows = np.arange(64.0).reshape(32, 2)
+        dataset = None if rank else rows.view(kind) if kind is np.matrix else kind(rows)
+        return malt.map_reduce(lambda _, rows: Counter([type(rows).__name__]), None, dataset)
+
+    assert malt.simulate(live, 2) == [{kind.__name__: 32}] * 2
 
 
 class Halves:
