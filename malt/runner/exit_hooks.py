@@ -3,13 +3,14 @@
 A failure is an uncaught exception in any thread (sys.excepthook, threading.excepthook), or sys.exit, exit or quit with
 a non-zero status. The status is noted when sys.exit is called. Its exception may still be caught. So, when the
 interpreter exits, the outermost frame is examined: if the exception ended the program, that frame stopped at the call.
+
+malt/runner/program.py loads this module by its path, after malt/runner/departure.py.
 """
 
 from __future__ import annotations
 
 import builtins
 import contextlib
-import dis
 import os
 import sys
 import threading
@@ -21,7 +22,6 @@ from typing import Any, NamedTuple, NoReturn
 
 from malt.runner.departure import flush, is_leaving, skip_mpi_finalize
 from malt.runner.events import Kind
-from malt.runner.program import status_of
 from malt.runner.reporting import report, report_traceback
 
 _abort: Callable[[int], None] | None = None
@@ -31,7 +31,7 @@ _last_exit: _Exit | None = None
 _child_status: int | None = None
 """The status of a forked process that ends by a SystemExit raised without sys.exit."""
 
-_DRAIN_S = 0.1
+DRAIN_S = 0.1
 """How long output may take to get through: MPICH's process manager drops it when it is asked to abort."""
 
 
@@ -41,9 +41,16 @@ def end_job_on_failure(abort: Callable[[int], None]) -> None:
     if not _hooked:
         _hooked = True
         sys.excepthook = _after(sys.excepthook)
-        threading.excepthook = _after_thread(threading.excepthook)
+        threading.excepthook = after_thread(threading.excepthook, _end)
         _note_exits()
     _abort = abort
+
+
+def status_of(error: SystemExit) -> int:
+    """Return the status that the process exits with after `error`, as sys.exit documents it. Local."""
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
 def become_child() -> None:
@@ -160,7 +167,9 @@ def _after(hook: Callable[..., Any]) -> Callable[..., Any]:
     return report
 
 
-def _after_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
+def after_thread(hook: Callable[..., Any], end: Callable[[int], object]) -> Callable[..., Any]:
+    """Return a hook for the errors of threads: it calls `hook`, reports the traceback, and calls end(1)."""
+
     def report(args: threading.ExceptHookArgs) -> None:
         """Call the hook, then end, unless the thread has ended itself. Local."""
         try:
@@ -169,7 +178,7 @@ def _after_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
             if not issubclass(args.exc_type, SystemExit):  # it ends the thread alone
                 if args.exc_value is not None:
                     report_traceback(args.exc_value)
-                _end(1)
+                end(1)
 
     return report
 
@@ -205,6 +214,8 @@ def _ended_program(exit: _Exit) -> bool:
 
     If it was caught, the frame ran on.
     """
+    import dis  # most programs end otherwise
+
     stopped = exit.frame.f_lasti
     return stopped == exit.place or dis.opname[exit.frame.f_code.co_code[stopped]] == "RERAISE"
 
@@ -212,5 +223,5 @@ def _ended_program(exit: _Exit) -> bool:
 def _end(status: int) -> None:
     flush()
     if _abort is not None and not is_leaving():
-        time.sleep(_DRAIN_S)
+        time.sleep(DRAIN_S)
         _abort(status)

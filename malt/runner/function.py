@@ -47,7 +47,7 @@ def main(folder: str) -> None:
     try:
         result = function(*args)
     except SystemExit as error:
-        if program.status_of(error) == 0:
+        if program.exit_hooks.status_of(error) == 0:
             raise
         raise RuntimeError(f"{name} ended by sys.exit({error.code!r})") from error
     try:

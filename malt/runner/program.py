@@ -3,8 +3,8 @@
     python malt/runner/program.py [-m] PROGRAM ARGS...         or -c CODE ARGS...
     python malt/runner/program.py + [+-m] +PROGRAM +ARGS...    on the line of an mpiexec (`marked`)
 
-`malt run` starts every rank through this file. malt.runner.exit_hooks also ends the job on a failure, but only after
-malt.init. This file does so before malt.init, and for programs that never call it:
+`malt run` starts every rank through this file. malt.init also has a failure end the job (malt/runner/exit_hooks.py).
+This file does so before malt.init, and for programs that never call it:
 
 - Before MPI_Init, Open MPI ends the job when a rank exits with a non-zero status. MPICH does not: the others wait in
   MPI_Init for ever. Its process manager ends the job at once on a request over its own connection (PMI).
@@ -33,12 +33,12 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from malt.runner import departure, events, main_file, reporting, standard_input
+    from malt.runner import departure, events, exit_hooks, main_file, reporting, standard_input
 else:
 
     def _beside(name):
@@ -49,8 +49,8 @@ else:
         spec.loader.exec_module(module)
         return module
 
-    _NAMES = "events", "reporting", "departure", "main_file", "standard_input"
-    events, reporting, departure, main_file, standard_input = map(_beside, _NAMES)
+    _NAMES = "events", "reporting", "departure", "exit_hooks", "main_file", "standard_input"
+    events, reporting, departure, exit_hooks, main_file, standard_input = map(_beside, _NAMES)
 
 FAILURE_DIR = "MALT_FAILURE_DIR"
 """The variable that names the folder of the job, in which ranks report to the launcher (malt/runner/events.py).
@@ -90,15 +90,13 @@ _OWN_FILES = (
     runpy.__file__, "<frozen runpy>",
 )  # fmt: skip
 """What stands above the user's program in a traceback."""
-_DRAIN_S = 0.1
-"""How long output may take to get through: MPICH's process manager drops it when it is asked to abort."""
 
 
 def main() -> None:
     """Run the program that sys.argv[1:] names. Returns if it ended well. Otherwise this ends the job."""
     endpoint = os.environ.pop(reporting.CONTROL_SERVER, "").split()
     folder = reporting.start(os.environ.pop(FAILURE_DIR, None), endpoint)
-    # so that malt.runner.exit_hooks gets this module, not a second copy
+    # so that all others get this module, not a second copy
     sys.modules["malt.runner.program"] = sys.modules[__name__]
     os.environ.pop(SESSION_BASE, None)
     sys.argv[:] = _unmarked(sys.argv[1:])
@@ -150,7 +148,7 @@ def _join_the_job(folder: str | None) -> None:
     if JOB_DIR not in os.environ and folder is not None:
         departure.report_end_inside_mpi()
         departure.show_closing(folder)
-    threading.excepthook = _ending_job(threading.excepthook)
+    threading.excepthook = exit_hooks.after_thread(threading.excepthook, _end_job_for_thread)
 
 
 def _report_start(folder: str) -> None:
@@ -171,10 +169,9 @@ def _report_start(folder: str) -> None:
 
 def _exited(error: SystemExit) -> None:
     """End after a SystemExit of the program. If this returns or raises it again, the interpreter ends as usual."""
-    status = status_of(error)
+    status = exit_hooks.status_of(error)
     if not reporting.is_rank():
-        if (exits := sys.modules.get("malt.runner.exit_hooks")) is not None:  # it cannot see a bare `raise SystemExit`
-            exits.note_child_status(status)
+        exit_hooks.note_child_status(status)  # they cannot see a bare `raise SystemExit`
         raise
     if departure.is_leaving():
         if isinstance(error.code, str):
@@ -239,10 +236,9 @@ def _end() -> None:
     if not reporting.is_rank():
         return
     departure.ignore_signals()
-    exits = sys.modules.get("malt.runner.exit_hooks")
     if departure.is_leaving() and JOB_DIR not in os.environ:
         departure.wait_to_be_killed()
-    elif not departure.is_leaving() and (exits is None or not exits.has_left()):
+    elif not departure.is_leaving() and not exit_hooks.has_left():
         reporting.report(events.Kind.FINISHED)
 
 
@@ -256,7 +252,7 @@ def _end_job(status: int) -> NoReturn:
 def _leave(status: int) -> NoReturn:
     """End this rank, and where none may fail all others, with `status`. Does not return."""
     departure.flush()
-    time.sleep(_DRAIN_S)
+    time.sleep(exit_hooks.DRAIN_S)
     if JOB_DIR in os.environ:
         _exit(status)
     mpi = sys.modules.get("mpi4py.MPI")
@@ -281,18 +277,11 @@ def _ask_process_manager(status: int) -> None:
             pass
 
 
-def status_of(error: SystemExit) -> int:
-    """Return the status that the process exits with after `error`, as sys.exit documents it. Local."""
-    if error.code is None:
-        return 0
-    return error.code & 0xFF if isinstance(error.code, int) else 1
-
-
 def _session_is_over() -> bool:
     """Return whether malt.finalize has ended the session on all ranks, and MPI, if any, is not finalized yet."""
-    exits, mpi = sys.modules.get("malt.runner.exit_hooks"), sys.modules.get("mpi4py.MPI")
+    mpi = sys.modules.get("mpi4py.MPI")
     is_open = reporting.is_plain() or (mpi is not None and not mpi.Is_finalized())
-    return exits is not None and is_open and bool(exits.session_is_over())
+    return is_open and exit_hooks.session_is_over()
 
 
 def _is_alone() -> bool:
@@ -301,20 +290,10 @@ def _is_alone() -> bool:
     return mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() and mpi.COMM_WORLD.size == 1
 
 
-def _ending_job(hook: Callable[[threading.ExceptHookArgs], object]) -> Callable[[threading.ExceptHookArgs], None]:
-    def report(args: threading.ExceptHookArgs) -> None:
-        """Call the hook, then end the job. Local."""
-        try:
-            hook(args)
-        finally:
-            # SystemExit ends the thread alone.
-            if not issubclass(args.exc_type, SystemExit) and reporting.is_rank():
-                if args.exc_value is not None:
-                    reporting.report_traceback(args.exc_value)
-                if not departure.is_leaving():
-                    _end_job(1)
-
-    return report
+def _end_job_for_thread(status: int) -> None:
+    """End the job with `status`, as a thread has failed. Local."""
+    if reporting.is_rank() and not departure.is_leaving():
+        _end_job(status)
 
 
 def _without_this_file(trace: TracebackType | None) -> TracebackType | None:

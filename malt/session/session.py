@@ -18,7 +18,6 @@ from dstorm.membership import children
 from malt.files import heartbeats
 from malt.runner import exit_hooks
 from malt.runner.departure import is_leaving
-from malt.runner.program import status_of
 from malt.session.opening import check_same, claim, leave_job, opened
 from malt.session.world import counters
 from malt.session.world.world import DEADLINE_S, World
@@ -186,7 +185,7 @@ def finalize() -> None:
     thread is in a collective call.
     """
     error = sys.exc_info()[1]
-    if isinstance(error, SystemExit) and status_of(error) == 0:
+    if isinstance(error, SystemExit) and exit_hooks.status_of(error) == 0:
         error = None
         if _world is not None and _world.ending.goes_on:
             return

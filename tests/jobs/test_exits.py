@@ -148,7 +148,7 @@ ENDS = {
     "an error": lambda: exit_hooks.end_job_for(ValueError()),
     "a message": lambda: exit_hooks.end_job("why"),
     "the hook": lambda: exit_hooks._after(fail)(ValueError, ValueError(), None),
-    "a thread's": lambda: exit_hooks._after_thread(fail)(
+    "a thread's": lambda: exit_hooks.after_thread(fail, exit_hooks._end)(
         threading.ExceptHookArgs([ValueError, ValueError(), None, None])
     ),
 }
@@ -159,7 +159,7 @@ def test_a_failure_ends_the_job_whatever_can_be_printed(how, monkeypatch):
     ended, full = [], SimpleNamespace(write=fail, flush=fail)
     with monkeypatch.context() as patched, contextlib.suppress(OSError):
         patched.setattr(exit_hooks, "_abort", ended.append)
-        patched.setattr(exit_hooks, "_DRAIN_S", 0)
+        patched.setattr(exit_hooks, "DRAIN_S", 0)
         patched.setattr(sys, "stdout", full)
         patched.setattr(sys, "stderr", full)
         ENDS[how]()

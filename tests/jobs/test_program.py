@@ -35,7 +35,7 @@ PROGRAMS = {
     "interrupted": "raise KeyboardInterrupt",
     "modules of Python": "import session, random\n",
     "prints without a newline": "print('a', end='')",
-    "nothing of ours": "import sys\nprint({'malt', 'malt.runner.exit_hooks', 'numpy', 'mpi4py'} & set(sys.modules))",
+    "nothing of ours": "import sys\nprint({'malt', 'dis', 'numpy', 'mpi4py'} & set(sys.modules))",
 }
 
 
@@ -104,6 +104,30 @@ def test_a_thread_fails(run):
         "import threading, time\nthreading.Thread(target=lambda: 1 / 0).start()\ntime.sleep(30)", RUNNER, "program.py"
     )
     assert done.returncode == 1 and done.stderr.count("ZeroDivisionError") == 1
+
+
+LEAVES = """
+import os, signal, threading, time
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(30)
+except KeyboardInterrupt:
+    thread = threading.Thread(target=lambda: 1 / 0)
+    thread.start()
+    thread.join()
+    print("saved", flush=True)
+"""
+
+
+def test_a_thread_that_fails_as_the_launcher_ends_the_job_keeps_nothing_from_being_saved(run, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("signal-2", "notified"):
+        (folder / name).touch()
+    environment = {"MALT_FAILURE_DIR": str(folder), "MALT_JOB_DIR": str(folder), "MALT_RANK": "0"}
+    done = run(LEAVES, RUNNER, "program.py", **environment)
+    assert done.stdout == "saved\n" and "ZeroDivisionError" in done.stderr
+    assert not {"status-0", "left-0"} & set(reported(folder))
 
 
 def test_a_thread_may_leave(run):
