@@ -152,7 +152,7 @@ def this_machine() -> Machine:
     return Machine(
         cores=usable_cores(),
         fabrics=network.found(),
-        root=hasattr(os, "geteuid") and os.geteuid() == 0,
+        root=os.geteuid() == 0,
         terminal=sys.stdout.isatty(),
         home=network.home_of(os.environ),
     )

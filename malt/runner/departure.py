@@ -41,8 +41,6 @@ ranks where one has failed, gives them as long."""
 _NOTIFIES_S = 10.0
 """How long a rank waits for the launcher to signal the other ranks. It is longer only if the launcher was stopped."""
 
-_exit = os._exit
-"""os._exit as it was: `report_end_inside_mpi` replaces it."""
 _notified = 0
 """The signal by which a launcher on another host has asked this rank to leave, or 0."""
 _ended: dict[int, int] = {}
@@ -225,10 +223,7 @@ def wait_to_be_killed() -> None:
         while True:
             mpi.COMM_WORLD.Iprobe()
             time.sleep(_NAP_S)
-    if not _call_at_the_end(("fflush", None), ("close", file), ("pause", None), ("_exit", 0)):
-        flush()
-        os.close(file)
-        signal.pause()
+    _call_at_the_end(("fflush", None), ("close", file), ("pause", None), ("_exit", 0))
 
 
 def _spans_hosts() -> bool:
@@ -247,9 +242,7 @@ def skip_mpi_finalize(status: int) -> None:
 
     So neither mpi4py calls MPI_Finalize, which would wait for failed ranks, nor the MPI library its exit handlers.
     """
-    if not _call_at_the_end(("fflush", None), ("_exit", status)):
-        flush()
-        _exit(status)
+    _call_at_the_end(("fflush", None), ("_exit", status))
 
 
 def flush() -> None:
@@ -312,21 +305,18 @@ def _publishing(name: str, end: Callable[..., NoReturn]) -> Callable[..., NoRetu
     return reported
 
 
-def _call_at_the_end(*calls: tuple[str, int | None]) -> bool:
+def _call_at_the_end(*calls: tuple[str, int | None]) -> None:
     """Make the process call functions of the C library, each with its argument, right after the end of the interpreter.
 
-    The last function does not return. Returns whether the calls could be registered. Py_AtExit and __cxa_atexit call
-    first what was registered last. Functions of Py_AtExit take no argument, so exit() gets an arbitrary one.
+    The last function does not return. Py_AtExit and __cxa_atexit call first what was registered last. Functions of
+    Py_AtExit take no argument, so exit() gets an arbitrary one.
     """
-    try:
-        import ctypes
+    import ctypes  # few ranks end so
 
-        libc = ctypes.CDLL(None)
-        for name, argument in reversed(calls):
-            libc.__cxa_atexit(getattr(libc, name), ctypes.c_void_p(argument), None)
-        return bool(ctypes.pythonapi.Py_AtExit(libc.exit) == 0)
-    except (ImportError, OSError, AttributeError):  # a Python without ctypes, another C library
-        return False
+    libc = ctypes.CDLL(None)
+    for name, argument in reversed(calls):
+        libc.__cxa_atexit(getattr(libc, name), ctypes.c_void_p(argument), None)
+    ctypes.pythonapi.Py_AtExit(libc.exit)
 
 
 def _signalled(number: int, frame: FrameType | None) -> None:

@@ -90,7 +90,7 @@ def _of_machine(ranks: int) -> Facts:
         numpy=np.__version__,
         ranks=ranks,
         cores=usable_cores(),
-        processors=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        processors=len(os.sched_getaffinity(0)),
         shm_nbytes=size,
         shm_free_nbytes=free,
         shm_is_writable=os.access("/dev/shm", os.W_OK | os.X_OK),

@@ -135,7 +135,7 @@ def _examine(transport: MpiTransport) -> Examination:
 
 
 def _processors(transport: MpiTransport) -> list[list[int]]:
-    mine = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    mine = sorted(os.sched_getaffinity(0))
     return [json.loads(data) for data in transport.allgather(json.dumps(mine).encode())]
 
 

@@ -17,13 +17,7 @@ TOPOLOGY = Path("/sys/devices/system/cpu")
 def usable_cores() -> int:
     """Return how many ranks or threads can compute at the same time, at least 1. Local."""
     quota = min(_quotas(MOUNT, membership()), default=math.inf)
-    return max(1, int(min(_physical(_allowed(), TOPOLOGY), quota)))
-
-
-def _allowed() -> set[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))
+    return max(1, int(min(_physical(os.sched_getaffinity(0), TOPOLOGY), quota)))
 
 
 def _physical(processors: set[int], topology: Path) -> int:

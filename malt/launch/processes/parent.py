@@ -1,13 +1,13 @@
-"""A process that ends with its parent, on Linux."""
+"""A process that ends with its parent."""
 
 from __future__ import annotations
 
 import ctypes
 import signal
-import sys
-from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+_prctl = ctypes.CDLL(None).prctl  # before a fork, in which nothing may be loaded
+_prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 
 
 def end_with_parent(number: int = signal.SIGTERM) -> None:
@@ -18,15 +18,3 @@ def end_with_parent(number: int = signal.SIGTERM) -> None:
     _prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if number != signal.SIGTERM:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-
-
-def _load_prctl() -> Callable[..., object]:
-    if sys.platform != "linux":
-        return lambda *arguments: None
-    function = ctypes.CDLL(None).prctl
-    function.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
-    found: Callable[..., object] = function
-    return found
-
-
-_prctl = _load_prctl()  # before a fork, in which nothing may be loaded
