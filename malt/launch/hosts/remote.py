@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,10 +57,9 @@ class RemoteHosts:
     ) -> None:  # fmt: skip
         self._connections: list[Connection] = []
         self._folder = Path()
-        self._reports: queue.SimpleQueue[str] = queue.SimpleQueue()
-        """What ranks there have reported, as lines (malt/runner/events.py)."""
         self.add: Callable[[Event], object] = bool
-        """Called with each of these events. By default it is that of another stream of the job's folder."""
+        """Called, by a thread, with each event that is reported of ranks there. By default it is that of another stream
+        of the job's folder."""
         self._own: set[str] = set()
         """The hosts whose agents have made the folder of the job there."""
         self._cut_off: str | None = None
@@ -177,7 +175,7 @@ class RemoteHosts:
         self._unheard.append(host)
 
     def clean(self) -> None:
-        """End what is left of the job there, and take the last reports. Says which hosts do not answer."""
+        """End what is left of the job there, once its last reports have come. Says which hosts do not answer."""
         if not self._is_watching:
             return
         self._is_watching = False
@@ -187,11 +185,10 @@ class RemoteHosts:
                 f"{SILENCE_S:.0f} s\n")  # fmt: skip
 
     def cut_off(self) -> str | None:
-        """Return a host that has not been heard of for too long, or None. Writes down what ranks have reported.
+        """Return a host that has not been heard of for too long, or None.
 
         It is CUT_OFF_S where its network does not answer either, and else SILENCE_S: its processes may be busy.
         """
-        self._take_reports()
         silent = [one.host for one in self._connections if not one.is_open or _is_cut_off(one)]
         self._cut_off = self._cut_off or next(iter(silent), None)
         return self._cut_off
@@ -234,7 +231,6 @@ class RemoteHosts:
                 one.answer("clean", waited, limits_s[one])
             except Silent:
                 silent.append(one.host)
-        self._take_reports()
         return silent
 
     def _ask(self, command: str, value: object = None) -> None:
@@ -254,17 +250,13 @@ class RemoteHosts:
             raise Unreachable(findings.of_shell(one.host, *one.ended(), self._python)) from None
 
     def _take(self, command: str, value: Any) -> bool:
-        """Keep a report of a rank, which has come over a connection. Returns whether it is one."""
-        if command == "report":
-            self._reports.put(value)
-        return command == "report"
-
-    def _take_reports(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                came = parsed(self._reports.get_nowait())
-                if came is not None and came.kind in SENT:
-                    self.add(event(came.kind, came.rank, came.text))
+        """Take a report of a rank, which has come over a connection. Returns whether it is one."""
+        if command != "report":
+            return False
+        came = parsed(value)
+        if came is not None and came.kind in SENT:
+            self.add(event(came.kind, came.rank, came.text))
+        return True
 
 
 def _is_cut_off(one: Connection) -> bool:
