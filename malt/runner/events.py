@@ -60,8 +60,6 @@ class Kind(enum.Enum):
     """It has failed, with a status, or departed before the others, with 0. They go on."""
     LOST = "lost"
     """The others have marked it failed: the incarnation that is meant."""
-    FAILED = "failed"
-    """The launcher has seen that it has failed."""
     ELSEWHERE = "elsewhere"
     """It has connected to the launcher from another host."""
     ENDED = "ended"

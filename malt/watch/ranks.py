@@ -103,11 +103,10 @@ def _state(reports: History, rank: int, own: Process | None, is_over: bool, is_n
 
 
 def _failure(reports: History, rank: int) -> tuple[str, float | None]:
-    """Return why a rank has failed, and how long ago: as it has reported that, or as the launcher has seen it."""
-    failed, left, trace = (reports.get(kind, rank) for kind in (Kind.FAILED, Kind.LEFT, Kind.TRACEBACK))
-    how = left or reports.get(Kind.ENDED, rank)
+    """Return why a rank has failed, and how long ago: as it has reported that, or as its starter has seen it."""
+    trace, how = reports.get(Kind.TRACEBACK, rank), reports.get(Kind.LEFT, rank) or reports.get(Kind.ENDED, rank)
     status = int(how.text) if how and how.text.isdecimal() else None
     why = "killed" if status is None or status > _BY_SIGNAL else f"status {status}"
-    first = failed or left or trace
+    first = how or trace
     since_s = (time.monotonic_ns() - first.at) / 1e9 if first else None
     return trace.text.rstrip().rpartition("\n")[2] if trace else why, since_s

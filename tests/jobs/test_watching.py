@@ -204,4 +204,4 @@ def test_how_a_rank_has_failed_is_shown(folder, ends, why):
     for kind, text in ends.items():
         add(folder, f"{kind}-0", text)
     (found,) = ranks.look(folder, 1)
-    assert (found.state, found.why) == ("failed", why)
+    assert (found.state, found.why, found.failed_s is not None) == ("failed", why, bool(ends))

@@ -12,7 +12,7 @@ from dstorm.waits.stopwatch import Stopwatch
 from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.reports.job_state import JobState
 from malt.launch.streams.display import say
-from malt.runner.events import Event, Kind, Stream, append
+from malt.runner.events import Kind, Stream
 from malt.watch.processes import ended, processes
 
 _ALL_STOPPED_S = 5.0
@@ -73,11 +73,7 @@ class Follower:
     def _look(self) -> int | None:
         over = ended(self._reports)
         self.report_ended(self.state.ends_here(over))
-        noted = set(self.state.failed)
         status = self.state.look(over, self._running.seconds(), time.monotonic_ns())
-        for rank, incarnation in self.state.failed.keys() - noted:
-            with contextlib.suppress(OSError):  # for `malt status`
-                append(self._folder, Event(Kind.FAILED, rank, "", self.state.failed[rank, incarnation]))
         if status is None:
             over |= self._reports.ranks(Kind.FINISHED)
             self._watch({rank: one for rank, one in processes(self._reports).items() if rank not in over})
