@@ -16,7 +16,6 @@ from dstorm.transports.links import handshake
 from malt.launch.command import Line, is_here
 from malt.launch.environment import RESTART, travelling
 from malt.launch.hosts.agent.processes import WITHIN, of_job
-from malt.launch.hosts.agent.traces import Traces
 from malt.launch.hosts.agent.watch import clean
 from malt.launch.hosts.ending import Ending
 from malt.launch.hosts.own_agent import guarded
@@ -92,7 +91,6 @@ def run(
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
         departure = Departure(reports, line.job.ranks, line.is_spread, follower is not None, control_server)
         output = Output(folder, line.job.most, line.job.display)
-        traces = Traces(str(folder))
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output, line.ended_by)
         signals.pass_on = lambda number: departure.pass_on(number) and remote.send_signal(number)
         output.start()
@@ -119,9 +117,9 @@ def run(
         _say_why(status, reports.read(), follower, signals.first, b"" if is_printed else banners)
         say(others.last_words)
         if not is_clean:
-            _end_what_is_left(str(folder), traces)
+            _end_what_is_left(str(folder))
     is_done = status == 0 and output.has_lost()
-    return End(status or int(is_done), signals.first is not None, others.are_left, is_done)
+    return End(status or int(is_done), signals.first is not None, bool(others.left), is_done)
 
 
 def run_again(
@@ -243,7 +241,7 @@ def _status_of_part(follower: Follower, others: RemoteRanks) -> int | None:
 
     Where ranks of a host cannot start, none can meet the others: the job ends at once.
     """
-    if others.is_over or others.have_failed(follower.heard()):
+    if others.last_words or others.have_failed(follower.heard()):
         return 1
     status = follower.status()
     others.stop_starting()
@@ -267,9 +265,9 @@ def _waited(
     return status if ending is None or not status or signals.first is not None else ending.settled(status)
 
 
-def _end_what_is_left(folder: str, traces: Traces) -> None:
+def _end_what_is_left(folder: str) -> None:
     """Kill what the job has left here, children of failed ranks say, and remove its files."""
-    clean(folder, traces)
+    clean(folder)
     if left := of_job(folder):  # it waits for a disk, say
         names = ", ".join(map(str, sorted(left)))
         say(f"malt run: killed, but not ended yet: process {names}\n")

@@ -22,7 +22,6 @@ from malt.launch import job
 from malt.launch.command import Job, Line
 from malt.launch.hosts.agent import processes
 from malt.launch.hosts.agent.processes import WITHIN
-from malt.launch.hosts.agent.traces import Traces
 from malt.launch.job import _of_the_rank, _settled, first_failure
 from malt.launch.machine.mpi_library import LaunchError
 from malt.launch.processes import supervisor
@@ -307,10 +306,10 @@ def test_a_process_that_does_not_end_is_named(tmp_path, monkeypatch, capsys):
         with monkeypatch.context() as patched:
             patched.setattr(processes, "_KILLED_S", 0.1)
             patched.setattr(processes.os, "kill", lambda process, number: None)
-            job._end_what_is_left(str(folder), Traces(str(folder)))
+            job._end_what_is_left(str(folder))
         assert capsys.readouterr().err == f"malt run: killed, but not ended yet: process {child.pid}\n"
         assert not folder.exists()
-        job._end_what_is_left(str(folder), Traces(str(folder)))
+        job._end_what_is_left(str(folder))
         assert capsys.readouterr().err == "" and child.wait(10) == -signal.SIGKILL
     finally:
         child.kill()

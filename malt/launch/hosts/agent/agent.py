@@ -8,8 +8,8 @@ reach   endpoints of hosts, by name; answers the names of those to which no conn
 reached all hosts have tried: from now on nothing listens here
 pause   the launcher is stopped (Ctrl-Z), and will say nothing until the next line: nor does anything of the job run
         here until then; answers
-clean   kills what is left of the job, removes its files, and answers how many processes it has killed; with the folder
-        of a job of an mpiexec where the agent of that was killed
+clean   kills what is left of the job, removes its files, and answers; with the folder of a job of an mpiexec where the
+        agent of that was killed
 end     does the same without an answer, and ends
 
 Of any job (malt/launch/hosts/agent/watch.py):
@@ -142,9 +142,12 @@ class Agent:
             self.send([command, None])
         elif command in ("clean", "end"):
             self._is_over = command == "end"
-            killed = self._job.end() if self._job is not None else clean(value) if value else 0
+            if self._job is not None:
+                self._job.end()
+            elif value:
+                clean(value)
             self._job = None
-            self.send([command, killed])
+            self.send([command, None])
         elif self._job is not None:
             self._job.tell(command, value)
 

@@ -26,18 +26,16 @@ _ENDED, _KERNEL_THREAD = (b"Z", b"X"), 0x00200000
 """The states of a process that has ended, and the flag of a thread of the kernel, in proc_pid_stat(5)."""
 
 
-def kill(find: Callable[[], set[int]]) -> int:
-    """Kill what find() finds, until it finds nothing. Returns how many processes those were."""
-    killed, end = set[int](), time.monotonic() + _KILLED_S
+def kill(find: Callable[[], set[int]]) -> None:
+    """Kill what find() finds, until it finds nothing, or what is killed does not end."""
+    end = time.monotonic() + _KILLED_S
     while found := find():
         for process in found:
             with contextlib.suppress(OSError):
                 os.kill(process, signal.SIGKILL)
-        killed |= found
         if time.monotonic() > end:
             break
         time.sleep(_POLL_S)
-    return len(killed)
 
 
 def remove_memory(folder: str) -> None:

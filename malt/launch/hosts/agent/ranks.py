@@ -32,6 +32,7 @@ from typing import Any, BinaryIO
 
 from malt.launch.hosts.agent.checks import kept
 from malt.launch.hosts.agent.processes import ELSEWHERE, kill, remove_memory, with_variable
+from malt.launch.hosts.agent.watch import TRIAL
 from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.hosts.plain.starter import Ranks as StartedRanks
 from malt.runner.events import Kind
@@ -120,17 +121,17 @@ class Ranks(StartedRanks):
         if all(process.returncode for process in self._processes.values()):
             self.end()
         elif self._is_ours:
-            with contextlib.suppress(OSError):
-                os.unlink(self._key)
+            for name in (KEY, TRIAL):
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(self._folder, name))
 
-    def end(self) -> int:
-        """Kill what is left, and remove the folder. Returns the number of processes killed."""
+    def end(self) -> None:
+        """Kill what is left, and remove the folder."""
         self.kill()
-        killed = kill(lambda: with_variable(self._mark))
+        kill(lambda: with_variable(self._mark))
         if self._is_ours:
             shutil.rmtree(self._folder, ignore_errors=True)
         remove_memory(self._folder)
-        return killed
 
     def say(self, text: str) -> None:
         """Tell the user, by the launcher."""

@@ -1,45 +1,41 @@
-"""The files that MPI makes for the ranks of this host. The agent is sent with it: it imports of malt only what that
-is sent with."""
+"""The files that MPI makes for the ranks of this host: in /dev/shm, and of hydra. It leaves them where it is killed.
+
+The agent is sent with this module: it imports nothing of malt.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import glob
+import math
 import os
 import time
 
-from malt.launch.hosts.agent.closing import LOCK
-
 _POLL_S, _CLOSES_S = 0.1, 1.0
-_EARLIER_S = 5.0
-"""How long before the first rank begins a daemon of mpiexec may have made its file."""
+_CLOCKS_S = 5.0
+"""By how much the clock of a file server that has the folder of a job may be ahead."""
 _SHM = "/dev/shm/"
 _HWLOC_OF_HYDRA = "/tmp/hydra_hwloc_xmlfile_"
 
 
-class Traces:
-    """The files that MPI makes for ranks of this host, and leaves where it is killed: in /dev/shm, and of hydra."""
+def remove_traces(folder: str) -> None:
+    """Remove what the job in `folder` has left of them on this host. None of its ranks runs any more.
 
-    def __init__(self, folder: str) -> None:
-        self._before = _older(folder, _by_name())
-
-    def remove(self) -> None:
-        """Remove what is left of them. No rank runs any more.
-
-        A file that has come during the job, and that no process uses, is of a rank or daemon of it: a live job uses its
-        own.
-        """
-        end, left = time.monotonic() + _CLOSES_S, set[str]()
-        while fresh := _by_name() - self._before - left:
-            processes = numbers()
-            opened = list(map(_opened, processes))  # first: a process maps a file before it closes it
-            left |= fresh.difference(*opened, *map(_mapped, processes))
-            if time.monotonic() > end:
-                break
-            time.sleep(_POLL_S)
-        for path in left:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+    A file that has come since the first one in `folder`, and that no process uses, is of a rank or daemon of the job: a
+    live job uses its own.
+    """
+    began = min(filter(None, map(_written, glob.glob(os.path.join(folder, "*")))), default=math.inf) - _CLOCKS_S
+    end, left = time.monotonic() + _CLOSES_S, set[str]()
+    while fresh := {path for path in _by_name() - left if _written(path) >= began}:
+        processes = numbers()
+        opened = list(map(_opened, processes))  # first: a process maps a file before it closes it
+        left |= fresh.difference(*opened, *map(_mapped, processes))
+        if time.monotonic() > end:
+            break
+        time.sleep(_POLL_S)
+    for path in left:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 def numbers() -> list[int]:
@@ -47,13 +43,6 @@ def numbers() -> list[int]:
     with contextlib.suppress(FileNotFoundError):
         return [int(word) for word in os.listdir("/proc") if word.isdecimal()]
     return []
-
-
-def _older(folder: str, paths: set[str]) -> set[str]:
-    """Those of `paths` that were there before the job in `folder`: all, if no rank has begun."""
-    locks = os.path.join(folder, LOCK.format("*"))  # a rank makes it, and never writes to it
-    began = min(map(_written, glob.glob(locks)), default=None)
-    return paths if began is None else {path for path in paths if _written(path) < began - _EARLIER_S}
 
 
 def _written(path: str) -> float:

@@ -14,15 +14,15 @@ from typing import Any
 from dstorm.membership.processes import send
 from malt.launch.hosts.agent.closing import has_closed
 from malt.launch.hosts.agent.processes import kill, of_job, remove_memory
-from malt.launch.hosts.agent.traces import Traces
+from malt.launch.hosts.agent.traces import remove_traces
 from malt.runner.events import SENT, Kind, Stream, event
 from malt.runner.reporting import write
 from malt.watch.processes import processes
 
 OWN, OF_LAUNCHER, SHARED = "own", "of the launcher", "shared"
 """Whose the folder of a job is: the agent's; the launcher's, on one host with the agent; that of another host."""
-_TRIAL, _TRIAL_NBYTES = "trial", 1 << 12
-"""A file that is written to see whether the folder takes any, and its length."""
+TRIAL, _TRIAL_NBYTES = "trial", 1 << 12
+"""A file that is written to see whether the folder takes any, and its length. Its age is that of the job here."""
 
 
 def identity() -> list[Any]:
@@ -35,17 +35,12 @@ def identity() -> list[Any]:
     return [os.uname().nodename, 0]
 
 
-def clean(folder: str, traces: Traces | None = None) -> int:
-    """Kill the ranks of a job on this host and the daemons of mpiexec that started them, and remove their files.
-
-    Returns the number of processes killed. `traces`: as they were before the job. None: they are found by their age.
-    """
-    traces = traces or Traces(folder)
-    killed = kill(partial(of_job, folder))
-    traces.remove()
+def clean(folder: str) -> None:
+    """Kill the ranks of a job on this host and the daemons of mpiexec that started them, and remove their files."""
+    kill(partial(of_job, folder))
+    remove_traces(folder)
     remove_memory(folder)
     shutil.rmtree(folder, ignore_errors=True)
-    return killed
 
 
 class Watch:
@@ -55,7 +50,7 @@ class Watch:
     """
 
     def __init__(self, folder: str, launcher: list[Any], send: Callable[[list[Any]], None]) -> None:
-        self._folder, self._traces, self._send = folder, Traces(folder), send
+        self._folder, self._send = folder, send
         self._reports, self._closed = Stream(folder), set[int]()
         """What ranks have reported; and those that run no Python any more after that."""
         self.owner = OWN
@@ -97,13 +92,12 @@ class Watch:
             if rank not in reports.ranks(Kind.FINISHED):
                 send(one, number)
 
-    def end(self) -> int:
-        """End what runs here, and send the last reports. Returns the number of processes that were killed."""
-        if self.owner != OWN:
-            return 0
-        killed = kill(partial(of_job, self._folder))
-        self._pass_on()
-        return killed + clean(self._folder, self._traces)
+    def end(self) -> None:
+        """End what runs here, and send the last reports."""
+        if self.owner == OWN:
+            kill(partial(of_job, self._folder))
+            self._pass_on()
+            clean(self._folder)
 
     def _pass_on(self) -> None:
         """Send the reports that have come since the last call, and which ranks have ended with their interpreters."""
@@ -120,8 +114,7 @@ class Watch:
 def _try_out(folder: str) -> None:
     """Remove a new folder where nothing can be written to it, as on a full disk. OSError: so it is."""
     try:
-        write(os.path.join(folder, _TRIAL), "x" * _TRIAL_NBYTES)
-        os.unlink(os.path.join(folder, _TRIAL))
+        write(os.path.join(folder, TRIAL), "x" * _TRIAL_NBYTES)
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
         raise

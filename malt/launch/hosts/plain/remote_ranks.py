@@ -180,14 +180,12 @@ class RemoteRanks:
         self._folder, self._remote = folder, remote
         has_own = sum(len(one.ranks) for one in self._hosts) < size
         self._silent_s = SILENT_S if has_own else SILENT_ALONE_S
-        self._left: list[RanksOfHost] = []
-        """Those that are given up."""
+        self.left: list[RanksOfHost] = []
+        """Those that are given up, on which ranks may go on."""
         self._has_failed = self._is_ending = False
         self._roster_at = roster.changed_at(folder)
-        self.is_over = False
-        """Whether `leave` was called."""
         self.last_words = ""
-        """The line that ends the output where ranks may go on without this host."""
+        """The line that ends the output where ranks may go on without this host, as `leave` was called; else ""."""
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
@@ -232,25 +230,19 @@ class RemoteRanks:
         heard = [one for one in self._hosts if one not in lost]
         return bool(lost) and all(one.is_done.is_set() or not {*one.ranks} & {*members} for one in heard)
 
-    @property
-    def are_left(self) -> bool:
-        """True if hosts are given up, on which ranks may go on."""
-        return bool(self._left)
-
     def leave(self, members: Collection[int]) -> None:
         """Start no rank of this host again, and give up the hosts where ranks may go on. `last_words` says which.
 
         `members`: as in `is_cut_off`.
         """
-        self.is_over = True
         with contextlib.suppress(OSError):  # a cleaner of /tmp has removed it
             (self._folder / ENDING).touch()
-        self._left = [one for one in self._hosts if self._is_silent(one) and not one.is_done.is_set()]
+        self.left = [one for one in self._hosts if self._is_silent(one) and not one.is_done.is_set()]
         silent = ", ".join(one.host for one in self._hosts if self._is_silent(one))
         lost = [
             f"{named(one.ranks)} may continue on host {one.host}, and print to "
             f"{self._folder}/printed-* there; to end them: ssh {one.host} kill -HUP -- -{one.agent}"
-            for one in self._left
+            for one in self.left
         ] + [
             f"{named(sorted({*one.ranks} & {*members}))} ended on host {one.host}, and how is not known, as no report "
             "of it came"
@@ -264,7 +256,7 @@ class RemoteRanks:
         `status`: that of the job. is_hurried(): whether the user waits no more.
         """
         waited, limit_s = Stopwatch(), _REST_OF_FAILED_S if status else _REST_S
-        kept = [one for one in self._hosts if one.agent is not None and one not in self._left]
+        kept = [one for one in self._hosts if one.agent is not None and one not in self.left]
         for one in kept:
             one.pulses = 0
         for one in kept:
@@ -275,7 +267,7 @@ class RemoteRanks:
 
     def end(self) -> None:
         """End what is left of the job on the hosts that can be reached and are not given up."""
-        reached = [one for one in self._hosts if one not in self._left and not self._is_silent(one)]
+        reached = [one for one in self._hosts if one not in self.left and not self._is_silent(one)]
         for one in reached:
             one.connection.ask("clean")
         waited = Stopwatch()

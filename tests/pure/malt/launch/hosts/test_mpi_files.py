@@ -10,16 +10,14 @@ from pathlib import Path
 import pytest
 
 from malt.launch.hosts.agent import traces
-from malt.launch.hosts.agent.closing import LOCK
-from malt.launch.hosts.agent.traces import Traces
-from malt.launch.hosts.agent.watch import clean
+from malt.launch.hosts.agent.watch import Watch, clean
 
 pytestmark = pytest.mark.serial
 
 
 def test_a_file_that_is_mapped_and_closed_between_two_looks_is_in_use(tmp_path, monkeypatch):
     monkeypatch.setattr(traces, "_CLOSES_S", 0.0)
-    file, made, held = Path(f"/dev/shm/mpich_shm_late-{os.getpid()}"), Traces(str(tmp_path)), ["opened"]
+    file, held = Path(f"/dev/shm/mpich_shm_late-{os.getpid()}"), ["opened"]
 
     def look(state):
         def files(process):
@@ -33,9 +31,10 @@ def test_a_file_that_is_mapped_and_closed_between_two_looks_is_in_use(tmp_path, 
 
     monkeypatch.setattr(traces, "_opened", look("opened"))
     monkeypatch.setattr(traces, "_mapped", look("mapped"))
+    (tmp_path / "job").touch()
     file.write_bytes(bytes(4096))
     try:
-        made.remove()
+        traces.remove_traces(str(tmp_path))
         assert len(held) > 2 and file.exists()
     finally:
         file.unlink(missing_ok=True)
@@ -50,13 +49,14 @@ def test_files_that_came_during_the_job_go_unless_they_are_in_use(kind, tmp_path
     before, left, opened, mapped = (Path(f"/dev/shm/{kind}{name}-{os.getpid()}") for name in ("0", "1", "2", "3"))
     try:
         before.write_bytes(bytes(4096))
-        made = Traces(str(tmp_path))
+        os.utime(before, (0, time.time() - 60))
+        (tmp_path / "job").touch()
         for file in (left, opened, mapped):
             file.write_bytes(bytes(4096))
         with open(opened, "rb"), open(mapped, "r+b") as mapping:
             its = mmap.mmap(mapping.fileno(), 0)
             mapping.close()
-            made.remove()
+            traces.remove_traces(str(tmp_path))
         its.close()
         assert [file.exists() for file in (before, left, opened, mapped)] == [True, False, True, True]
     finally:
@@ -67,25 +67,30 @@ def test_files_that_came_during_the_job_go_unless_they_are_in_use(kind, tmp_path
 @pytest.mark.parametrize("name", ["train.npy", "my_sm_segment.", "sm_segment.another-host.0.1.0"])
 def test_files_of_the_user_and_of_other_hosts_stay(name, tmp_path, monkeypatch):
     monkeypatch.setattr(traces, "_CLOSES_S", 0.0)
-    made, file = Traces(str(tmp_path)), Path(f"/dev/shm/{name}-{os.getpid()}")
+    file = Path(f"/dev/shm/{name}-{os.getpid()}")
     try:
+        (tmp_path / "job").touch()
         file.touch()
-        made.remove()
+        traces.remove_traces(str(tmp_path))
         assert file.exists()
     finally:
         file.unlink(missing_ok=True)
 
 
-def test_an_agent_that_comes_late_knows_what_is_of_the_job(tmp_path, monkeypatch):
-    """That before it was killed."""
+@pytest.mark.parametrize("is_watched", [True, False], ids=["another host", "no folder"])
+def test_on_another_host_the_job_is_as_old_as_its_folder(is_watched, tmp_path, monkeypatch):
+    """Where nobody knows its age, nothing goes. No rank has begun: a daemon of mpiexec has made the file."""
     monkeypatch.setattr(traces, "_CLOSES_S", 0.0)
     older, ours = (Path(f"/dev/shm/mpich_shm_{name}-{os.getpid()}") for name in ("0", "1"))
+    folder = tmp_path / "malt-job"
+    if is_watched:
+        Watch(str(folder), [], print)
     try:
-        for file in (older, ours, tmp_path / LOCK.format(0)):
-            file.touch()
+        older.touch()
         os.utime(older, (0, time.time() - 60))
-        Traces(str(tmp_path)).remove()
-        assert older.exists() and not ours.exists()
+        ours.touch()
+        clean(str(folder))
+        assert older.exists() and ours.exists() != is_watched
     finally:
         for file in (older, ours):
             file.unlink(missing_ok=True)
@@ -102,4 +107,5 @@ def test_a_system_without_proc_has_no_processes(tmp_path, monkeypatch):
         return listdir(path)
 
     monkeypatch.setattr(traces.os, "listdir", without_proc)
-    assert clean(str(folder)) == 0 and not folder.exists()
+    clean(str(folder))
+    assert not folder.exists()

@@ -94,7 +94,7 @@ def test_a_host_whose_ranks_cannot_start_ends_the_job(text, start, tmp_path, mon
     wait_for(lambda: job._status_of_part(state, away) == 1)
     assert job._status_of_part(state, away) == 1
     assert capsys.readouterr().err == f"malt run: {FAILURES[text]}\n"
-    assert not away.are_left
+    assert not away.left
 
 
 def test_a_host_whose_ranks_have_reported_has_not_failed(start, monkeypatch):
@@ -194,7 +194,7 @@ def test_ranks_that_ended_a_while_ago_without_a_report_are_lost(start, monkeypat
     assert away.unreached() == {1}
     assert not away.is_cut_off(set())  # all reports have come
     away.leave({1})
-    assert not away.are_left
+    assert not away.left
     assert "rank 1 ended on host b, and how is not known" in away.last_words
 
 
@@ -233,7 +233,7 @@ def test_a_host_that_was_given_up_stays_so(start, tmp_path, monkeypatch, capsys)
     assert words.endswith("ssh b kill -HUP -- -7\n")
     the(away).connection.silence.restart()
     add(tmp_path, "finished-1")
-    assert job._status_of_part(state, away) == 1 and away.are_left and away.last_words == words
+    assert job._status_of_part(state, away) == 1 and away.left and away.last_words == words
     said = []
     monkeypatch.setattr(the(away).connection, "ask", lambda *line: said.append(line))
     away.collect(1, bool)
