@@ -51,6 +51,29 @@ def test_ranks_of_hosts_that_start_by_themselves_train(hosts):
     hosts.until_clean()
 
 
+READS = """
+import sys
+import malt
+if malt.rank() == 0:
+    print(sys.stdin.readline(), end="", flush=True)
+else:
+    print("nothing" if not sys.stdin.read() else "something", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("at", "reads"), [("a:1,b:1", "first\n"), ("b:2", "")], ids=["here", "elsewhere"])
+def test_rank_0_reads_the_input_if_it_is_on_the_launchers_host(at, reads, hosts, tmp_path):
+    """It reads the file itself: what it leaves is there for what follows."""
+    (tmp_path / "lines").write_text("first\nsecond\n")
+    with open(tmp_path / "lines", "rb", buffering=0) as lines:
+        process = hosts.start_malt("a", *words(at, 2, READS), stdin=lines)
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 0 and output.replace("nothing\n", "") == reads, (output, errors)
+        assert "nothing\n" in output and "something" not in output
+        assert bool(reads) or lines.read() == b"first\nsecond\n"
+    hosts.until_clean()
+
+
 @pytest.mark.thorough
 def test_all_ranks_may_be_on_one_other_host(hosts):
     done = hosts.malt("a", *words("b:2", 2, trains()))

@@ -96,7 +96,7 @@ def test_no_input_is_an_end(how, tmp_path):
 
 
 def test_a_reader_that_never_comes_is_not_waited_for(tmp_path):
-    given = StandardInput(tmp_path, is_spread=False)
+    given = StandardInput(tmp_path, is_passed_on=False)
     given.start()
     given.close()
     assert not given._way.thread.is_alive()
@@ -106,7 +106,7 @@ def test_a_folder_with_a_long_path(tmp_path):
     """Longer than the address of a socket may be."""
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
-    given = StandardInput(folder, is_spread=False)
+    given = StandardInput(folder, is_passed_on=False)
     given.start()
     words = [sys.executable, "-c", READER, folder]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:

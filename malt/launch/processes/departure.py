@@ -44,7 +44,7 @@ class Departure:
         control_server: ControlServer | None = None,
     ) -> None:  # fmt: skip
         self.folder, self._all, self._control_server = Path(reports.folder), set(range(ranks)), control_server
-        self.is_spread, self._is_fault_tolerant = is_spread, is_fault_tolerant
+        self.is_spread, self.is_fault_tolerant = is_spread, is_fault_tolerant
         self._reports = reports
         self._notified: set[int] = set()
         self._finished: dict[int, Stopwatch] = {}
@@ -113,7 +113,7 @@ class Departure:
     def _left(self) -> set[int]:
         left = {rank for rank, process in self._started().items() if has_ended(process)}
         left |= self._reports.ranks(Kind.ENDED)
-        if not self._is_fault_tolerant:
+        if not self.is_fault_tolerant:
             left |= {rank for rank in self._reports.ranks(Kind.STOPPED) if has_closed(str(self.folder), rank)}
             left |= {rank for rank in self._reports.ranks(Kind.FINISHED) if self._finalizes(rank)}
         return left

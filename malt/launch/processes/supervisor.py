@@ -60,7 +60,8 @@ class Supervised:
         self._output, self._ended_by = output, ended_by
         self._leaving: Stopwatch | None = None
         """Since the ranks were asked to leave. None: they were not."""
-        self._input = StandardInput(departure.folder, departure.is_spread, output.note_typed)
+        is_passed_on = departure.is_spread and not departure.is_fault_tolerant
+        self._input = StandardInput(departure.folder, is_passed_on, output.note_typed)
         stdout, stderr = output.pipes
         try:
             self._process = subprocess.Popen(

@@ -2,9 +2,9 @@
 
 Open MPI's mpiexec never closes the input of rank 0, and MPICH's gives the other ranks a pipe that never ends. Both read
 all that there is, whether rank 0 asks for it or not: a shell that reads its own script, or a list of files, from there
-finds nothing left. So on one host the ranks set up their input themselves (malt/runner/standard_input.py). The launcher
-gives rank 0 the file itself, over a socket in the folder of the job, and reads nothing. On several hosts rank 0 reads
-the input that mpiexec gives it.
+finds nothing left. So ranks set up their input themselves (malt/runner/standard_input.py). The launcher gives rank 0
+the file itself, over a socket in the folder of the job, and reads nothing. On several hosts rank 0 of an mpiexec may
+not see that folder, and reads the input that mpiexec gives it.
 
 mpiexec runs in a session of its own, where it, and rank 0, can read the terminal even while the launcher is in the
 background. So there, and where mpiexec would read a terminal, the launcher reads it, and copies it into a pipe.
@@ -38,18 +38,19 @@ _CLOSE_S = 1.0
 
 
 class StandardInput:
-    """The standard input of one job. `source`: the input of mpiexec, as subprocess.Popen takes it.
+    """The standard input of one job. `source`: the input of what starts the ranks, as subprocess.Popen takes it.
 
-    note_typed() is called when a user has ended a line, which the terminal shows.
+    `is_passed_on`: whether rank 0 reads the input of mpiexec. note_typed() is called when a user has ended a line,
+    which the terminal shows.
     """
 
-    def __init__(self, folder: Path, is_spread: bool, note_typed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, folder: Path, is_passed_on: bool, note_typed: Callable[[], None] = lambda: None) -> None:
         self.source: int | None = subprocess.DEVNULL
         self._way: _Given | _Copied | None = None
         self._inherited: int | None = None
-        if not is_spread and not is_in_background(0):
+        if not is_passed_on and not is_in_background(0):
             self._way = _Given(str(folder / standard_input.INPUT), note_typed)
-        elif not is_spread:
+        elif not is_passed_on:
             fifo = folder / standard_input.INPUT
             os.mkfifo(fifo)
             self._way = _Copied(partial(os.open, fifo, os.O_WRONLY), note_typed, fifo)

@@ -63,11 +63,13 @@ class Restarts:
         self._started_at, self._failures = now, 0
         self._is_noted = False
 
-    def note_failure(self, now: float) -> None:
-        """Note that it has failed, if that was not noted since its last start."""
-        if not self._is_noted:
-            self._is_noted = True
-            self._failures = self._failures + 1 if now - self._started_at < AGAIN_S else 0
+    def note_failure(self, now: float) -> bool:
+        """Note that it has failed. Returns False where that was noted since its last start."""
+        if self._is_noted:
+            return False
+        self._is_noted = True
+        self._failures = self._failures + 1 if now - self._started_at < AGAIN_S else 0
+        return True
 
     def is_given_up(self) -> bool:
         """Return whether it has failed too often at its start."""
@@ -84,10 +86,7 @@ class Restarts:
 
 
 class Ranks:
-    """The `ranks` of this host, of a job of `size` ranks in `folder`. Each runs `words`, in the environment `environ`.
-
-    Rank 0 reads the input of this process.
-    """
+    """The `ranks` of this host, of a job of `size` ranks in `folder`. Each runs `words` in `environ`."""
 
     def __init__(
         self, ranks: Sequence[int], size: int, words: Sequence[str], folder: str, environ: Mapping[str, str]
@@ -104,9 +103,6 @@ class Ranks:
         self._restarts: dict[int, Restarts] = {}
         self._roster: Roster | None = None
         self._roster_at = 0
-        self._given_up: set[int] = set()
-        self._reported: dict[int, subprocess.Popen[bytes]] = {}
-        """The processes that have failed, as the launcher was told, by rank."""
 
     def start(self) -> None:
         """Start them. OSError: one cannot be started; those before it run."""
@@ -122,14 +118,17 @@ class Ranks:
             if process.poll() is None:
                 is_any = True
             elif process.returncode:
-                self._report(rank, process)
-                if goes_on and self._is_wanted(rank) and rank not in self._given_up:
-                    is_any = self._tend_failed(rank, process.returncode, now) or is_any
+                restarts, how = self._restarts[rank], _how(process.returncode)
+                if restarts.note_failure(now):
+                    self._tell_failure(rank, process.returncode, how)
+                if goes_on and self._is_wanted(rank) and not restarts.is_given_up():
+                    is_any = True
+                    self._start_again(rank, now, how)
         is_any = is_any or (goes_on and len(self._ranks) < self._size and self._is_elastic())
         if goes_on and is_any:
             self._read_roster()
             for rank in filter(self._is_absent, self._ranks):
-                self._start_more(rank, now)
+                self._start_again(rank, now)
         return is_any
 
     def _is_elastic(self) -> bool:
@@ -152,15 +151,19 @@ class Ranks:
         if (at := changed_at(self._folder)) != self._roster_at:
             self._roster, self._roster_at = read_roster(self._folder) or self._roster, at
 
-    def _start_more(self, rank: int, now: float) -> None:
-        """Start a rank that the job has not had, or not any more, if its time has come."""
+    def _start_again(self, rank: int, now: float, how: str = "") -> None:
+        """Start a rank if its time has come. `how`: it has failed; "": the job has not had it, or not any more."""
         restarts = self._restarts.setdefault(rank, Restarts(now - AGAIN_S))
-        if restarts.is_due(now):
-            restarts.begin(now)
-            try:
-                self._start(rank, restarts.incarnation)
-            except OSError as error:
-                self.say(f"rank {rank} cannot be started now: {error.strerror}")
+        if not restarts.is_due(now):
+            return
+        restarts.begin(now)
+        what = f"rank {rank} failed ({how}), " if how else f"rank {rank} "
+        try:
+            self._start(rank, restarts.incarnation)
+            if how:
+                self.say(f"{what}started again ({_ordinal(restarts.incarnation)} time)")
+        except OSError as error:  # no memory for it now, say
+            self.say(f"{what}cannot be started now: {error.strerror}")
 
     def kill(self) -> None:
         """Kill those that run. None is started any more."""
@@ -190,33 +193,14 @@ class Ranks:
 
     def popen(self, rank: int, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start the process of a rank. OSError."""
-        is_first = rank == 0 and INCARNATION not in environ
-        return subprocess.Popen(self._words, env=environ, stdin=None if is_first else subprocess.DEVNULL)
+        return subprocess.Popen(self._words, env=environ, stdin=subprocess.DEVNULL)
 
-    def _report(self, rank: int, process: subprocess.Popen[bytes]) -> None:
-        """Report with which status the process of a rank has failed, once."""
-        if self._reported.get(rank) is not process:
-            self._reported[rank], status = process, process.returncode
-            self.report_failed(rank, 128 - status if status < 0 else status)
-
-    def _tend_failed(self, rank: int, status: int, now: float) -> bool:
-        """Start a failed rank again, if it is time to. Returns whether it runs, or is to be started later."""
-        restarts, how = self._restarts[rank], _how(status)
-        restarts.note_failure(now)
-        if restarts.is_given_up():
-            self._given_up.add(rank)
+    def _tell_failure(self, rank: int, status: int, how: str) -> None:
+        """Report that a rank has failed, and say where it is given up."""
+        self.report_failed(rank, 128 - status if status < 0 else status)
+        if self._restarts[rank].is_given_up():
             self.say(f"rank {rank} failed {FAILURES} times in a row within {AGAIN_S:.0f} s of its start, at last "
                      f"{how}: it is not started again")  # fmt: skip
-            return False
-        if restarts.is_due(now):
-            restarts.begin(now)
-            times = restarts.incarnation
-            try:
-                self._start(rank, times)
-                self.say(f"rank {rank} failed ({how}), started again ({_ordinal(times)} time)")
-            except OSError as error:  # no memory for it now, say
-                self.say(f"rank {rank} failed ({how}), and cannot be started again now: {error.strerror}")
-        return True
 
     def _start(self, rank: int, incarnation: int = 0) -> None:
         """Start a rank. OSError: it cannot be."""
@@ -263,19 +247,15 @@ def main() -> None:
     except OSError as error:
         ranks.kill()
         sys.exit(f"{error.strerror}: {error.filename}")
-    elsewhere, reports = set(range(int(size))) - set(given), Stream(folder)
-    while ranks.look_after(time.monotonic()) or _is_waiting(folder, elsewhere, REJOIN in os.environ, reports):
+    is_spread, reports = len(given) < int(size), Stream(folder)
+    while ranks.look_after(time.monotonic()) or (is_spread and _is_waiting(folder, reports)):
         time.sleep(_POLL_S)
 
 
-def _is_waiting(folder: str, elsewhere: set[int], rejoin: bool, reports: Stream) -> bool:
-    """Return whether ranks of other hosts run, or may be started again."""
-    if not elsewhere:
-        return False
-    ended = reports.read().ranks(Kind.ENDED)
-    if rejoin:  # of ranks that were never there nothing is heard
-        return not os.path.exists(os.path.join(folder, ENDING)) or not reports.ranks(Kind.ELSEWHERE) <= ended
-    return not elsewhere <= ended
+def _is_waiting(folder: str, reports: Stream) -> bool:
+    """Return whether the job goes on, or ranks of other hosts run that have been heard of."""
+    has_ended = os.path.exists(os.path.join(folder, ENDING))
+    return not (has_ended and reports.read().ranks(Kind.ELSEWHERE) <= reports.ranks(Kind.ENDED))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import time
 
 import pytest
 from processes import is_alive, wait_for
-from reported import reported
+from reported import add, reported
 
 from malt.launch.hosts.plain import starter
 from malt.launch.hosts.plain.starter import AGAIN_S, FAILURES, Ranks, Restarts
@@ -131,9 +131,7 @@ def test_one_that_cannot_be_started_now_is_tried_later(started, monkeypatch, cap
     with monkeypatch.context() as patch:
         patch.setattr(starter.subprocess, "Popen", refuse)
         assert ranks.look_after(now + 6) and ranks.look_after(now + 7)
-    assert capfd.readouterr().err == (
-        "malt: rank 0 failed (status 3), and cannot be started again now: Cannot allocate memory\n"
-    )
+    assert capfd.readouterr().err == "malt: rank 0 failed (status 3), cannot be started now: Cannot allocate memory\n"
     assert ranks.look_after(now + 12) and "2nd time" in capfd.readouterr().err
 
 
@@ -163,6 +161,22 @@ def test_how_a_process_has_ended():
         "21st",
         "112th",
     ]
+
+
+def test_on_several_hosts_it_lasts_until_the_job_has_ended_and_so_have_the_ranks_that_were_heard_of(tmp_path):
+    """Its end is that of the job: the launcher ends what is left then."""
+    environ = {**os.environ, "MALT_FAILURE_DIR": str(tmp_path)}
+    words = [sys.executable, starter.__file__, "0", "3", "-c", "pass"]
+    with subprocess.Popen(words, env=environ) as process:
+        for rank in (1, 2):
+            add(tmp_path, f"elsewhere-{rank}")
+        add(tmp_path, "ended-1")
+        wait_for(lambda: "finished-0" in reported(tmp_path), 60)
+        for last in (lambda: (tmp_path / starter.ENDING).touch(), lambda: add(tmp_path, "ended-2")):
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.5)
+            last()
+        assert process.wait(60) == 0
 
 
 def test_one_that_is_ended_ends_its_ranks(tmp_path):
