@@ -161,9 +161,12 @@ class Transport(Protocol):
     """Whether another thread may send a part of what the ranks exchange, while the caller computes the rest: not where
     ranks take turns in one thread, nor where a rank may fail between the two."""
 
-    carrier: Carrier | None
-    """Who sends to ranks of other hosts while this rank computes; collective calls drain it first. None: nobody, and a
-    scatter to such a rank waits for its flushes."""
+    @property
+    def carrier(self) -> Carrier | None:
+        """The sender to ranks of other hosts while this rank computes; collective calls drain it first. Local.
+
+        None: nobody, and a scatter to such a rank waits for its flushes.
+        """
 
     @property
     def view(self) -> View:

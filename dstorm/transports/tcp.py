@@ -66,7 +66,7 @@ class LinkedTransport(SurvivingTransport):
         if self.returns is not None:
             self.returns.propose = arbiter.propose
         links.takes_part = self._takes_part
-        self.carrier = self._transfer = TransferThread(self, deadline_s)
+        self.carrier: TransferThread = TransferThread(self, deadline_s)
         arbiter.share(self._slice(nbytes(self.size)), place.local_peers)
 
         def part(change: Change) -> None:
@@ -97,7 +97,7 @@ class LinkedTransport(SurvivingTransport):
     def set_deadline(self, deadline_s: float) -> None:
         """Set how long a barrier waits for a rank that gives no heartbeat. Local."""
         super().set_deadline(deadline_s)
-        self._transfer.waiting.deadline_s = deadline_s
+        self.carrier.waiting.deadline_s = deadline_s
 
     def depart(self) -> None:
         """Say that this rank ends in order, so that nobody takes it for cut off (`Links.close`). One-sided."""
@@ -105,5 +105,5 @@ class LinkedTransport(SurvivingTransport):
 
     def close(self) -> None:
         """Close the connections (`Links.close`). Local."""
-        self._transfer.stop(_STOP_S)
+        self.carrier.stop(_STOP_S)
         self._links.close()

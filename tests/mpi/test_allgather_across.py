@@ -79,11 +79,11 @@ def test_what_another_thread_sends_as_a_rank_enters_a_barrier_counts_as_sent_aft
     monkeypatch.setattr(progress, "spans_hosts", lambda hosts: True)
     transport = mpi.MpiTransport(MPI.COMM_WORLD)
     try:
-        before, carrier, seen = transport.meetings, transport.carrier, []
-        transport.carrier = SimpleNamespace(drain=lambda what, patience_s: seen.append(transport.meetings))
-        transport.barrier()
-        transport.allgather(b"x")
-        transport.carrier = carrier
+        before, seen = transport.meetings, []
+        with monkeypatch.context() as patch:
+            patch.setattr(transport.carrier, "drain", lambda what, patience_s: seen.append(transport.meetings))
+            transport.barrier()
+            transport.allgather(b"x")
         assert seen == [before + 1, before + 2] and transport.meetings == before + 2
         assert transport._gathering.leaves_puts  # the MPI libraries of these tests send at once
     finally:

@@ -46,12 +46,13 @@ class MpiTransport(BarrierTransport):
     `comm` is duplicated, so that its other traffic does not interfere. `call`: the user's call, for errors.
     """
 
+    carrier: TransferThread | None = None
+
     def __init__(self, comm: MPI.Intracomm, deadline_s: float = 300.0, call: str = "MPI_Comm_dup") -> None:
         self.rank, self.size, self.library = comm.rank, comm.size, library()
         self._poll: Callable[[], object] | None = None
         self._lock: threading.RLock | None = None
         self._helper: progress.Helper | None = None
-        self._transfer: TransferThread | None = None
         self._watchdog = Watchdog(self.rank, deadline_s, lambda: MPI.COMM_WORLD.Abort(1))
         self._gathering: GatheringBarrier | None = None
         with self._watchdog.watching(call):  # a rank may never come here
@@ -81,7 +82,7 @@ class MpiTransport(BarrierTransport):
             self._help_progress()
             self._gathering.leaves_puts = self._helper is not None and sends_at_once()
             if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-                self.carrier = self._transfer = TransferThread(self, deadline_s)
+                self.carrier = TransferThread(self, deadline_s)
         else:
             start = -(-barrier.nbytes(self.size) // _LINE_NBYTES) * _LINE_NBYTES
             window = self.window(nbytes := start + mapped.nbytes(self.size))
@@ -128,7 +129,7 @@ class MpiTransport(BarrierTransport):
         if self.size <= connections.MOST_PAIRED or not progress.spans_hosts(self.hosts):
             return  # all ranks are connected, or need no connections
         with contextlib.ExitStack() as pauses:
-            for thread in (self._helper, self._transfer):
+            for thread in (self._helper, self.carrier):
                 if thread is not None:
                     pauses.enter_context(thread.calling)
             self._barrier.enter("MPI's connections")  # from here on no other thread of a rank calls MPI
@@ -205,8 +206,8 @@ class MpiTransport(BarrierTransport):
         """Set how long a barrier waits for a rank that gives no heartbeat. Local."""
         self._watchdog.deadline_s = deadline_s
         self._barrier.deadline_s = deadline_s
-        if self._transfer is not None:
-            self._transfer.waiting.deadline_s = deadline_s
+        if self.carrier is not None:
+            self.carrier.waiting.deadline_s = deadline_s
 
     @contextlib.contextmanager
     def _last_barrier(self, call: str) -> Iterator[None]:
@@ -238,7 +239,7 @@ class MpiTransport(BarrierTransport):
     def _call_mpi(self) -> None:
         # What is awaited may come over a network, and only while MPI is called. A flush of the transfer thread calls
         # it; with MPICH another call would wait for that.
-        if self._poll is not None and not (self._transfer is not None and self._transfer.is_under_way):
+        if self._poll is not None and not (self.carrier is not None and self.carrier.is_under_way):
             self._poll()
             if self._helper is not None:
                 self._helper.is_relieved = True
@@ -247,7 +248,7 @@ class MpiTransport(BarrierTransport):
         """Free the communicator. Collective, after all windows are freed."""
         with self._watchdog.watching("MPI_Win_free"):
             self._barrier.close()
-        for thread in (self._transfer, self._helper):
+        for thread in (self.carrier, self._helper):
             if thread is not None:
                 thread.stop()
         self._watchdog.stop()

@@ -15,7 +15,7 @@ from dstorm import reduction
 from dstorm.errors import WithoutMpi
 from dstorm.membership.barriers.barrier_transport import call_all
 from dstorm.membership.barriers.calls import Calls
-from dstorm.transport import Bytes, Carrier, Places, Put, Training
+from dstorm.transport import Bytes, Places, Put, Training
 from dstorm.transports import shm_space
 from dstorm.transports.mapped import read
 from dstorm.transports.simulated.collective import Collective
@@ -119,8 +119,7 @@ class SimulatedTransport(Training):
         self.meetings = 0
         self.library = "in process"
         self._calls = Calls()
-        self._rounds = group.carrier(self, deadline_s)
-        self.carrier: Carrier | None = self._rounds
+        self.carrier = group.carrier(self, deadline_s)
 
     def connect(self, peers: Sequence[int]) -> None:
         """Nothing: the ranks of one process need no connections. Local."""
@@ -182,13 +181,13 @@ class SimulatedTransport(Training):
         return gathered
 
     def calling(self, what: str) -> AbstractContextManager[None]:
-        """The lock held during its one-sided calls: a thread that holds it keeps the carrier from them."""
+        """Give the collective calls in the block the name `what` in errors and reports. Local."""
         return self._calls.calling(what, self.trace)
 
     def set_deadline(self, deadline_s: float) -> None:
         """Set how long a barrier waits for a rank that gives no heartbeat. Local."""
-        if self._rounds is not None:
-            self._rounds.waiting.deadline_s = deadline_s
+        if self.carrier is not None:
+            self.carrier.waiting.deadline_s = deadline_s
 
     def attend(self) -> None:
         """Call the functions of `duties`. One-sided. Each `pause` and each `poll_failures` does so."""
