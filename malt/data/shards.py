@@ -90,11 +90,12 @@ def shard(rows: Any, *, shuffle: bool = False, seed: int = 0, by_speed: bool = F
     The checksum covers all rows, or a sample if there are many. Rows of unknown classes cannot be compared: a
     RuntimeWarning, on the lowest rank, names the class.
 
-    TypeError: `rows` is neither a number nor can be sliced by rows, or `shuffle` or `seed` has a wrong type.
+    TypeError: `rows` is neither a number nor can be sliced by rows, or another argument has a wrong type.
     ValueError: `rows` or `seed` is negative; with `by_speed`, on all ranks: the number of rows differs.
     """
     world = session.world()
     world.transport.poll_failures()
+    _check_truth("by_speed", by_speed)
 
     def check() -> tuple[int, bool, int]:
         """The rows, whether they are a number, and the seed. Local. TypeError, ValueError: as above."""
@@ -161,9 +162,13 @@ def _count(rows: Any) -> tuple[int, bool]:
 
 
 def _checked_seed(shuffle: Any, seed: Any) -> int:
-    if not isinstance(shuffle, (bool, np.bool_)):
-        raise TypeError(f"malt.shard: shuffle must be True or False, got {shuffle!r}")
+    _check_truth("shuffle", shuffle)
     return arguments.whole("malt.shard: seed", seed, 0)
+
+
+def _check_truth(name: str, value: Any) -> None:
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"malt.shard: {name} must be True or False, got {value!r}")
 
 
 def _picked(rows: Any, part: Any) -> Any:

@@ -191,11 +191,11 @@ def test_a_state_that_cannot_be_saved_is_an_error_before_it_is_due(tmp_path, nam
 @pytest.mark.serial
 @pytest.mark.parametrize(
     ("arguments", "kind"),
-    [((1.5,), TypeError), (("x", "1"), TypeError), (("x", True), TypeError), (("x", -1), ValueError),
-     (("x", float("nan")), ValueError)],
+    [((1.5,), TypeError), ((None,), TypeError), (("",), ValueError), (("x", "1"), TypeError), (("x", True), TypeError),
+     (("x", -1), ValueError), (("x", float("nan")), ValueError)],
 )  # fmt: skip
 def test_arguments(arguments, kind):
-    with pytest.raises(kind):
+    with pytest.raises(kind, match="^path" if len(arguments) == 1 else "^every_s"):
         malt.Checkpoint(*arguments)
 
 

@@ -14,6 +14,7 @@ from ranks import run_alone, run_ranks, same_error
 
 from malt.data import cache, dataset
 from malt.data.dataset import load_svmlight, open_svmlight
+from malt.data.ratings import load_ratings
 from malt.data.text import svmlight, text_file
 from malt.launch.machine import memory
 
@@ -402,9 +403,10 @@ def test_bad_arguments(write, arguments, message):
 
 
 @serial
+@pytest.mark.parametrize("load", [load_svmlight, load_ratings])
 @pytest.mark.parametrize("bad", [None, 3.5, ["a.svm"]])
-def test_what_is_not_a_path(bad):
-    assert f"path must be a string or a path, got {bad!r}" in failure(bad)
+def test_what_is_not_a_path(bad, load):
+    assert f"{load.__name__}: path must be a string or a path, got {bad!r}" in failure(bad, load=load)
 
 
 @serial

@@ -108,8 +108,9 @@ def test_bad_rows(bad, error):
 
 @pytest.mark.parametrize(
     ("bad", "error"),
-    [({"seed": -1}, ValueError), ({"seed": 1.5}, TypeError), ({"seed": True}, TypeError), ({"shuffle": 1}, TypeError)],
-)
+    [({"seed": -1}, ValueError), ({"seed": 1.5}, TypeError), ({"seed": True}, TypeError), ({"shuffle": 1}, TypeError),
+     ({"by_speed": "no"}, TypeError)],
+)  # fmt: skip
 def test_bad_options(bad, error):
     with pytest.raises(error, match=f"malt.shard: {next(iter(bad))} must be"):
         malt.shard(3, **bad)
