@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -284,11 +285,7 @@ def _ranks(word: str) -> tuple[int, ...]:
     """A type for argparse: numbers of ranks, between commas."""
     from malt.commands.plan.prediction import RANKS
 
-    counts = word.split(",")
-    if not all(count.isdecimal() and 2 <= int(count) <= max(RANKS) for count in counts):
-        numbers = f"numbers of ranks are from 2 to {max(RANKS)}"
-        raise argparse.ArgumentTypeError(f"{numbers}, separated by commas, not {word!r}")
-    return tuple(sorted(set(map(int, counts))))
+    return tuple(sorted(_numbers(word, range(2, max(RANKS) + 1), f"from 2 to {max(RANKS)}")))
 
 
 def _bounds(word: str) -> tuple[int, int]:
@@ -301,13 +298,18 @@ def _bounds(word: str) -> tuple[int, int]:
 
 def _compared(word: str) -> tuple[int, ...]:
     """A type for argparse: two or more numbers of ranks, between commas, in their order."""
-    counts = word.split(",")
-    if not all(count.isdecimal() and int(count) >= 1 for count in counts):
-        raise argparse.ArgumentTypeError(f"numbers of ranks are 1 or more, separated by commas, not {word!r}")
-    numbers = tuple(dict.fromkeys(map(int, counts)))
+    numbers = _numbers(word, range(1, sys.maxsize), "1 or more")
     if len(numbers) < 2:
         raise argparse.ArgumentTypeError(f"two numbers of ranks or more are compared, as in 1,2, not {word!r}")
     return numbers
+
+
+def _numbers(word: str, among: range, bounds: str) -> tuple[int, ...]:
+    """Different numbers of ranks, between commas, in their order. ArgumentTypeError: one is not `among` the range."""
+    counts = word.split(",")
+    if not all(count.isdecimal() and int(count) in among for count in counts):
+        raise argparse.ArgumentTypeError(f"numbers of ranks are {bounds}, separated by commas, not {word!r}")
+    return tuple(dict.fromkeys(map(int, counts)))
 
 
 def _hosts(word: str) -> object:

@@ -18,6 +18,7 @@ from dstorm import Transport
 from malt.data.reader_group import readers
 from malt.data.rows import StoredRows, shared_rows
 from malt.data.shards import bounds
+from malt.data.text.marks import as_singles
 from malt.data.text.svmlight import MAX_INDEX
 from malt.files.paths import text_of
 from malt.launch.machine import memory
@@ -239,8 +240,7 @@ def _csr(values: Any, indices: Any, indptr: NDArray[np.int64], width: int) -> Fe
 
 def _singles(labels: NDArray[np.float64], path: str, first: int) -> NDArray[np.float32]:
     """Return `labels`, those of the rows from `first` on, as float32. ValueError: a label is too large."""
-    with np.errstate(over="ignore"):
-        singles = labels.astype(np.float32)
+    singles = as_singles(labels)
     large = np.flatnonzero(~np.isfinite(singles))
     if large.size:
         raise ValueError(f"{path}: row {first + int(large[0])}, counted from 0, has label {labels[large[0]]:g}, which "

@@ -13,7 +13,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dstorm.waits.stopwatch import uptime_s
@@ -90,6 +90,18 @@ def line(rank: int, now: float, numbers: Mapping[str, float]) -> str:
     named = {name + "_" * (name.rstrip("_") in _OWN): one for name, one in numbers.items()}
     finite = {name: one if math.isfinite(one) else None for name, one in named.items()}  # JSON has no NaN
     return json.dumps({"rank": rank, "time": round(now, 3), **finite}) + "\n"
+
+
+def lines(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a file of JSON lines, as dicts. Local. What is no line was cut off as its rank was killed.
+
+    None where there is no such file: nothing was reported.
+    """
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        for text in file:
+            with contextlib.suppress(ValueError):
+                if isinstance(found := json.loads(text), dict):
+                    yield found
 
 
 def _events(folder: str) -> Sink:

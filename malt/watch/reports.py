@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from dstorm.membership import children
 from malt.runner import reporting
@@ -75,7 +75,8 @@ def report(**numbers: float) -> None:
 
     TypeError: a value is not a number. Nothing of the report is shown.
     """
-    checked = {name: one if type(one) in (int, float) else _checked(name, one) for name, one in numbers.items()}
+    checked = {name: one if type(one) in (int, float) else arguments.real(f"malt.report: {name}", one)
+               for name, one in numbers.items()}  # fmt: skip
     if not _has_begun:
         _begin()
     if _is_child:
@@ -157,7 +158,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _checked(name: str, number: Any) -> float:
-    return arguments.real(f"malt.report: {name}", number)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
 import tempfile
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dstorm.errors import count
-from malt.commands.compare.comparison import Line, Run, measured, table
+from malt.commands.compare.comparison import Run, measured, table
 from malt.commands.options import ROUNDS
 from malt.launch import job
 from malt.launch.command import Job
@@ -26,7 +25,7 @@ from malt.launch.machine.cores import usable_cores
 from malt.launch.machine.mpi_library import LaunchError
 from malt.launch.streams.display import Display, make_files, say
 from malt.watch import jobs
-from malt.watch.metrics import COUNTS
+from malt.watch.metrics import COUNTS, lines
 
 _HERE = "it measures on this machine only"
 _WHOLE = "a run in which ranks fail is not a measurement"
@@ -102,17 +101,7 @@ def _run(
     began, start = time.time(), time.monotonic()
     end = job.run(compose(wanted), {**environ, COUNTS: str(counts)}, grace_s)
     wall_s = time.monotonic() - start
-    return end, measured(ranks, wall_s, began, _lines(counts), _lines(reports))
-
-
-def _lines(path: Path) -> list[Line]:
-    """The lines of a file of malt/watch/metrics.py. What is no line was cut off as its rank was killed."""
-    found: list[Line] = []
-    with contextlib.suppress(OSError):  # nothing was reported
-        for text in path.read_text(encoding="utf-8").splitlines():
-            with contextlib.suppress(ValueError):
-                found.append(json.loads(text))
-    return found
+    return end, measured(ranks, wall_s, began, [*lines(counts)], [*lines(reports)])
 
 
 @contextlib.contextmanager

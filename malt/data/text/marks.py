@@ -8,7 +8,7 @@ number.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,23 @@ def table(rules: Rules) -> Flags:
         for right, digits in rights.items():
             allowed[left, right, list(digits)] = True
     return allowed
+
+
+def squeezed(text: bytes) -> bytes:
+    """Return `text` with single spaces, none at the start or end of a line, and without blank lines. Local."""
+    while b"  " in text:
+        text = text.replace(b"  ", b" ")
+    text = text.replace(b" \n", b"\n").replace(b"\n ", b"\n")
+    while b"\n\n" in text:
+        text = text.replace(b"\n\n", b"\n")
+    return text.lstrip(b" \n")
+
+
+def as_singles(numbers: Any) -> NDArray[np.float32]:
+    """Return numbers as float32: infinity where they are too large for it. Local."""
+    with np.errstate(over="ignore"):
+        singles: NDArray[np.float32] = numbers.astype(np.float32)
+    return singles
 
 
 class Marks:

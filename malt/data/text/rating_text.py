@@ -25,9 +25,23 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from malt.data.text.marks import ANY, EXPONENT, NEWLINE, NONE, POINT, SIGN, SOME, SPACE, Marks, number_rules, table
+from malt.data.text.marks import (
+    ANY,
+    EXPONENT,
+    NEWLINE,
+    NONE,
+    POINT,
+    SIGN,
+    SOME,
+    SPACE,
+    Marks,
+    as_singles,
+    number_rules,
+    squeezed,
+    table,
+)
 from malt.data.text.rating_form import DECIMAL_COMMA, IN_ORDER, NAMES, REMEDY, Form, form_of, is_comment
-from malt.data.text.svmlight import BadLine, finite, shown
+from malt.data.text.svmlight import BadLine, shown, single
 from malt.data.text.text_file import read_chunks
 
 MAX_ID_NBYTES: Final = 256
@@ -165,12 +179,7 @@ def _tidied(text: bytes, separator: bytes) -> bytes | None:
     text = text.replace(b"\r\n", b"\n")
     if separator != b"\t":
         text = text.replace(b"\t", b" ")
-    while b"  " in text:
-        text = text.replace(b"  ", b" ")
-    text = text.replace(b" \n", b"\n").replace(b"\n ", b"\n")
-    while b"\n\n" in text:
-        text = text.replace(b"\n\n", b"\n")
-    text = text.lstrip(b" \n")
+    text = squeezed(text)
     if separator == b" ":  # the commas and colons that are left do not separate words
         return text
     if b" " in text:
@@ -200,8 +209,7 @@ def _numbers(
     ratings = marks.numbers(begins, ends)
     if ratings is None:
         return None
-    with np.errstate(over="ignore"):
-        singles = ratings.astype(np.float32)
+    singles = as_singles(ratings)
     if not np.isfinite(singles).all():
         return None
     for column in (first, first + 1):
@@ -261,11 +269,7 @@ def _triple(words: list[bytes], form: Form) -> tuple[bytes, bytes, float]:
             raise ValueError("a zero byte")
         if len(word) > MAX_ID_NBYTES:
             raise ValueError(f"{name} {shown(word)} is longer than {MAX_ID_NBYTES} bytes")
-    value = finite(rating, f"rating {shown(rating)}")
-    with np.errstate(over="ignore"):
-        if not np.isfinite(np.float32(value)):
-            raise ValueError(f"rating {shown(rating)} is too large for float32")
-    return user, item, value
+    return user, item, single(rating, f"rating {shown(rating)}")
 
 
 def _refuse_another_order(words: list[bytes]) -> None:

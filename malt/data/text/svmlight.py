@@ -32,7 +32,9 @@ from malt.data.text.marks import (
     SOME,
     SPACE,
     Marks,
+    as_singles,
     number_rules,
+    squeezed,
     table,
 )
 from malt.data.text.text_file import read_chunks
@@ -153,25 +155,16 @@ def _tidied(text: bytes) -> bytes:
     """Return the same rows without comments, query numbers and blank lines, and with single spaces."""
     if b"#" in text:
         text = _COMMENT.sub(b"", text)
-    text = text.replace(b"\r", b" ").replace(b"\t", b" ")
-    text = _squeezed(text, b"  ", b" ").replace(b" \n", b"\n").replace(b"\n ", b"\n")
-    text = _squeezed(text, b"\n\n", b"\n").lstrip(b" \n")
+    text = squeezed(text.replace(b"\r", b" ").replace(b"\t", b" "))
     # Last, as each space is then inside a line: a `qid:` in place of the label is an error.
     return _QUERY.sub(b"", text) if b"qid:" in text else text
-
-
-def _squeezed(text: bytes, old: bytes, new: bytes) -> bytes:
-    while old in text:
-        text = text.replace(old, new)
-    return text
 
 
 def _checked(
     labels: NDArray[np.float64], indptr: NDArray[np.int64], indices: NDArray[np.int64], values: NDArray[np.float64]
 ) -> Rows | None:
     """Return the rows with ascending indices; None if a number is out of range, or an index occurs twice in a row."""
-    with np.errstate(over="ignore"):
-        singles = values.astype(np.float32)
+    singles = as_singles(values)
     if indices.max(initial=0) > MAX_INDEX or not np.isfinite(singles).all() or not np.isfinite(labels).all():
         return None
     if not _ascend(indices, indptr):
@@ -232,11 +225,7 @@ def _pair(word: bytes) -> tuple[int, float]:
     index = int(before)
     if not after:
         raise ValueError(f"feature {index} has no value")
-    value = finite(after, f"value {shown(after)} of feature {index}")
-    with np.errstate(over="ignore"):
-        if not np.isfinite(np.float32(value)):
-            raise ValueError(f"value {shown(after)} of feature {index} is too large for float32")
-    return index, value
+    return index, single(after, f"value {shown(after)} of feature {index}")
 
 
 def finite(word: bytes, name: str) -> float:
@@ -253,6 +242,14 @@ def finite(word: bytes, name: str) -> float:
         raise ValueError(f"{name} is not a number")
     if not math.isfinite(number):
         raise ValueError(f"{name} is not finite")
+    return number
+
+
+def single(word: bytes, name: str) -> float:
+    """Return the decimal number `word`. Local. ValueError, which calls it `name`: as `finite`, or float32 lacks it."""
+    number = finite(word, name)
+    if not np.isfinite(as_singles(np.float64(number))):
+        raise ValueError(f"{name} is too large for float32")
     return number
 
 

@@ -14,7 +14,7 @@ from malt.watch.trace import charts, reported
 from malt.watch.trace.advice import advice
 from malt.watch.trace.charts import Series, number
 from malt.watch.trace.reading import Trace
-from malt.watch.trace.style import STYLE
+from malt.watch.trace.style import RUNS, STYLE
 from malt.watch.trace.summary import ACTIVITIES, Floats, Summary, summarize
 
 MOST_ROWS = 64
@@ -22,7 +22,6 @@ MOST_ROWS = 64
 _MOST_CELLS = 40
 _MOST_LINES, _LONGEST = 8, 200
 
-_RUNS = ("one", "two")
 _SPLIT_IS = (
     "Seconds from the start of malt run on: up to the first counted step or exchange of a rank, and from then on, "
     "without and in waits."
@@ -31,7 +30,7 @@ _SPLIT = {"start": "yield", "training": "compute", "waiting": "wait"}
 """The classes of the parts of `Split` in a bar."""
 _PALETTE = ("merge", "send", "compute", "wait", "yield", "collective")
 """The classes of peers in a bar."""
-_OF_RANKS = ("one", "two", *_PALETTE[2:])
+_OF_RANKS = (*RUNS, *_PALETTE[2:])
 """The classes of ranks in a chart of one run."""
 _MOST_CARDS = 12
 """The most numbers that are drawn."""
@@ -52,7 +51,7 @@ def page(traces: Sequence[Trace]) -> str:
     labels = [trace.folder.resolve().name for trace in traces]
     if len(set(labels)) < len(labels):
         labels = [str(trace.folder) for trace in traces]
-    runs = [Run(*one, summarize(one[-1])) for one in zip(_RUNS, labels, traces, strict=False)]
+    runs = [Run(*one, summarize(one[-1])) for one in zip(RUNS, labels, traces, strict=False)]
     title = " and ".join(labels)
     keys = "".join(f'<span class="key {run.kind}"></span>{escape(run.label)}' for run in runs) if len(runs) > 1 else ""
     sections = [

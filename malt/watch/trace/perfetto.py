@@ -145,7 +145,7 @@ def _names(rank: RankTrace) -> Iterator[Event]:
 
 def _losses(trace: Trace, since: float, zero: float) -> Iterator[Event]:
     for report in trace.metrics:
-        if report["time"] >= max(since, zero) and isinstance(report.get("loss"), (int, float)):
+        if report["time"] >= max(since, zero) and "loss" in report:
             ts = round((report["time"] - zero) * 1e6)
             yield {"ph": "C", "name": "loss", "pid": report["rank"], "tid": 1, "ts": ts,
                    "args": {"loss": report["loss"]}}  # fmt: skip

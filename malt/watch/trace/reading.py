@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from malt.watch.metrics import lines
 from malt.watch.trace import files, layout
 from malt.watch.trace.layout import DTYPE, HEADER, MAGIC, NAME_NBYTES, Kind
 
@@ -84,7 +85,7 @@ class Trace:
     size: int
     """How many ranks the job had."""
     metrics: list[dict[str, Any]] = field(default_factory=list)
-    """The reports: {"rank", "time", numbers...}, time in seconds since the run began."""
+    """The reports: {"rank", "time", numbers...}, all finite; time in seconds since the run began."""
 
     @property
     def since(self) -> float:
@@ -226,11 +227,10 @@ def _records(data: bytes, start: int, capacity: int, numbers: range) -> Records:
 
 
 def _metrics(folder: Path, began: float) -> list[dict[str, Any]]:
-    """The reports. The last line may be cut off."""
+    """The reports."""
     found: list[dict[str, Any]] = []
-    with contextlib.suppress(OSError):
-        for line in (folder / files.METRICS).read_text(encoding="utf-8", errors="replace").splitlines():
-            with contextlib.suppress(ValueError, KeyError, AttributeError):
-                report = {name: value for name, value in json.loads(line).items() if _is_finite(value)}
-                found.append({**report, "rank": int(report["rank"]), "time": report["time"] - began})
+    for line in lines(folder / files.METRICS):
+        report = {name: value for name, value in line.items() if _is_finite(value)}
+        if "rank" in report and "time" in report:
+            found.append({**report, "rank": int(report["rank"]), "time": report["time"] - began})
     return sorted(found, key=lambda report: report["time"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -20,7 +19,7 @@ _FEW = 4
 
 def names(traces: Iterable[Trace]) -> list[str]:
     """The names of all numbers that were reported, loss first, but for those that say where a report stands."""
-    found = dict.fromkeys(name for trace in traces for one in trace.metrics for name in one if _is_number(one[name]))
+    found = dict.fromkeys(name for trace in traces for one in trace.metrics for name in one)
     return sorted((name for name in found if name not in _PLACES), key=lambda name: name != "loss")
 
 
@@ -28,7 +27,7 @@ def over_time(trace: Trace, name: str) -> dict[int, Points]:
     """The numbers of that name, over seconds, by rank."""
     found: dict[int, Points] = {}
     for one in trace.metrics:
-        if _is_number(one.get(name)):
+        if name in one:
             found.setdefault(one["rank"], []).append((one["time"], one[name]))
     return found
 
@@ -38,9 +37,9 @@ def over_examples(trace: Trace, name: str) -> dict[int, Points]:
     found: dict[int, Points] = {}
     examples: dict[int, float] = {}
     for one in trace.metrics:
-        if _is_number(one.get("examples")):
+        if "examples" in one:
             examples[one["rank"]] = one["examples"]
-        if _is_number(one.get(name)) and examples:
+        if name in one and examples:
             found.setdefault(one["rank"], []).append((sum(examples.values()), one[name]))
     return found
 
@@ -107,7 +106,3 @@ def _by_rank(numbers: Mapping[int, float]) -> str:
     if len(numbers) <= _FEW:
         return ", ".join(f"{number:,.0f} on rank {rank}" for rank, number in sorted(numbers.items()))
     return f"{min(numbers.values()):,.0f} to {max(numbers.values()):,.0f} a rank"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -54,12 +54,13 @@ svg text.strong { fill: var(--on-heat); }
 .heat { fill: var(--heat); }
 .none { fill: var(--line); fill-opacity: 0.5; }
 """
-_RUNS = ("one", "two")
+RUNS = ("one", "two")
+"""The classes of the runs that a page shows."""
 STYLE = (
     f":root {{ color-scheme: light dark; {_LIGHT} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}\n"
     + _PAGE + _CHARTS
     + "".join(f".{name} {{ fill: var(--{name}); }}\n.key.{name} {{ background: var(--{name}); }}\n"
-              for name in (*ACTIVITIES, *_RUNS))
-    + "".join(f".line.{name} {{ fill: none; stroke: var(--{name}); }}\n" for name in (*ACTIVITIES, *_RUNS))
+              for name in (*ACTIVITIES, *RUNS))
+    + "".join(f".line.{name} {{ fill: none; stroke: var(--{name}); }}\n" for name in (*ACTIVITIES, *RUNS))
 )  # fmt: skip
 """The style sheet of the page."""
