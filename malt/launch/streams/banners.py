@@ -62,7 +62,7 @@ You can avoid this message by specifying -quiet on the prterun command
 line\.
 {_DASHES}""",
     # Open MPI 5, now and then: prterun ends itself while ranks that it has ended hold its locks
-    r"prterun: pthread_mutex_lock\.c:\d+: __pthread_mutex_lock_full: Assertion `.*' failed\.",
+    r"prterun: \w+\.c:\d+: __pthread_\w+: Assertion `.*' failed\.",
     # MPICH
     r"Abort\(\d+\) on node \d+ \(rank \d+ in comm \d+\): application called MPI_Abort\(.*\) - process \d+",
     rf"""

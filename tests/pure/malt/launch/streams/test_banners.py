@@ -54,6 +54,10 @@ line.
     "Open MPI 5.0.11, prterun fails at its end, now and then": (
         "prterun: pthread_mutex_lock.c:450: __pthread_mutex_lock_full: Assertion `e != ESRCH || !robust' failed.\n"
     ),
+    "the same, on its way to another lock": (
+        "prterun: tpp.c:83: __pthread_tpp_change_priority: Assertion `new_prio == -1 || (new_prio >= fifo_min_prio && "
+        "new_prio <= fifo_max_prio)' failed.\n"
+    ),
     "MPICH 5.0.2, an exception": (
         "Abort(1) on node 1 (rank 1 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1) - process 1\n"
     ),
