@@ -277,7 +277,7 @@ class TestBroadcast:
         array, transport = filled((5_001,), "f8", malt.rank()), malt.init().transport
         getattr(transport, "_by_mpi", transport).broadcast(array, np.int64(malt.size() - 1))  # as between hosts
         assert array.tobytes() == filled((5_001,), "f8", malt.size() - 1).tobytes()
-        assert watched.count("MPI_Bcast") == (42 if malt.size() > 1 else 0)
+        assert watched.count("MPI_Bcast") == (41 if malt.size() > 1 else 0)
 
     def test_views(self):
         whole = np.full((4, 6), malt.rank(), np.int16)

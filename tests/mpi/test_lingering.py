@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +12,8 @@ from mpi4py import MPI
 
 from dstorm.transports import progress
 from dstorm.transports.mpi import window
+
+UNWATCHED = SimpleNamespace(watching=nullcontext)
 
 
 class Win:
@@ -46,7 +49,7 @@ class Win:
 @pytest.fixture
 def far(monkeypatch):
     monkeypatch.setattr(progress, "spins", lambda *_: True)
-    return window._FarMemory(Win(), None)
+    return window._FarMemory(Win(), UNWATCHED)
 
 
 def test_a_get_that_overtakes_a_long_put_does_not_end_the_sleep(far):
@@ -86,6 +89,6 @@ def test_calls_that_take_turns_leave_no_request_behind(monkeypatch):
     """A request would be completed outside the lock."""
     monkeypatch.setattr(progress, "spins", lambda *_: True)
     win = Win()
-    far = window._FarMemory(progress.Serialized(win, threading.RLock()), None)
+    far = window._FarMemory(progress.Serialized(win, threading.RLock()), UNWATCHED)
     far.put(np.zeros(1 << 20, np.uint8), 1, 0)
     assert win.calls == [("Put", 1)]

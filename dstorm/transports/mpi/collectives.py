@@ -30,17 +30,18 @@ class MpiCollectives:
     """The collectives of the ranks of `comm`, over networks, and before they have memory of each other. Local. Methods
     without a docstring are those of `Transport`.
 
-    `after_barrier(call)`: enters a barrier, then watches MPI's `call`. `calling(call)`: watches it, and no more.
+    `barrier(call)`: enters one, whose wait has a deadline and yields the core, as MPI's own does not. `calling(call)`:
+    watches MPI's `call`.
     """
 
     gather: Callable[[str, bytes], tuple[list[Letter], bytes]] | None = None
     """A barrier with letters, once there is one: `GatheringBarrier.gather`."""
 
     def __init__(
-        self, comm: MPI.Intracomm, after_barrier: Callable[[str], AbstractContextManager[None]],
+        self, comm: MPI.Intracomm, barrier: Callable[[str], object],
         calling: Callable[[str], AbstractContextManager[None]],
     ) -> None:  # fmt: skip
-        self._comm, self._after_barrier, self._calling = comm, after_barrier, calling
+        self._comm, self._barrier, self._calling = comm, barrier, calling
         self._rank, self._size = comm.rank, comm.size
 
     def allgather(self, data: bytes) -> list[bytes]:
@@ -68,7 +69,8 @@ class MpiCollectives:
         lengths, lengths_here = np.array([part.nbytes for part in sent], np.int64), np.empty(self._size, np.int64)
         filled = [part for part in sent if part.nbytes] or [none]
         whole = np.concatenate(filled) if len(filled) > 1 else np.ascontiguousarray(filled[0])
-        with self._after_barrier("MPI_Alltoallv"):
+        self._barrier("MPI_Alltoallv")
+        with self._calling("MPI_Alltoallv"):
             self._comm.Alltoall(lengths, lengths_here)
             received = np.empty(int(lengths_here.sum()), np.uint8)
             self._comm.Alltoallv((whole, lengths), (received, lengths_here))
@@ -126,8 +128,7 @@ class MpiCollectives:
 
     def _in_pieces(self, call: str, array: NDArray[Any], nbytes: int) -> Iterator[NDArray[Any]]:
         """Enter a barrier; yield pieces of a flat array, with each of which MPI's `call` is watched."""
-        with self._after_barrier(call):
-            pass
+        self._barrier(call)
         for start in range(0, array.size, length := nbytes // array.itemsize):
             with self._calling(call):
                 yield array[start : start + length]

@@ -58,7 +58,7 @@ class MpiTransport(BarrierTransport):
         with self._watchdog.watching(call):  # a rank may never come here
             self._comm, duplicated = comm.Idup()
             wait_for(duplicated)
-            self._by_mpi = MpiCollectives(self._comm, self._last_barrier, self._calling)
+            self._by_mpi = MpiCollectives(self._comm, self.barrier, self._calling)
             self._collectives: MpiCollectives | MappedCollectives = self._by_mpi
             self._host = cast("MPI.Intracomm", self._comm.Split_type(MPI.COMM_TYPE_SHARED))
             self.hosts = self._find_hosts()
@@ -144,13 +144,8 @@ class MpiTransport(BarrierTransport):
         wanted = np.array([min(nbytes, _MOST_NBYTES), shm_space.free_nbytes()], np.int64)
         table = np.frombuffer(b"".join(self.allgather(wanted.tobytes())), wanted.dtype).reshape(-1, 2)
         shm_space.check(self.hosts, table[:, 0].tolist(), table[:, 1].tolist())
-        # Inside a host a flush waits for no rank, and needs no watchdog.
-        watchdog = self._watchdog if progress.spans_hosts(self.hosts) else None
         with self._calling("MPI_Win_allocate"):
-            return self._window(nbytes, watchdog)
-
-    def _window(self, nbytes: int, watchdog: Watchdog | None = None) -> MpiWindow:
-        return MpiWindow(self._comm, self._host, self.hosts, nbytes, watchdog, self._lock)
+            return MpiWindow(self._comm, self._host, self.hosts, nbytes, self._watchdog, self._lock)
 
     def allgather(self, data: bytes) -> list[bytes]:
         """The `data` of every rank, by rank; b"" for failed ranks. Collective. Lengths may differ."""
@@ -208,13 +203,6 @@ class MpiTransport(BarrierTransport):
         self._barrier.deadline_s = deadline_s
         if self.carrier is not None:
             self.carrier.waiting.deadline_s = deadline_s
-
-    @contextlib.contextmanager
-    def _last_barrier(self, call: str) -> Iterator[None]:
-        """Enter a barrier, whose wait has a deadline and yields the core, as MPI's own does not; then its `call`."""
-        self.barrier(call)
-        with self._calling(call):
-            yield
 
     @contextlib.contextmanager
     def _calling(self, call: str) -> Iterator[None]:

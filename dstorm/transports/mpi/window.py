@@ -6,7 +6,6 @@ memory are all that moves data (MPI-4.1, chapter 12). Accumulate is not used: MP
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -38,7 +37,7 @@ class _FarMemory:
 
     keeps_order = False
 
-    def __init__(self, win: MPI.Win, watchdog: Watchdog | None) -> None:
+    def __init__(self, win: MPI.Win, watchdog: Watchdog) -> None:
         self._win, self._watchdog = win, watchdog
         is_shared = not isinstance(win, progress.Serialized)
         self._lingers = is_shared and progress.spins(library(), os.environ)
@@ -98,8 +97,6 @@ class _FarMemory:
         return [request for peer in peers for request in self._long.pop(peer, ())] if self._long else []
 
     def _watching(self, call: str, peers: Sequence[int]) -> AbstractContextManager[object]:
-        if self._watchdog is None:
-            return contextlib.nullcontext()
         return self._watchdog.watching(f"{call} to ranks {list(peers)}")
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
@@ -167,7 +164,7 @@ class MpiWindow(SpanningWindow):
 
     def __init__(
         self, comm: MPI.Intracomm, host: MPI.Intracomm, hosts: Sequence[str], nbytes: int,
-        watchdog: Watchdog | None = None, lock: threading.RLock | None = None,
+        watchdog: Watchdog, lock: threading.RLock | None,
     ) -> None:  # fmt: skip
         self._wins = _windows(comm, host, len(set(hosts)), max(nbytes, 1))
         for win in self._wins:
