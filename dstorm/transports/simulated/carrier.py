@@ -6,44 +6,20 @@ and what becomes of messages that wait, is that of real ranks (dstorm/queues/sen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
-from typing import Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dstorm.transport import Load, Transport
 from dstorm.transports.transfer import Rounds
 
-
-class Simulation(Protocol):
-    """The part of a group that the rounds of simulated ranks need."""
-
-    @property
-    def now(self) -> float:
-        """The virtual time in seconds."""
-
-    def at(self, time: float, event: Callable[[], object]) -> None:
-        """Call `event` at `time`. Local."""
-
-    def carrying(self, rank: int) -> AbstractContextManager[set[int]]:
-        """Let the Puts in the block be those of the transfer thread of `rank`. Local.
-
-        A flush in it does not wait. It adds its peers to the set.
-        """
-
-    def when_there(self, rank: int, peers: Collection[int], event: Callable[[], object]) -> None:
-        """Call `event` once the Puts of the transfer thread of `rank` to `peers` are known to be there. Local."""
-
-    def undisturbed(self, rank: int) -> AbstractContextManager[None]:
-        """Let messages that come for `rank` wake none of its waits in the block, only `moved`. Local."""
-
-    def moved(self, rank: int) -> None:
-        """Some of what the transfer thread of `rank` carries has arrived: a wait for that looks again. Local."""
+if TYPE_CHECKING:
+    from dstorm.transports.simulated.timed import TimedGroup
 
 
 class TimedRounds(Rounds):
     """The rounds of the rank of `transport`, which is in `simulation`. All methods are Local but `drain`."""
 
-    def __init__(self, transport: Transport, deadline_s: float, simulation: Simulation) -> None:
+    def __init__(self, transport: Transport, deadline_s: float, simulation: TimedGroup) -> None:
         super().__init__(transport, deadline_s)
         self._simulation, self._is_awake = simulation, False
         self._started: Sequence[Load] = ()

@@ -75,9 +75,7 @@ class _Puts:
 
 
 class TimedGroup(Group):
-    """A `Group` whose ranks are on the hosts of `network`. No rank fails. Methods without a docstring are those of
-    `Simulation`.
-    """
+    """A `Group` whose ranks are on the hosts of `network`. No rank fails."""
 
     def __init__(self, size: int, seed: int, network: Network) -> None:
         super().__init__(size, seed)
@@ -272,7 +270,10 @@ class TimedGroup(Group):
 
     @contextmanager
     def carrying(self, rank: int) -> Iterator[set[int]]:
-        """Let the Puts in the block be those of the transfer thread of `rank`. Local."""
+        """Let the Puts in the block be those of the transfer thread of `rank`. Local.
+
+        A flush in it does not wait. It adds its peers to the set that is yielded.
+        """
         peers: set[int] = set()
         self._carrying = self._carried[rank], peers
         try:
