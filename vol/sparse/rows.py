@@ -76,7 +76,8 @@ def listed(rows: Any) -> str:
 
 
 def _as_array(rows: Any) -> NDArray[Any]:
-    if not isinstance(rows, np.ndarray) and hasattr(rows, "__iter__") and not isinstance(rows, (str, bytes)):
+    is_numbers = isinstance(rows, np.ndarray) and rows.dtype != object
+    if not is_numbers and hasattr(rows, "__iter__") and not isinstance(rows, (str, bytes)):
         rows = list(rows)
     named = np.asarray(rows)
     if named.dtype == object and all(isinstance(row, int) for row in named.reshape(-1)):  # larger than 64 bits

@@ -51,6 +51,12 @@ def test_bad_rows_are_listed(rows, message):
         checked_rows(rows, 6)
 
 
+def test_objects_that_are_integers_or_marks():
+    """As a column of a data frame may have them."""
+    assert checked_rows(np.array([3, 1], object), 6).tolist() == [1, 3]
+    assert checked_rows(np.array([True, False], object), 2).tolist() == [0]
+
+
 @pytest.mark.parametrize("rows", ["3", ["a"], [None], [1, "a"], {"a": 1}, b"12", object(), [1, None], None])
 def test_what_is_neither_numbers_nor_a_mask(rows):
     with pytest.raises(TypeError, match="rows must be integers or a mask, got"):
