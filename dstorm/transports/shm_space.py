@@ -49,20 +49,20 @@ def host_nbytes() -> int:
         return 2**62
 
 
-def check(hosts: Sequence[str], wanted: Sequence[int], free: Sequence[int]) -> None:
+def check(hosts: Sequence[str], wanted: Sequence[int], free: Sequence[int], is_shared: bool = True) -> None:
     """Raise MemoryError where the ranks of a host together want more than the host has free. Pure.
 
     `hosts`, `wanted`, `free`: the host, the bytes of the window and the free bytes, by rank. Ranks that are given the
-    same values agree. The error names the host and both sizes.
+    same values agree. The error names the host and both sizes. `is_shared`: whether these are bytes of /dev/shm.
     """
+    where, more = (_FOLDER, f"{_FOLDER} (docker run --shm-size)") if is_shared else ("memory", "memory")
     for host in dict.fromkeys(hosts):
         ranks = [rank for rank, name in enumerate(hosts) if name == host]
         need, left = sum(wanted[rank] for rank in ranks), min(free[rank] for rank in ranks)
         if need > left:
             raise MemoryError(
                 f"host {host.rpartition('/')[0]}: for {count(len(ranks), 'rank')} this vector needs {_mb(need)} of "
-                f"{_FOLDER}, and {_mb(left)} are free: use a smaller capacity or depth, a sparser graph, or a larger "
-                f"{_FOLDER} (docker run --shm-size)"
+                f"{where}, and {_mb(left)} are free: use a smaller capacity or depth, a sparser graph, or a larger {more}"
             )
 
 

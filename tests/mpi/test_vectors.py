@@ -147,6 +147,28 @@ def test_a_vector_that_does_not_fit_in_shared_memory(monkeypatch):
 
 
 @pytest.mark.parallel
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_rank_alone_on_its_host_shares_no_memory(monkeypatch, apart):
+    """MPI takes its window from the heap."""
+    from dstorm.transports.mpi import transport as module
+
+    transport, made = malt.init().transport, []
+    hosts = [f"{rank if apart else 0}/0" for rank in range(transport.size)]
+    with monkeypatch.context() as patch:
+        patch.setattr(transport, "hosts", tuple(hosts))
+        patch.setattr(shm_space, "free_nbytes", lambda: 1000)
+        patch.setattr(shm_space, "host_nbytes", lambda: 2000)
+        patch.setattr(module, "MpiWindow", lambda *arguments: made.append(arguments))
+        for nbytes in (999, 1001, 2001):
+            if nbytes * (1 if apart else transport.size) > (2000 if apart else 1000):
+                with pytest.raises(MemoryError, match="of memory for" if apart else "of /dev/shm for"):
+                    transport.window(nbytes)
+            else:
+                transport.window(nbytes)
+    assert len(made) == 2 * apart
+
+
+@pytest.mark.parallel
 def test_windows_without_writes_count_too():
     malt.vector(1).close()  # frees the vectors that were closed before
     malt.barrier()

@@ -139,11 +139,14 @@ class MpiTransport(BarrierTransport):
     def window(self, nbytes: int) -> MpiWindow:
         """Return a window, in memory of each host that its ranks map. Collective.
 
-        MemoryError, on all ranks: the /dev/shm of a host cannot hold the parts of its ranks. Nothing is allocated then.
+        MemoryError, on all ranks: the /dev/shm of a host cannot hold the parts of its ranks; or, where each rank has a
+        host of its own, its memory. Nothing is allocated then.
         """
-        wanted = np.array([min(nbytes, _MOST_NBYTES), shm_space.free_nbytes()], np.int64)
+        is_shared = len(set(self.hosts)) < self.size
+        free = shm_space.free_nbytes() if is_shared else shm_space.host_nbytes()
+        wanted = np.array([min(nbytes, _MOST_NBYTES), free], np.int64)
         table = np.frombuffer(b"".join(self.allgather(wanted.tobytes())), wanted.dtype).reshape(-1, 2)
-        shm_space.check(self.hosts, table[:, 0].tolist(), table[:, 1].tolist())
+        shm_space.check(self.hosts, table[:, 0].tolist(), table[:, 1].tolist(), is_shared)
         with self._calling("MPI_Win_allocate"):
             return MpiWindow(self._comm, self._host, self.hosts, nbytes, self._watchdog, self._lock)
 
