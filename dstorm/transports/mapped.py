@@ -40,8 +40,7 @@ def fence() -> None:
 
 
 class MappedMemory:
-    """The memory of the ranks of a host, all of it mapped by this process. The constructor is Local. Methods without a
-    docstring are those of `Window`.
+    """The memory of the ranks of a host, all of it mapped by this process. The constructor is Local.
 
     `parts`: by rank. `fence()`: orders the loads and stores of this core before the call with those after it. Each
     stage of a message ends in one. Without it the stores of a stage could be seen before those of an earlier one: on
@@ -99,9 +98,7 @@ class MappedMemory:
 
 
 class SpanningWindow:
-    """A window over several hosts: Puts to the ranks of `near` are copies, all others go to `far`. So do reads. Methods
-    without a docstring are those of `Window`.
-    """
+    """A window over several hosts: Puts to the ranks of `near` are copies, all others go to `far`. So do reads."""
 
     def __init__(self, near: MappedMemory, far: RemoteMemory) -> None:
         self._near, self._far, self.keeps_order = near, far, far.keeps_order

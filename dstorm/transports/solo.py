@@ -27,7 +27,7 @@ def _nothing(*_: object) -> None:
 
 
 class SoloWindow:
-    """Memory that no other rank writes to. Methods without a docstring are those of `Window`."""
+    """Memory that no other rank writes to."""
 
     addresses: Mapping[int, int] = {}
     keeps_order = True
@@ -77,7 +77,7 @@ class SoloWindow:
 
 
 class SoloTransport(Training):
-    """One rank without peers, in real time. Methods without a docstring are those of `Transport`."""
+    """One rank without peers, in real time."""
 
     rank, size, meetings = 0, 1, 0
     waiting = None

@@ -38,8 +38,7 @@ class _Errand:
 
 
 class Rounds:
-    """The rounds of one rank, without a thread of their own. All methods but `drain` may come from any thread. Methods
-    without a docstring are those of `Carrier`.
+    """The rounds of one rank, without a thread of their own. All methods but `drain` may come from any thread.
 
     `transport`: whose clock and waits they use. `deadline_s`: how long what was handed over may stand still while
     `drain` waits for it.

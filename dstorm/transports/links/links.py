@@ -54,8 +54,7 @@ _OUTSIDE_S = 300.0
 
 
 class Links:
-    """The links to the ranks of other hosts. All methods are One-sided where they do not say otherwise. Methods without
-    a docstring are those of `Window`.
+    """The links to the ranks of other hosts. All methods are One-sided where they do not say otherwise.
 
     Threads write what these ranks put into `memory`. `out`, `into`: a connection to and from each live rank of another
     host. `arbiter`: this rank's part in the agreement on who goes on. `leave(why)`: ends this process when the others

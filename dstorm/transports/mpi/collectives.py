@@ -27,8 +27,7 @@ _LEAST_BLOCK = 256
 
 
 class MpiCollectives:
-    """The collectives of the ranks of `comm`, over networks, and before they have memory of each other. Local. Methods
-    without a docstring are those of `Transport`.
+    """The collectives of the ranks of `comm`, over networks, and before they have memory of each other. Local.
 
     `barrier(call)`: enters one, whose wait has a deadline and yields the core, as MPI's own does not. `calling(call)`:
     watches MPI's `call`.

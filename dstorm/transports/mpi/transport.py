@@ -40,8 +40,7 @@ _MOST_NBYTES = 2**62
 
 
 class MpiTransport(BarrierTransport):
-    """The transport of the ranks of an MPI intracommunicator. The constructor is Collective. Methods without a
-    docstring are those of `Transport`.
+    """The transport of the ranks of an MPI intracommunicator. The constructor is Collective.
 
     `comm` is duplicated, so that its other traffic does not interfere. `call`: the user's call, for errors.
     """
