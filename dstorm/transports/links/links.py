@@ -34,6 +34,7 @@ from dstorm.transport import Bytes, Places, Put
 from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.channels import ALIVE, CUT, END, STATE, VOTE, Incoming, Outgoing, framed
 from dstorm.transports.links.server import shut
+from dstorm.waits import interruption
 from dstorm.waits.stopwatch import Stopwatch, uptime_s
 
 HEARTBEAT_S = 0.25
@@ -260,6 +261,7 @@ class Links:
     def _is_linked(self, peer: int) -> bool:
         return peer not in self._ended and peer not in self._cut
 
+    @interruption.whole
     def _is_confirmed(self) -> bool:
         """Ask all members; return whether a quorum has confirmed this rank within _WRITE_S."""
         self._questions += 1

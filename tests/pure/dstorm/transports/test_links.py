@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 import time
@@ -15,6 +16,7 @@ from dstorm.membership import quorum
 from dstorm.transports.links import channels, links
 from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.links import Links
+from dstorm.waits import interruption
 
 pytestmark = pytest.mark.serial
 NBYTES = 1 << 22
@@ -335,6 +337,26 @@ def test_a_rank_that_the_others_have_lost_is_not_confirmed(make):
     second.close()
     asking.join(60)
     assert not asking.is_alive()
+
+
+def test_a_signal_as_a_rank_asks_to_be_confirmed_leaves_no_lock_taken(make, monkeypatch):
+    """Else no flush to the peer returns any more."""
+
+    def interrupted(way, number):
+        signal.raise_signal(signal.SIGINT)
+
+    pair = make()
+    pair.second()
+    monkeypatch.setattr(channels.Outgoing, "question", interrupted)
+    before = signal.signal(signal.SIGINT, interruption._interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            pair.first.confirm()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    lock = pair.first._out[1].lock
+    assert lock.acquire(timeout=5)
+    lock.release()
 
 
 def test_nothing_is_written_once_parted(make, monkeypatch):
