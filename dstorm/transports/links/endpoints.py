@@ -88,13 +88,13 @@ class Exchange:
         self._changing = threading.Lock()
 
     def connect(
-        self, endpoints: Mapping[int, Endpoint], deadline_s: float, stays: bool = False, later: Iterable[int] = ()
+        self, endpoints: Mapping[int, Endpoint], deadline_s: float, later: Collection[int] = ()
     ) -> tuple[dict[int, socket.socket], dict[int, socket.socket]]:  # fmt: skip
         """The connections to, and those from, the ranks of `endpoints`, by rank. Collective: they do the same.
 
         A rank that has ended before it called is left out. DeadlinePassed: a rank could not be reached, or did not
-        call. It stops listening at the end, unless it `stays`, for ranks that are started again, and those that come
-        `later`.
+        call. It stops listening at the end, unless there are ranks that may call `later`: those that are started again,
+        or come only then.
         """
         waited, into = Stopwatch(longest_step_s=_ANSWER_S), self._into
         self._server.start(partial(self._answer, {*endpoints, *later}))
@@ -107,7 +107,7 @@ class Exchange:
         while missing := [rank for rank in endpoints if rank not in into and not _has_ended(out[rank])]:
             _check(waited, missing, deadline_s)
             time.sleep(_NAP_S)
-        if not stays:
+        if not later:
             self._server.stop()
         return {rank: out[rank] for rank in into}, into
 

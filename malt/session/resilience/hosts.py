@@ -151,7 +151,7 @@ def _connections(
     if known.ranks.incarnation:
         exchange.listen(far, known.newest)
         return _call_again(exchange, endpoints, known)
-    return exchange.connect(endpoints, min(deadline_s, _START_S), known.ranks.rejoins, far)
+    return exchange.connect(endpoints, min(deadline_s, _START_S), far if known.ranks.rejoins else ())
 
 
 def _links(
