@@ -26,19 +26,18 @@ def main(folders: list[Path], output: Path | None) -> int:
         raise LaunchError(str(error)) from None
     from malt.watch.trace import perfetto
     from malt.watch.trace.advice import advice
-    from malt.watch.trace.page import page
+    from malt.watch.trace.page import page, runs_of
     from malt.watch.trace.reported import outcome
-    from malt.watch.trace.summary import summarize
 
+    runs = runs_of(traces)
     try:
-        path.write_text(page(traces), encoding="utf-8", errors="replace")  # a path may be no UTF-8
+        path.write_text(page(runs), encoding="utf-8", errors="replace")  # a path may be no UTF-8
         for trace in traces:
             perfetto.write(trace, trace.folder / files.TIMELINE)
     except OSError as error:
         raise LaunchError(f"{error.filename or path}: {error.strerror}") from None
-    for trace in traces:
+    for *_, trace, found in runs:
         head = f"{trace.folder}: " if len(traces) > 1 else ""
-        found = summarize(trace)
         lines = [outcome(trace, found.failures), *advice(trace, found)]
         print(*(f"{head}{line}" for line in lines), sep="\n")
     print(path, *(trace.folder / files.TIMELINE for trace in traces), sep="\n")

@@ -46,13 +46,17 @@ class Run(NamedTuple):
     found: Summary
 
 
-def page(traces: Sequence[Trace]) -> str:
-    """The HTML of the report of one trace, or of two beside each other. Local."""
+def runs_of(traces: Sequence[Trace]) -> list[Run]:
+    """One trace, or two, as the page shows them. Local."""
     labels = [trace.folder.resolve().name for trace in traces]
     if len(set(labels)) < len(labels):
         labels = [str(trace.folder) for trace in traces]
-    runs = [Run(*one, summarize(one[-1])) for one in zip(RUNS, labels, traces, strict=False)]
-    title = " and ".join(labels)
+    return [Run(*one, summarize(one[-1])) for one in zip(RUNS, labels, traces, strict=False)]
+
+
+def page(runs: Sequence[Run]) -> str:
+    """The HTML of the report of one run, or of two beside each other. Pure."""
+    title = " and ".join(run.label for run in runs)
     keys = "".join(f'<span class="key {run.kind}"></span>{escape(run.label)}' for run in runs) if len(runs) > 1 else ""
     sections = [
         _section("What to do", "", runs, _advice, wide=True),
@@ -130,8 +134,6 @@ def _timeline(is_wide: bool, run: Run) -> str:
 
 
 def _splits(run: Run) -> str:
-    if len(run.found.split) < len(run.found.ranks):
-        return _nothing("this trace was written by an earlier malt, which did not record these")
     keys = "".join(f'<span class="key {kind}"></span>{what}' for what, kind in _SPLIT.items())
     rows = [
         (f"rank {rank}", [(kind, one, f"rank {rank}: {what} {one:.3g} s")

@@ -53,8 +53,8 @@ class RankTrace:
     """How far its times may be off those of the lowest rank."""
     wall: float
     """The time since 1970 at which the run began, by the clock of its host."""
-    launched: float | None
-    """When the launcher began, in seconds since the run began: before it. None: not known."""
+    launched: float
+    """When the launcher began, in seconds since the run began: before it, or then, where it is not known."""
     trains: float | None
     """When the rank began to train, in the same seconds. None: it did not, or it is not known."""
 
@@ -117,7 +117,8 @@ def read(folder: str | Path) -> Trace:
     for rank, _ in ranks:
         rank.records["start"] -= began
         rank.wall += began
-        rank.launched, rank.trains = (None if at is None else at - began for at in (rank.launched, rank.trains))
+        rank.launched -= began
+        rank.trains = None if rank.trains is None else rank.trains - began
     incarnations = groupby((rank for rank, _ in ranks), lambda rank: rank.rank)
     return Trace(folder, job, [_joined([*of]) for _, of in incarnations], size, _metrics(folder, ranks[0][0].wall))
 
@@ -200,8 +201,9 @@ def _rank(path: Path) -> tuple[RankTrace, float]:
     records["start"] -= offset_s
     dropped = max(since, count - capacity, 0)
     launched, trains = (_named_time(texts, start, offset_s) for start in (layout.LAUNCHED, layout.TRAINS))
-    found = RankTrace(rank, records, texts, totals, dropped, error_s, wall - (began - offset_s), launched, trains)
-    return found, began - offset_s
+    began -= offset_s
+    launched = began if launched is None else launched
+    return RankTrace(rank, records, texts, totals, dropped, error_s, wall - began, launched, trains), began
 
 
 def _named_time(names: Sequence[str], start: str, offset_s: float) -> float | None:

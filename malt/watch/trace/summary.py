@@ -58,7 +58,7 @@ class Summary:
     calls: list[tuple[str, float, int]] = field(default_factory=list)
     """Collective calls, the seconds spent in them by all ranks, and how many there were."""
     split: list[Split] = field(default_factory=list)
-    """The seconds of each rank, from the start of the launcher up to its last event. Empty: the trace does not say."""
+    """The seconds of each rank, from the start of the launcher up to its last event."""
 
     @property
     def seconds(self) -> float:
@@ -102,18 +102,18 @@ def summarize(trace: Trace, bins: int = 120) -> Summary:
         vectors=list(dict.fromkeys(name for rank in trace.ranks for name in rank.names if ": " in name)),
         dropped=sum(rank.dropped for rank in trace.ranks),
         calls=_calls(trace.ranks),
-        split=[_split(rank, rank.launched) for rank in trace.ranks if rank.launched is not None],
+        split=[_split(rank) for rank in trace.ranks],
     )
 
 
-def _split(rank: RankTrace, launched: float) -> Split:
+def _split(rank: RankTrace) -> Split:
     """Return where old events are missing, training and waiting are of the time after them."""
     if rank.trains is None:
-        return split(rank.until - launched, None, 0.0)
+        return split(rank.until - rank.launched, None, 0.0)
     since = max(rank.trains, rank.since)
     trained_s = max(rank.until - since, 0.0)
     waits = _timeline(rank, np.array([since, since + trained_s]))[ACTIVITIES.index("wait"), 0]
-    return split(rank.trains - launched + trained_s, trained_s, float(waits))
+    return split(rank.trains - rank.launched + trained_s, trained_s, float(waits))
 
 
 def _timeline(rank: RankTrace, edges: Floats) -> Floats:

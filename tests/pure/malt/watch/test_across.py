@@ -12,7 +12,7 @@ from apps.harness.outputs import TRAFFIC, Report
 from malt.models import Sums, moved
 from malt.session.world import counters, tracing
 from malt.watch.trace import summary
-from malt.watch.trace.page import page
+from malt.watch.trace.page import page, runs_of
 from malt.watch.trace.reading import read
 
 pytestmark = pytest.mark.serial
@@ -109,6 +109,6 @@ def test_the_page_of_a_trace_says_how_many(tmp_path):
     traced(tmp_path / "two", lambda rank: live(rank, ("a", "b", "b")))
     trace = read(tmp_path / "two")
     assert summary.summarize(trace).nbytes_across == 2 * 3 * 400
-    assert "2.4kB of 3.6kB, 66.7%, went to another host." in page([trace])
+    assert "2.4kB of 3.6kB, 66.7%, went to another host." in page(runs_of([trace]))
     traced(tmp_path / "one", lambda rank: live(rank, ("a", "a", "a")))
-    assert "another host" not in page([read(tmp_path / "one")])
+    assert "another host" not in page(runs_of([read(tmp_path / "one")]))

@@ -12,7 +12,7 @@ from traces import report, traced
 import malt
 from malt.commands import command_line
 from malt.watch.trace import files
-from malt.watch.trace.page import page
+from malt.watch.trace.page import page, runs_of
 from malt.watch.trace.reading import read
 from malt.watch.trace.reported import examples_per_s, intervals, names, outcome, over_examples, over_time
 
@@ -52,12 +52,12 @@ def test_every_number_is_drawn_with_a_legend_of_ranks(folder):
     assert names([trace]) == ["loss", "accuracy"]
     assert [value for _, value in over_time(trace, "accuracy")[1]] == [0, 0.25, 0.5]
     assert [place for place, _ in over_examples(trace, "loss")[1]] == [0, 300, 600]
-    text = page([trace])
+    text = page(runs_of([trace]))
     headings = re.findall("<h2>(.*?)</h2>", text)
     assert headings[1:4] == ["Loss over time", "Loss over examples", "Accuracy over time"]
     legend = '<span class="key one"></span>rank 0<span class="key two"></span>rank 1'
     assert text.count(legend) == 3 and text.count('class="line two"') == 3
-    both = page([trace, trace])
+    both = page(runs_of([trace, trace]))
     assert "rank 0<span" not in both and both.count('class="line two"') == 2 * 3, "there it is the run"
 
 
@@ -67,7 +67,7 @@ def test_speeds_are_of_the_time_between_reports(folder):
     at(folder, 2, 1, examples=10)
     at(folder, 4, 1, examples=30)
     assert examples_per_s(read(folder)) == pytest.approx({0: 20, 1: 10})
-    assert "<th>examples/s</th><td>30 in all; 20 on rank 0, 10 on rank 1</td>" in page([read(folder)])
+    assert "<th>examples/s</th><td>30 in all; 20 on rank 0, 10 on rank 1</td>" in page(runs_of([read(folder)]))
 
 
 @pytest.mark.parametrize(("every", "said"), [
@@ -77,8 +77,8 @@ def test_the_interval_that_auto_chose(every, said, tmp_path):
     """In simulated time the lower bound."""
     traced(tmp_path, training(every), 2)
     assert intervals(read(tmp_path)) == said
-    assert ("every, by auto" in page([read(tmp_path)])) == bool(said)
-    assert "model of lines" not in re.search("<th>exchanged</th><td>(.*?)</td>", page([read(tmp_path)]))[1]
+    assert ("every, by auto" in page(runs_of([read(tmp_path)]))) == bool(said)
+    assert "model of lines" not in re.search("<th>exchanged</th><td>(.*?)</td>", page(runs_of([read(tmp_path)])))[1]
 
 
 def test_a_first_sentence_says_how_it_went(folder, capsys):

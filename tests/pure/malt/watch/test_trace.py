@@ -26,7 +26,7 @@ from malt.watch.trace import files, layout, perfetto, summary
 from malt.watch.trace.clocks import Exchange, Offset, offset
 from malt.watch.trace.layout import DTYPE, Kind
 from malt.watch.trace.log import Log
-from malt.watch.trace.page import page
+from malt.watch.trace.page import page, runs_of
 from malt.watch.trace.reading import TraceError, read
 
 pytestmark = pytest.mark.serial
@@ -196,7 +196,7 @@ class Balanced(HTMLParser):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_page_that_loads_nothing(run, count):
-    text = page([read(run[0])] * count)
+    text = page(runs_of([read(run[0])] * count))
     reader = Balanced()
     reader.feed(text)
     assert reader.open == reader.loads == []
