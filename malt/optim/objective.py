@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from malt.optim.vectors import assign
+from malt.optim.vectors import assign, checked_gradient
 from vol import arguments
 
 Function = Callable[[Any], tuple[float, Any]]
@@ -86,6 +86,6 @@ class Objective:
         if point is not None:
             assign(self.w, point)
         value, gradient = self._function(self.w)
-        self.value, self.gradient = float(value), gradient.copy()
+        self.value, self.gradient = float(value), checked_gradient(gradient, self.w).copy()
         self.evaluations += 1
         return self.value

@@ -38,3 +38,13 @@ def checked(w: Any, name: str = "w") -> Any:
     if isinstance(w, Arithmetic) or (isinstance(w, np.ndarray) and w.dtype.kind == "f" and w.flags.writeable):
         return w
     raise TypeError(f"{name} must be a sharded vector, or a writable array of floats, got {w!r}")
+
+
+def checked_gradient(gradient: Any, w: Any) -> Any:
+    """`gradient`, returned by a function of `w`. TypeError, ValueError: it is of another kind or shape. Local."""
+    shape = getattr(gradient, "shape", None)
+    if shape is None or isinstance(gradient, Arithmetic) is not isinstance(w, Arithmetic):
+        raise TypeError(f"function must return the loss and its gradient, of the kind of w, got {gradient!r}")
+    if shape != w.shape:  # NumPy would broadcast it
+        raise ValueError(f"function must return the loss and its gradient, of shape {w.shape} as w, got shape {shape}")
+    return gradient

@@ -164,6 +164,28 @@ class TestLbfgs:
             malt.optim.lbfgs(lambda w: 1 / 0, w, **options)
 
 
+@pytest.mark.parametrize("minimize", [malt.optim.lbfgs, partial(malt.optim.owlqn, l1=0.1)])
+@pytest.mark.parametrize(
+    ("gradient", "kind"),
+    [(lambda w: w[:, None], ValueError), (lambda w: w[:1], ValueError), (lambda w: w.sum(), ValueError),
+     (lambda w: w[None], ValueError), (lambda w: w.tolist(), TypeError)],
+)  # fmt: skip
+def test_a_gradient_of_another_shape_is_not_broadcast(minimize, gradient, kind):
+    w = np.full(3, 2.0)
+    with pytest.raises(kind, match="function must return the loss and its gradient, of"):
+        minimize(lambda w: (w @ w / 2, gradient(w)), w)
+    assert w.tolist() == [2, 2, 2]
+
+
+def test_a_gradient_that_is_not_sharded_as_w_is():
+    def program(rank):
+        w = malt.sharded(4)
+        with pytest.raises(TypeError, match="its gradient, of the kind of w, got array"):
+            malt.optim.lbfgs(lambda w: (w.dot(w), np.zeros(4)), w)
+
+    malt.simulate(program, 2)
+
+
 def test_owlqn_follows_a_direction_only_where_it_leads_down():
     way, pseudo = np.array([1.0, 1.0, -1.0, -1.0, 1.0]), np.array([-2.0, 2.0, -2.0, 2.0, 0.0])
     assert _downward(way, pseudo).tolist() == [1, 0, 0, -1, 0]
