@@ -62,7 +62,8 @@ def check(hosts: Sequence[str], wanted: Sequence[int], free: Sequence[int], is_s
         if need > left:
             raise MemoryError(
                 f"host {host.rpartition('/')[0]}: for {count(len(ranks), 'rank')} this vector needs {_mb(need)} of "
-                f"{where}, and {_mb(left)} are free: use a smaller capacity or depth, a sparser graph, or a larger {more}"
+                f"{where}, and {_mb(left)} are free: use a smaller capacity or depth, a sparser graph, or a larger "
+                f"{more}"
             )
 
 
