@@ -1,4 +1,4 @@
-"""Checks of arguments: numbers, integers, timeouts. Each is made before the call changes anything. Pure."""
+"""Checks of arguments: numbers, integers, truth values, timeouts. Made before a call changes anything. Pure."""
 
 from __future__ import annotations
 
@@ -46,6 +46,13 @@ def whole(name: str, number: Any, least: int, unit: str = "") -> int:
     if found < least:
         raise ValueError(message)
     return found
+
+
+def truth(name: str, value: Any) -> bool:
+    """Return `value` as a bool. Local. TypeError: it is neither True nor False. `name`: of the argument."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
 
 
 def weight(name: str, value: Any) -> float:

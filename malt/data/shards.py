@@ -95,7 +95,7 @@ def shard(rows: Any, *, shuffle: bool = False, seed: int = 0, by_speed: bool = F
     """
     world = session.world()
     world.transport.poll_failures()
-    _check_truth("by_speed", by_speed)
+    arguments.truth("malt.shard: by_speed", by_speed)
 
     def check() -> tuple[int, bool, int]:
         """The rows, whether they are a number, and the seed. Local. TypeError, ValueError: as above."""
@@ -162,13 +162,8 @@ def _count(rows: Any) -> tuple[int, bool]:
 
 
 def _checked_seed(shuffle: Any, seed: Any) -> int:
-    _check_truth("shuffle", shuffle)
+    arguments.truth("malt.shard: shuffle", shuffle)
     return arguments.whole("malt.shard: seed", seed, 0)
-
-
-def _check_truth(name: str, value: Any) -> None:
-    if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"malt.shard: {name} must be True or False, got {value!r}")
 
 
 def _picked(rows: Any, part: Any) -> Any:

@@ -23,6 +23,7 @@ from malt.session.world import counters
 from malt.session.world.world import DEADLINE_S, World
 from malt.watch import answers
 from malt.watch.metrics import TRACE
+from vol import arguments
 
 _PATIENCE_S = 5.0
 """How long malt.finalize waits for the other ranks while an exception is being handled."""
@@ -67,8 +68,7 @@ def init(
         suspect_after_s = _checked_seconds("suspect_after_s", suspect_after_s)
     deadline_given = deadline_s is not DEADLINE_S
     deadline_s = _checked_seconds("deadline_s", deadline_s)
-    if not isinstance(survive, bool):
-        raise TypeError(f"survive must be True or False, got {survive!r}")
+    survive = arguments.truth("survive", survive)
     current = present_world()
     if current is None:
         with _opening:

@@ -49,8 +49,7 @@ class Sampler(torch.utils.data.Sampler[int]):
     """For malt.Checkpoint: the state can be loaded on any number of ranks."""
 
     def __init__(self, data: Sized, shuffle: bool = True, seed: int = 0) -> None:
-        if not isinstance(shuffle, (bool, np.bool_)):
-            raise TypeError(f"shuffle must be True or False, got {shuffle!r}")
+        arguments.truth("shuffle", shuffle)
         self._world = world = session.world()
         if world.is_elastic:
             raise RuntimeError(

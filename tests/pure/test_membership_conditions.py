@@ -28,6 +28,7 @@ HOMONYMS = {
     ("dstorm/transports/simulated/group.py", "dead"): "a greenlet's",
     ("dstorm/transports/simulated/group.py", "failed"): "simulated ranks that were killed; their views learn it",
     ("dstorm/transports/simulated/group.py", "failures"): "when a simulated rank is to be killed",
+    ("malt/data/shards.py", "failed"): "an argument of malt.data.rows_of",
     ("apps/harness/shares.py", "lost"): "a malt.LostRank of the report",
 }
 

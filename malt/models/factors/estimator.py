@@ -237,8 +237,7 @@ class MatrixFactorization(RegressorMixin, BaseEstimator):
         for name in ("alpha", "learning_rate"):
             if not 0 <= arguments.real(name, getattr(self, name)) < math.inf:
                 raise ValueError(f"{name} must be a number of at least 0, got {getattr(self, name)!r}")
-        if not isinstance(self.biases, (bool, np.bool_)):
-            raise TypeError(f"biases must be True or False, got {self.biases!r}")
+        arguments.truth("biases", self.biases)
 
 
 def _check_start(model: Model, n_factors: int, biases: bool, kinds: tuple[str, str]) -> None:

@@ -62,7 +62,7 @@ def vector(
     """
 
     def check(world: World) -> tuple[_Arguments, Mapping[str, Any]]:
-        _check_flag(check_finite)
+        arguments.truth("check_finite", check_finite)
         _check_options(kind, depth)
         array, mesh, consistency = _array(init), session_graph(world, graph), parse(sync)
         rows = _row_options(kind, array, capacity, wire, top_k, track, consistency)
@@ -109,11 +109,6 @@ def _array(init: Any) -> Array:
         return np.zeros(shape, np.float32)
     except ValueError as error:  # more dimensions, or longer ones, than arrays can have
         raise ValueError(f"init: shape {shape}: {error}") from None
-
-
-def _check_flag(check_finite: Any) -> None:
-    if not isinstance(check_finite, (bool, np.bool_)):
-        raise TypeError(f"check_finite must be True or False, got {check_finite!r}")
 
 
 def checked_array(array: Array) -> Array:
