@@ -113,6 +113,24 @@ def test_a_rank_that_never_calls_malt(run):
     assert "malt: rank 0: malt.init has not returned for 2.5 s, the deadline: ending the job\n" in done.stderr
 
 
+FREES = """
+import malt
+malt.init(deadline_s=2.5)
+malt.vector(3).close()
+if rank == 1:
+    from dstorm.transports.mpi import MpiWindow
+    MpiWindow.free = lambda window: time.sleep(250)
+malt.vector(3)
+"""
+
+
+def test_a_rank_that_never_frees_a_window(run):
+    start = time.monotonic()
+    done = run(MPI + FREES)
+    assert done.returncode == 1 and time.monotonic() - start < 60
+    assert "malt: rank 0: MPI_Win_free has not returned for 2.5 s, the deadline: ending the job\n" in done.stderr
+
+
 @pytest.mark.thorough(but="SIGINT")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_a_signal_ends_all(tmp_path, malt_environment, number):

@@ -158,8 +158,8 @@ class MpiWindow(SpanningWindow):
     Ranks of other hosts are reached by Puts into the same memory.
 
     `comm`, `host`: all ranks, and those of this host. `hosts`: the name of the host of each rank of `comm`. `watchdog`:
-    watches the flushes to other hosts. `lock`: held during each call of MPI; the caller of the constructor holds it,
-    too.
+    watches the flushes to other hosts, and the end. `lock`: held during each call of MPI; the caller of the constructor
+    holds it, too.
     """
 
     def __init__(
@@ -175,6 +175,7 @@ class MpiWindow(SpanningWindow):
         parts[comm.rank][:] = 0  # headers must read EMPTY, and pages that are touched count in free_nbytes()
         if lock is not None:
             self._wins = [cast("MPI.Win", progress.Serialized(win, lock)) for win in self._wins]
+        self._watchdog = watchdog
         near = MappedMemory(comm.rank, parts, self._wins[0].Sync if len(self._wins) == 1 else self._sync_all)
         super().__init__(near, _FarMemory(self._wins[-1], watchdog))
         self.sync()
@@ -193,9 +194,10 @@ class MpiWindow(SpanningWindow):
         """Free the memory. Collective. A second call does nothing."""
         wins, self._wins = self._wins, []
         super().free()
-        for win in reversed(wins):
-            win.Unlock_all()
-            win.Free()
+        with self._watchdog.watching("MPI_Win_free"):
+            for win in reversed(wins):
+                win.Unlock_all()
+                win.Free()
 
 
 def _windows(comm: MPI.Intracomm, host: MPI.Intracomm, hosts: int, nbytes: int) -> list[MPI.Win]:
