@@ -21,6 +21,7 @@ from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.endpoints import Exchange
 from dstorm.transports.links.links import Links
 from dstorm.transports.shm import PlainRanks, SharedMemory
+from dstorm.transports.solo import LoneTransport
 from dstorm.transports.tcp import LinkedTransport
 
 pytestmark = pytest.mark.serial
@@ -54,6 +55,14 @@ def surviving_simulated(_folder):
 
 def solo(_folder):
     return lambda body: [body(SoloTransport())]
+
+
+def test_a_rank_that_works_without_the_others_is_the_one_that_is_left():
+    transport, part = LoneTransport(2, ["a", "b", "b"]), np.ones(3, np.uint8)
+    assert transport.allgather(b"x") == [b"", b"", b"x"]
+    assert {rank: one.tolist() for rank, one in transport.alltoall({0: part, 2: part}).items()} == {2: [1, 1, 1]}
+    transport.allreduce(part, "mean", {2: 1.0})
+    assert part.tolist() == [1, 1, 1]
 
 
 def pause(polls):
