@@ -19,8 +19,7 @@ from vol.graphs.graph import Graph
 from vol.graphs.topology import Neighbours, Topology
 from vol.merging.functions import check_function, counts_examples
 from vol.merging.merge import AVG, MEAN, PUSH_SUM, SUM, GatherFunction, UserFunction
-from vol.merging.scattered import Scattered
-from vol.merging.trained import Trained
+from vol.merging.since_last_gather import Scattered, Trained
 from vol.returns.comeback import ComesBack
 from vol.returns.returning import Returning
 from vol.shared import Shared

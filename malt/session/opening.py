@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dstorm import ClosedError
 from dstorm.membership import children
 from dstorm.waits import interruption
-from malt.launch.machine import network
 from malt.runner import exit_hooks, reporting
 from malt.runner.events import Kind
 from malt.runner.program import JOB_DIR
-from malt.session.resilience import torchrun
 from malt.session.world.world import World
+
+if TYPE_CHECKING:
+    from malt.session.resilience import torchrun
 
 ALONE = "MALT_ALONE"
 """The variable that says, as 1, that a process is meant to train alone, though a launcher has started others, too."""
@@ -32,7 +33,7 @@ def opened(
         raise ClosedError(f"{refusal}; a job of its own starts with malt run")
     survive = is_asked_for(os.environ, survive)
     if (one := started()) is not None:
-        from malt.session.resilience import joining
+        from malt.session.resilience import joining, torchrun
 
         torchrun.check(one, survive, os.environ.get(torchrun.KEY, ""))
         joining.join(one, deadline_s)
@@ -43,6 +44,8 @@ def opened(
 
 def _of_mpi(comm: Any, deadline_s: float, survive: bool, close: Callable[[], None]) -> World:
     """A new world of the ranks of MPI, or of this process alone where no MPI can be loaded. Collective."""
+    from malt.launch.machine import network
+
     is_meant = os.environ.get(ALONE) == "1"
     expected = 1 if is_meant else network.process_count(os.environ) or 1
     try:
@@ -116,6 +119,8 @@ def started() -> torchrun.Started | None:
     """Return this process of torchrun's, if it is to be a rank and no session has made it one so far. Local."""
     if reporting.is_plain() or os.environ.get(ALONE) == "1":
         return None
+    from malt.session.resilience import torchrun
+
     return torchrun.started(os.environ)
 
 
@@ -127,6 +132,8 @@ def claim() -> None:
 
 def _check_strangers() -> None:
     """RuntimeError: this process is one of several, by the variables of a launcher that MPI knows nothing of."""
+    from malt.launch.machine import network
+
     if found := network.strangers(os.environ):
         name, count = found
         many = "" if count is None else f"{count} "

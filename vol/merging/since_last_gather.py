@@ -1,4 +1,4 @@
-"""The in-neighbours that have scattered since the last gather: those that MEAN counts. Pure."""
+"""What is new to a rank since its last gather: scatters, and the examples of models. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 
 class Scattered:
-    """The steps up to which the scatters of in-neighbours were counted. Local."""
+    """The steps up to which the scatters of in-neighbours were counted: of those that MEAN counts. Local."""
 
     def __init__(self) -> None:
         self._until: dict[int, int] = {}
@@ -31,3 +31,18 @@ class Scattered:
                 ranks.add(peer)
             self._until[peer] = max(until, before)
         return ranks
+
+
+class Trained:
+    """The counts of examples that came with the models that this rank merged last, its own included. Local."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, float] = {}
+
+    def since(self, rank: int, count: float) -> float:
+        """Return how many of the `count` examples of `rank`, in all, are new here: the weight of its model."""
+        return max(0.0, count - self._counts.get(rank, 0.0))
+
+    def merged(self, counts: Iterable[tuple[int, float]]) -> None:
+        """Note the (rank, count) of each model that was merged now."""
+        self._counts.update(counts)
