@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -313,6 +314,21 @@ def test_what_a_rank_has_started_ends_with_a_launcher_that_is_killed(tmp_path, m
     launcher.kill()
     wait_for(lambda: not is_alive(int((tmp_path / "1.pid").read_text())), 10.0)
     launcher.communicate(timeout=200)
+
+
+def test_mpiexec_ends_with_a_launcher_that_is_killed_along_with_its_agent(tmp_path, malt_environment):
+    """The system ends it."""
+    launcher = supervise(tmp_path, malt_environment, "echo $$ > {0}/1.pid; exec sleep 250")
+    wait_for(lambda: (tmp_path / "1.pid").exists() and (tmp_path / "1.pid").read_text())
+    mpiexec = int((tmp_path / "1.pid").read_text())
+    try:
+        subprocess.run(["pkill", "-KILL", "-P", str(launcher.pid), "-f", "[ ]-I -S "], check=True)
+        launcher.kill()
+        wait_for(lambda: not is_alive(mpiexec), 10.0)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(mpiexec, signal.SIGKILL)
+        launcher.communicate(timeout=200)
 
 
 def test_a_process_that_does_not_end_is_named(tmp_path, monkeypatch, capsys):

@@ -84,7 +84,9 @@ def test_reports_that_a_full_disk_does_not_take_count(hosts):
         for rank in (0, 1):
             (folder / f"events-{rank}").mkdir()
             hosts._connections[rank].take("report", made(f"status-{rank}", "3").line().decode())
+        hosts._connections[0].take("report", made("started-0", "1 1").line().decode())  # it is of no process here
         assert hosts.cut_off() is None and reports.read().texts(Kind.STATUS) == {0: "3", 1: "3"}
+        assert not reports.ranks(Kind.STARTED)
 
 
 def test_a_host_that_has_been_silent_for_long_is_not_waited_for_at_the_end(hosts, capsys, monkeypatch):

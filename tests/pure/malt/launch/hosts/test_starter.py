@@ -163,7 +163,8 @@ def test_how_a_process_has_ended():
     ]
 
 
-def test_on_several_hosts_it_lasts_until_the_job_has_ended_and_so_have_the_ranks_that_were_heard_of(tmp_path):
+@pytest.mark.parametrize("order", [1, -1], ids=["ranks elsewhere end last", "the launcher says so last"])
+def test_on_several_hosts_it_lasts_until_the_job_has_ended_and_so_have_the_ranks_that_were_heard_of(order, tmp_path):
     """Its end is that of the job: the launcher ends what is left then."""
     environ = {**os.environ, "MALT_FAILURE_DIR": str(tmp_path)}
     words = [sys.executable, starter.__file__, "0", "3", "-c", "pass"]
@@ -172,7 +173,7 @@ def test_on_several_hosts_it_lasts_until_the_job_has_ended_and_so_have_the_ranks
             add(tmp_path, f"elsewhere-{rank}")
         add(tmp_path, "ended-1")
         wait_for(lambda: "finished-0" in reported(tmp_path), 60)
-        for last in (lambda: (tmp_path / starter.ENDING).touch(), lambda: add(tmp_path, "ended-2")):
+        for last in [lambda: (tmp_path / starter.ENDING).touch(), lambda: add(tmp_path, "ended-2")][::order]:
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(0.5)
             last()
