@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dstorm import EdgeStatistics, Queues, Statistics, Transport
-from dstorm.queues.consistency import ASP, FLOW, Consistency
+from dstorm.queues.consistency import FLOW, Consistency
 from dstorm.queues.statistics import located, total
 from dstorm.queues.waits.waiting import Waiting
 from dstorm.transport import Bytes
@@ -38,7 +38,7 @@ class OwnedVector(Operand, Shared):
 
     def __init__(
         self, layout: ShardLayout, transport: Transport, create: Create, deadline_s: float, name: str,
-        is_over: Callable[[], bool], sync: Consistency = ASP,
+        is_over: Callable[[], bool], sync: Consistency,
     ) -> None:  # fmt: skip
         self._layout, self._transport, self._rank = layout, transport, transport.rank
         self._create = create

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from dstorm import Transport
-from dstorm.queues.consistency import ASP, Consistency
+from dstorm.queues.consistency import Consistency
 from dstorm.reduction import PIECE_NBYTES, Traffic, reduce_blocks
 from dstorm.transport import Bytes
 from vol.sharded.arithmetic import Arithmetic
@@ -24,9 +24,8 @@ class ShardedVector(Arithmetic, OwnedVector):
     """A vector of which each rank owns a range of the rows. The constructor is that of `OwnedVector`."""
 
     def __init__(
-        self, layout: ShardLayout, transport: Transport, create: Create, deadline_s: float = 300.0,
-        name: str = "sharded", is_over: Callable[[], bool] = lambda: False,
-        sync: Consistency = ASP,
+        self, layout: ShardLayout, transport: Transport, create: Create, deadline_s: float, name: str,
+        is_over: Callable[[], bool], sync: Consistency,
     ) -> None:  # fmt: skip
         OwnedVector.__init__(self, layout, transport, create, deadline_s, name, is_over, sync)
         at = [self._queues.layout.behind(rank) for rank in range(transport.size)]

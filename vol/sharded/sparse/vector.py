@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dstorm import Transport, Window
-from dstorm.queues.consistency import ASP, Consistency
+from dstorm.queues.consistency import Consistency
 from dstorm.transport import Bytes
 from dstorm.waits import interruption
 from vol.sharded.changes import InPlace, number
@@ -39,9 +39,8 @@ class SparseShardedVector(InPlace, OwnedVector):
     _layout: HashedLayout
 
     def __init__(
-        self, layout: HashedLayout, transport: Transport, create: Create, deadline_s: float = 300.0,
-        name: str = "sharded", is_over: Callable[[], bool] = lambda: False,
-        sync: Consistency = ASP,
+        self, layout: HashedLayout, transport: Transport, create: Create, deadline_s: float, name: str,
+        is_over: Callable[[], bool], sync: Consistency,
     ) -> None:  # fmt: skip
         OwnedVector.__init__(self, layout, transport, create, deadline_s, name, is_over, sync)
         at = [self._queues.layout.behind(rank) for rank in range(transport.size)]
