@@ -7,6 +7,7 @@ memory, and sends answers back over the same connection, also such as nobody has
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 import threading
@@ -29,6 +30,8 @@ _LENGTH = struct.Struct("<I")
 BUFFER_NBYTES = 1 << 16
 _MOST_BUFFERS = 512
 """The most buffers of one system call; IOV_MAX is 1024."""
+_TAKES_MS = 250
+"""How long to wait until a peer takes more of what is sent, before it is listened to."""
 
 Note = Callable[[bytes, bytes], object]
 """A function that is given the kind of an answer that nobody waits for, and what follows it."""
@@ -42,15 +45,16 @@ def framed(kind: bytes, body: bytes) -> bytes:
 class Outgoing:
     """The connection to `peer`. Once it is `broken`, nothing is sent, and no call waits for the peer.
 
-    `note(kind, body)`: called for each answer that is no end of a flush, in the thread that receives it.
+    `hear()`, `note(kind, body)`: called whenever bytes have come, and for each answer that is no end of a flush, in the
+    thread that receives it.
     """
 
-    def __init__(self, peer: int, connection: socket.socket, note: Note) -> None:
+    def __init__(self, peer: int, connection: socket.socket, hear: Callable[[], object], note: Note) -> None:
         self.peer = peer
         self.connection = connection
         self.lock = threading.Lock()
         self.broken = False
-        self._note = note
+        self._hear, self._note = hear, note
         self._waiting: list[bytes | Bytes] = []
         self._asked = self._done = 0
         self._rest = b""
@@ -66,14 +70,14 @@ class Outgoing:
         waiting, self._waiting = [*self._waiting, HEAD.pack(FLUSH, 0, 0)], []
         if not self.broken:
             with self._noting_loss():
-                _send_all(self.connection, waiting)
+                self._send(waiting)
                 self._asked += 1
 
     def question(self, number: int) -> None:
         """Ask the peer to confirm this rank: it answers by a VOTE with this number. The caller holds the lock."""
         if not self.broken:
             with self._noting_loss():
-                _send_all(self.connection, [HEAD.pack(ASK, number, 0)])
+                self._send([HEAD.pack(ASK, number, 0)])
 
     def try_dismiss(self) -> None:
         """Ask the peer to end, if that can be sent at once. A thread of the peer's hears it, whatever the others do."""
@@ -95,18 +99,20 @@ class Outgoing:
             with self._noting_loss(), contextlib.suppress(BlockingIOError):
                 received = self.connection.recv(BUFFER_NBYTES, flags)
                 self.broken = not received
+        if received:
+            self._hear()
         self._take(received)
         return bool(received)
 
-    def get(self, destination: Bytes, offset: int, places: Places, hear: Callable[[], None]) -> bool:
+    def get(self, destination: Bytes, offset: int, places: Places) -> bool:
         """Send the queued Puts, ask for rows and receive them; return whether they came."""
         question = np.array([destination.nbytes // places.size, *places], np.int64).view(np.uint8)
         with self.lock:
             waiting, self._waiting = [*self._waiting, HEAD.pack(GET, offset, question.nbytes), question], []
             if not self.broken:
                 with self._noting_loss():
-                    _send_all(self.connection, waiting)
-                    self._receive_rows(destination.reshape(-1).data, hear)
+                    self._send(waiting)
+                    self._receive_rows(destination.reshape(-1).data)
             return not self.broken
 
     def break_off(self) -> None:
@@ -121,10 +127,13 @@ class Outgoing:
         self.broken = True
         shut(self.connection)
 
-    def _receive_rows(self, rows: memoryview, hear: Callable[[], None]) -> None:
+    def _send(self, parts: Sequence[bytes | Bytes]) -> None:
+        """Send all `parts`. A peer that takes them slowly gives heartbeats, which are heard meanwhile."""
+        _send_all(self.connection, parts, lambda: self.listen(socket.MSG_DONTWAIT))
+
+    def _receive_rows(self, rows: memoryview) -> None:
         while not self.broken and self._rest[:1] != DATA:
             self.listen()
-            hear()
         ready = min(rows.nbytes, len(self._rest) - 1)
         if self._rest[:1] == DATA:
             rows[:ready] = self._rest[1 : 1 + ready]
@@ -132,7 +141,7 @@ class Outgoing:
             self._rest = b""
         while rows.nbytes and not self.broken:
             count = self.connection.recv_into(rows)
-            hear()
+            self._hear()
             rows = rows[count:]
             self.broken = not count
         if not self.broken:
@@ -269,14 +278,29 @@ class _Arrivals:
         return True
 
 
-def _send_all(connection: socket.socket, parts: Sequence[bytes | Bytes]) -> None:
+def _send_all(
+    connection: socket.socket, parts: Sequence[bytes | Bytes], meanwhile: Callable[[], object] = int
+) -> None:  # fmt: skip
+    """Send all `parts`; call meanwhile() again and again while the peer has not taken all. OSError."""
     left = [one for one in (memoryview(part) for part in parts) if one.nbytes]  # type: ignore[arg-type]
     while left:
-        sent = connection.sendmsg(left[:_MOST_BUFFERS])
+        sent = 0
+        with contextlib.suppress(BlockingIOError):  # it takes no more at the moment
+            sent = connection.sendmsg(left[:_MOST_BUFFERS], (), socket.MSG_DONTWAIT)
         while left and sent >= left[0].nbytes:
             sent -= left.pop(0).nbytes
-        if sent:
+        if left:
             left[0] = left[0][sent:]
+            _await_room(connection)
+            meanwhile()
+
+
+def _await_room(connection: socket.socket) -> None:
+    """Return once the peer takes more, or after a while. Local."""
+    room = select.poll()
+    with contextlib.suppress(ValueError):  # another thread has closed it
+        room.register(connection, select.POLLOUT)
+        room.poll(_TAKES_MS)
 
 
 def _rows(memory: Bytes, offset: int, question: memoryview) -> Bytes:

@@ -72,7 +72,7 @@ class Links:
         unreached: Iterable[int] = (), incarnations: Mapping[int, int] | None = None,
     ) -> None:  # fmt: skip
         self._memory, self._arbiter, self._leave = memory, arbiter, leave
-        self._out = {peer: Outgoing(peer, connection, partial(self._note, peer)) for peer, connection in out.items()}
+        self._out = {peer: self._outgoing(peer, connection) for peer, connection in out.items()}
         self._into = {peer: Incoming(connection) for peer, connection in into.items()}
         self._heartbeat_timeout = HeartbeatTimeout(out, time.monotonic(), suspect_after_s)
         self._ended: set[int] = set()
@@ -122,8 +122,8 @@ class Links:
                     self._listen_outside(way, waited := waited or Stopwatch())
                     continue
                 with way.lock:
-                    if not way.is_done() and way.listen():
-                        self._hear(way.peer)
+                    if not way.is_done():
+                        way.listen()
 
     def flush_local(self, peers: Iterable[int]) -> None:
         """Let all earlier Puts to `peers` leave; return when their sources may change (MPI_Win_flush_local)."""
@@ -152,7 +152,7 @@ class Links:
         wanted = np.zeros(1, np.int64) if places is None else places
         if not destination.size:
             return 0
-        if peer not in self._out or not self._out[peer].get(destination, offset, wanted, lambda: self._hear(peer)):
+        if peer not in self._out or not self._out[peer].get(destination, offset, wanted):
             raise PeerLost(peer, "it failed before this rank had read its memory")
         return destination.nbytes + wanted.nbytes
 
@@ -216,7 +216,7 @@ class Links:
         former = [some[peer].connection for some in (self._out, self._into) if peer in some]
         self._incarnations[peer] = incarnation
         self._heartbeat_timeout.begin(peer, time.monotonic())
-        self._out = {**self._out, peer: Outgoing(peer, out, partial(self._note, peer))}
+        self._out = {**self._out, peer: self._outgoing(peer, out)}
         self._into = {**self._into, peer: Incoming(into)}
         for some in (self._ended, self._leaving, self._cut, self._evicted):
             some.discard(peer)
@@ -310,6 +310,9 @@ class Links:
             if peer in self._ended:
                 self._judge_end(peer)
 
+    def _outgoing(self, peer: int, connection: socket.socket) -> Outgoing:
+        return Outgoing(peer, connection, partial(self._hear, peer), partial(self._note, peer))
+
     def _hear(self, peer: int) -> None:
         self._heartbeat_timeout.heard(peer, time.monotonic())
 
@@ -332,8 +335,7 @@ class Links:
     def _listen(self, ways: Iterable[Outgoing]) -> None:
         for way in ways:
             if way.lock.acquire(blocking=False):  # else the thread that waits there receives them
-                if way.listen(socket.MSG_DONTWAIT):
-                    self._hear(way.peer)
+                way.listen(socket.MSG_DONTWAIT)
                 way.lock.release()
 
     def _suspect_silent(self) -> None:

@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 import time
-import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -293,7 +293,7 @@ def test_an_evicted_rank_ends_whatever_threads_hold(make, held):
 
 def test_to_evict_waits_for_nobody():
     here, there = socket.socketpair()
-    way = channels.Outgoing(1, here, lambda *_: None)
+    way = channels.Outgoing(1, here, int, lambda *_: None)
     with here, there:
         here.setblocking(False)
         with pytest.raises(BlockingIOError):
@@ -311,7 +311,7 @@ def test_to_evict_waits_for_nobody():
 
 
 def test_nothing_follows_half_a_request():
-    way = channels.Outgoing(1, types.SimpleNamespace(send=lambda data, flags: len(data) // 2), lambda *_: None)
+    way = channels.Outgoing(1, mock.Mock(send=lambda data, flags: len(data) // 2), int, lambda *_: None)
     way.try_dismiss()
     assert way.broken and way.is_done()
 
@@ -375,6 +375,25 @@ def test_nothing_is_written_once_parted(make, monkeypatch):
     np.testing.assert_array_equal(pair.memory[0], after)
 
 
+def test_one_that_takes_a_long_message_slowly_is_heard_meanwhile(make, monkeypatch):
+    fill = channels._Arrivals.fill
+
+    def slow(arrivals, into):
+        """In 16 pieces, which take three times the heartbeat timeout."""
+        for start in range(0, into.nbytes, NBYTES // 16):
+            time.sleep(0.1)
+            if not fill(arrivals, into[start : start + NBYTES // 16]):
+                return False
+        return True
+
+    monkeypatch.setattr(channels._Arrivals, "fill", slow)
+    pair = make(suspect_after_s=0.5)
+    pair.second()
+    pair.first.put(np.ones(NBYTES, np.uint8), 1, 0)
+    pair.first.flush([1])
+    assert pair.memory[1].all() and pair.arbiters[0].failed() == [] and not pair.left
+
+
 def test_a_beat_is_no_end_of_a_flush(make):
     pair = make()
     pair.ways[0][1].send(channels.ALIVE * 100)
@@ -403,7 +422,7 @@ def joins(make):
 
 def putting(connection, data):
     """What a peer sends these bytes with, to place 8; they and the flush are sent."""
-    way = channels.Outgoing(0, connection, lambda *_: None)
+    way = channels.Outgoing(0, connection, int, lambda *_: None)
     way.put(np.frombuffer(data, np.uint8), 8)
     way.ask()
     return way
