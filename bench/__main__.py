@@ -19,7 +19,7 @@ from pathlib import Path
 
 import malt
 from bench.benchmarks import rows as table
-from bench.benchmarks import scale, start
+from bench.benchmarks import start
 from bench.benchmarks.mf import comparison as factorization
 from bench.benchmarks.rows import Row
 from bench.benchmarks.svm import comparison as classification
@@ -39,17 +39,13 @@ PARTS: dict[str, Callable[[bool], list[Row]]] = {
     "messages": in_job("bench.benchmarks.messages", 2),
     "training": classification.rows,
     "logistic": logistic.rows,
-    "factorization": factorization.several_ranks,
-    "libmf": factorization.against_libmf,
+    "libmf": factorization.rows,
     "straggler": straggler.rows,
     "exchanges": exchanges.rows,
     "load": in_job("bench.benchmarks.svm.load", 4),
     "start": start.rows,
-    "scale": scale.rows,
 }
-
-
-WITHOUT_RCV1 = {"messages", "factorization", "libmf", "start", "scale"}
+WITHOUT_RCV1 = {"messages", "libmf", "start"}
 
 
 def measure(options: argparse.Namespace) -> None:

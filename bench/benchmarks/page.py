@@ -46,7 +46,7 @@ HEADLINES = (
     ),
 )
 _NAMES = tuple(one.name for one in HEADLINES)
-COMPILED = ("training", "logistic", "factorization", "libmf", "straggler", "exchanges", "load")
+COMPILED = ("training", "logistic", "libmf", "straggler", "exchanges", "load")
 """The parts whose programs were run with numba."""
 NUMBA_ALONE = "MALT with numba"
 _LEFT = 400

@@ -13,6 +13,7 @@ from bench.benchmarks.svm.task import L2
 from bench.harness import document, jobs
 from bench.harness.datasets import RCV1
 from bench.harness.document import Measured, Table
+from malt.watch.words import count
 
 RANKS, EPOCHS = 4, (1, 2, 5, 10)
 
@@ -27,7 +28,7 @@ def report(average: str, vector: str) -> jobs.Report:
 
 def table() -> Table:
     """A row per run."""
-    titles = [f"{epoch} epoch{'s'[: epoch > 1]}" for epoch in EPOCHS]
+    titles = [count(epoch, "epoch") for epoch in EPOCHS]
     rows = [["exchanged", "vector", *titles, "final", "bytes sent"]]
     for average in ("model", "delta", "gradient"):
         for vector in ("dense", "sparse"):

@@ -22,6 +22,7 @@ from bench.harness import document, jobs
 from bench.harness.document import Measured, Table
 from bench.harness.rest import Others
 from bench.harness.timing import turns
+from malt.watch.words import count
 
 DEPTH, BINS, RATE, THREADS, ROUNDS, FEATURES = 6, 255, 0.1, 2, 3, 28
 ROWS, TESTED, TREES = 1_000_000, 100_000, 20
@@ -83,9 +84,9 @@ def xgboost(X: Any, y: Any) -> Callable[[int], Any]:
 def seconds(fit: Callable[[int], Any], trees: int) -> float:
     """The seconds of the trees after the first."""
     times = []
-    for count in (1, trees):
+    for some in (1, trees):
         start = time.perf_counter()
-        fit(count)
+        fit(some)
         times.append(time.perf_counter() - start)
     return times[1] - times[0]
 
@@ -106,7 +107,7 @@ def table(rows: Set) -> Table:
     X_test[:, : test.X.shape[1]] = test.X.toarray()[:, : X_test.shape[1]]
     fits = {"HistGradientBoostingClassifier": scikit_learn(X, data.y), "XGBoost hist": xgboost(X, data.y)}
     contenders: dict[str, Callable[[], float]] = {
-        **{f"apps.gbdt, {ranks} rank{'s' * (ranks > 1)}": partial(ours, rows, ranks) for ranks in RANKS},
+        **{f"apps.gbdt, {count(ranks, 'rank')}": partial(ours, rows, ranks) for ranks in RANKS},
         **{name: partial(seconds, fit, rows.trees) for name, fit in fits.items()},
     }
     taken = turns({name: lambda _, train=train: train() for name, train in contenders.items()}, ROUNDS)

@@ -27,6 +27,7 @@ from bench.harness import document, jobs
 from bench.harness.document import Measured, reached
 from bench.harness.rest import Others
 from bench.harness.timing import turns
+from malt.watch.words import count
 
 TOPICS, ALPHA, BETA, ITERATIONS, SWEEPS, ROUNDS, SEEDS = 50, 0.1, 0.01, 10, 300, 3, 8
 DOCUMENTS, WORDS, LENGTH, TESTED = 2000, 3000, 150, 200
@@ -121,10 +122,9 @@ def memory(folder: Path) -> dict[str, Any]:
 
 def contenders(train: Corpus, test: Corpus, files: tuple[Path, Path]) -> Iterator[tuple[str, Any]]:
     """The name of each that is timed, and its run with a seed."""
-    for count in (1, 2):
-        many = "s"[: count > 1]
-        yield f"tomotopy, {count} worker{many}", partial(tomotopy, train, test, count)
-        yield f"apps.lda, {count} rank{many}", partial(ours, count, *files)
+    for some in (1, 2):
+        yield f"tomotopy, {count(some, 'worker')}", partial(tomotopy, train, test, some)
+        yield f"apps.lda, {count(some, 'rank')}", partial(ours, some, *files)
 
 
 def ends_of_ours(files: tuple[Path, Path], known: list[list[float]]) -> list[list[float]]:

@@ -1,1 +1,1 @@
-"""apps.mf against LIBMF, and several ranks against one."""
+"""apps.mf against LIBMF."""

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 import malt
-from bench.harness import timing
 from bench.harness.document import say
 from bench.papers.malt import simulated
 from bench.papers.malt.workloads import Workload
 from malt.commands.plan.losses import Charge
+from malt.commands.plan.measuring import merge_s
 from malt.session.session import world
 
 NETWORK = "InfiniBand, 40 Gbit/s"
@@ -26,8 +24,6 @@ EVERY = 1000
 """Rows of a rank between two exchanges. The paper: 1,000 to 5,000."""
 LINEAR = ("alpha", "DNA")
 """What is compared beside RCV1: for webspam queues between 20 ranks would take gigabytes."""
-_ADDED = 7
-"""Times that merging is timed."""
 
 
 def compared(workload: Workload) -> dict[str, Any]:
@@ -40,15 +36,15 @@ def compared(workload: Workload) -> dict[str, Any]:
     alone = workload.report(1, 0)["epochs"]
     totals = [(0.0, 0), *((epoch["seconds"], epoch["examples"]) for epoch in alone)]
     row_s = min((after[0] - before[0]) / (after[1] - before[1]) for before, after in pairwise(totals))
-    merge_s = addition_s(workload.weights)
+    added_s = merge_s(4 * workload.weights)
     target = workload.close * alone[-1][workload.measure]
     graphs: dict[str, list[Any]] = {}
     for graph in GRAPHS:
         say(f"{workload.name}: up to {RANKS[-1]} simulated hosts, graph {graph}")
-        found = [several(workload, graph, ranks, (row_s, merge_s)) for ranks in RANKS]
+        found = [several(workload, graph, ranks, (row_s, added_s)) for ranks in RANKS]
         graphs[graph] = [[*reached(one["epochs"], target), one["left"]] for one in found]
     one = reached([[epoch["examples"] * row_s, epoch[workload.measure]] for epoch in alone], target)
-    return {"row_s": row_s, "merge_s": merge_s, "one": one, "graphs": graphs}
+    return {"row_s": row_s, "merge_s": added_s, "one": one, "graphs": graphs}
 
 
 def several(
@@ -76,10 +72,3 @@ def reached(curve: Sequence[Sequence[float]], target: float) -> list[float]:
 def charge(seconds: float) -> None:
     """Let so much virtual time pass before each exchange of this simulated rank. Local."""
     world().meter = Charge(seconds)
-
-
-def addition_s(width: int) -> float:
-    """Seconds that adding a message of `width` weights to others takes here: the least of some. Local."""
-    own, message = np.ones(width, np.float32), np.ones(width, np.float32)
-    taken = timing.alternate({"add": lambda: np.add(own, message, out=own)}, rounds=_ADDED)
-    return min(taken["add"])

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from bench.harness.document import Measured, Tables
 from bench.papers.qjam.runs import Run
+from malt.watch.words import count
 
 _HEADINGS = ("", "speedup of an iteration", "ms an iteration", "seconds in all", "speedup in all")
 
@@ -53,7 +54,7 @@ def _measured(runs: Iterable[Run]) -> list[list[str]]:
     for one in runs:
         made = Reported(one["ranks"], one["seconds"], one["iteration_s"])
         alone = made if made.workers == 1 else alone
-        name = f"apps.autoencoder, {one['patches']:,} patches, {_many(made.workers, 'rank')}"
+        name = f"apps.autoencoder, {one['patches']:,} patches, {count(made.workers, 'rank')}"
         rows.append(_row(name, made, alone))
     return rows
 
@@ -66,15 +67,11 @@ def _row(name: str, made: Reported, alone: Reported) -> list[str]:
 def _hosts(modelled: Sequence[Run]) -> list[list[str]]:
     alone = modelled[0]["iteration_s"]
     return [
-        [f"malt.map_reduce, {_many(one['ranks'], 'simulated host')}",
+        [f"malt.map_reduce, {count(one['ranks'], 'simulated host')}",
          f"{alone / one['iteration_s']:.2f}", f"{1e3 * one['iteration_s']:,.1f}", "-", "-"]
         for one in modelled
     ]  # fmt: skip
 
 
 def _qjam() -> list[list[str]]:
-    return [_row(f"Qjam, {QJAM_PATCHES:,} patches, {_many(one.workers, 'worker')}", one, QJAM[0]) for one in QJAM]
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'s'[: count > 1]}"
+    return [_row(f"Qjam, {QJAM_PATCHES:,} patches, {count(one.workers, 'worker')}", one, QJAM[0]) for one in QJAM]

@@ -65,7 +65,7 @@ def measured(program: str, arguments: Sequence[str], is_module: bool) -> Measure
         raise LaunchError(f"{program} reports no epoch: call malt.report(epoch=...) at the end of each")
     nbytes = found["nbytes"]
     return Measured(
-        found["compute_s"], nbytes, found["exchanges"] / found["epochs"], found["every"], _merge_s(nbytes)
+        found["compute_s"], nbytes, found["exchanges"] / found["epochs"], found["every"], merge_s(nbytes)
     )  # fmt: skip
 
 
@@ -102,11 +102,11 @@ def _of_report(program: str, report: dict[str, Any], found: dict[str, Any]) -> M
     exchanges = examples / every
     nbytes = max(found["replicas"])
     losses = [epoch[loss] for epoch in epochs] if loss else []
-    return Measured(seconds / exchanges, nbytes, exchanges, every, _merge_s(nbytes), losses, loss)
+    return Measured(seconds / exchanges, nbytes, exchanges, every, merge_s(nbytes), losses, loss)
 
 
-def _merge_s(nbytes: float) -> float:
-    """Seconds that it takes to add a message of so many bytes to an array, here."""
+def merge_s(nbytes: float) -> float:
+    """Seconds that it takes to add a message of so many bytes to an array, here: the least of some. Local."""
     own, message = np.ones(max(1, int(nbytes) // 4), np.float32), np.ones(max(1, int(nbytes) // 4), np.float32)
     taken = []
     for _ in range(_MERGES):

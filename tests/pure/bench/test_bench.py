@@ -91,7 +91,7 @@ def test_parts_that_were_not_measured_again_are_kept(tmp_path, monkeypatch, caps
     assert ran("start", 1.0) == [("start", 1.0)]
     assert ran("messages", 2.0) == [("messages", 2.0), ("start", 1.0)]  # in the order of all parts
     assert ran("start", 3.0) == [("messages", 2.0), ("start", 3.0)]
-    assert ran("scale", 1.0, "--quick") == [("scale", 1.0)]  # a quick run is not mixed with another
+    assert ran("libmf", 1.0, "--quick") == [("libmf", 1.0)]  # a quick run is not mixed with another
 
 
 def test_a_part_without_its_data_is_not_measured_and_a_row_says_so(monkeypatch, tmp_path, capsys):

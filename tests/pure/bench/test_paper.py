@@ -107,7 +107,7 @@ class Alone(workloads.Workload):
 def test_ranks_on_hosts_of_their_own_compute_and_merge_in_virtual_time(posed, monkeypatch, merge_s):
     monkeypatch.setattr(hosts, "RANKS", (2, 4))
     monkeypatch.setattr(hosts, "EVERY", EVERY)
-    monkeypatch.setattr(hosts, "addition_s", lambda _: merge_s)
+    monkeypatch.setattr(hosts, "merge_s", lambda _: merge_s)
     one = Alone(*posed(workloads.dense(EVERY * 8, 50)))._replace(close=1.1)
     found = hosts.compared(one)
     assert found["row_s"] == pytest.approx(1e-3) and found["one"] == pytest.approx([2 * one.rows * 1e-3, 2])
