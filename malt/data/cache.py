@@ -17,7 +17,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import shutil
 import stat
 import time
 from contextlib import suppress
@@ -139,16 +138,15 @@ def publish(source: Source, kind: str, unfinished: str) -> None:
 
 
 def discard(path: str) -> None:
-    """Delete a store, or the folder of one of an earlier version, if it exists. Local."""
+    """Delete a store, if it exists. Local."""
     with suppress(OSError):
         os.unlink(path)
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def _sweep(place: str, kind: str, key: str) -> None:
     """Delete the abandoned stores in the folder `place`."""
     with suppress(OSError):
         for entry in list(os.scandir(place)):
-            is_ours = entry.name.startswith((f"{kind}-", "making-")) and entry.name != key  # making-: of version 2
+            is_ours = entry.name.startswith(f"{kind}-") and entry.name != key
             if is_ours and time.time() - entry.stat(follow_symlinks=False).st_mtime > ABANDONED_AFTER_S:
                 discard(entry.path)
