@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from malt.launch.machine.mpi_library import LaunchError, Library, looking_for_library
 
@@ -36,15 +36,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _printing() -> Iterator[None]:
-    """Have the block end the process, with nothing said, where nobody reads what it prints, as by `| head -1`."""
+    """Have the block end the process where what it prints cannot be written: quietly where nobody reads it."""
     try:
+        yield
+    except BrokenPipeError as error:
+        _end_unwritten(error)
+    finally:
         try:
-            yield
-        finally:
             sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python says at its end what it could not write
-        sys.exit(128 + signal.SIGPIPE)
+        except OSError as error:
+            _end_unwritten(error)
+
+
+def _end_unwritten(error: OSError) -> NoReturn:
+    """End the process, whose output cannot be written because of `error`."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python says at its end what it could not write
+    is_unread = isinstance(error, BrokenPipeError)  # as by `| head -1`
+    sys.exit(128 + signal.SIGPIPE if is_unread else f"malt: the output cannot be written: {error.strerror}")
 
 
 def _main(words: list[str], library: Callable[[], Library]) -> int:

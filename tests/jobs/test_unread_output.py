@@ -34,6 +34,16 @@ def test_it_ends_as_other_tools_do(words, unbuffered):
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
+@pytest.mark.parametrize("words", ["graph ring -n 4", "--version"])
+def test_what_a_full_disk_does_not_take_is_said_in_one_line(words):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "malt", *words.split()], stdout=full, stderr=subprocess.PIPE, text=True,
+            timeout=200, cwd=Path(__file__).parents[2], env={**os.environ, "PYTHONUNBUFFERED": ""},
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "malt: the output cannot be written: No space left on device\n")
+
+
 def test_a_report_that_nobody_reads_is_no_file_that_cannot_be_written():
     """All ranks end then, as the lowest one does."""
 
