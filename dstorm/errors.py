@@ -3,6 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+
+
+class _Copied(Exception):
+    """The base of errors that are made of other arguments than their message: copy and pickle make them of that."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args), vars(self)
+
+
+def _again(kind: type[Exception], args: tuple[Any, ...]) -> Exception:
+    """Return an error of these `args`, without a call of its constructor."""
+    made = kind.__new__(kind)
+    made.args = args
+    return made
 
 
 def count(number: int, noun: str) -> str:
@@ -14,7 +29,7 @@ class ClosedError(RuntimeError):
     """The vector or the session was used after it was closed."""
 
 
-class PeerLost(RuntimeError):
+class PeerLost(_Copied, RuntimeError):
     """A rank that this call needs has failed or departed; `rank` is its number."""
 
     def __init__(self, rank: int, what: str) -> None:
@@ -22,7 +37,7 @@ class PeerLost(RuntimeError):
         self.rank = rank
 
 
-class DeadlinePassed(TimeoutError):
+class DeadlinePassed(_Copied, TimeoutError):
     """A wait ended at its deadline; it is not known why the missing ranks did not arrive.
 
     `missing` maps each rank that was waited for to the last step that it is known to have reached.
@@ -36,7 +51,7 @@ class DeadlinePassed(TimeoutError):
         self.missing = dict(missing)
 
 
-class TransferFailed(RuntimeError):
+class TransferFailed(_Copied, RuntimeError):
     """An error has ended the transfer thread of `rank`: what that rank scatters to other hosts leaves no more."""
 
     def __init__(self, rank: int, error: BaseException) -> None:
@@ -46,14 +61,14 @@ class TransferFailed(RuntimeError):
         )
 
 
-class WithoutMpi(ValueError):
+class WithoutMpi(_Copied, ValueError):
     """A call needs MPI's own collectives, which these ranks do not use."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} needs ranks that use MPI's own collectives, and of which none may fail alone")
 
 
-class MismatchedCalls(RuntimeError):
+class MismatchedCalls(_Copied, RuntimeError):
     """Two ranks made different collective calls. All ranks must make the same ones in the same order."""
 
     def __init__(self, rank: int, call: str, other: int, other_call: str) -> None:

@@ -179,6 +179,9 @@ class GatherFunction:
     def __repr__(self) -> str:
         return f"malt.{self.name}"
 
+    def __reduce__(self) -> str:  # copy and pickle give the one that is compared with
+        return self.name
+
 
 def _average(own: Own, updates: Updates) -> Blend | None:
     """own <- (own + sum of received) / (1 + number received), or as `_mean` by own.counted."""

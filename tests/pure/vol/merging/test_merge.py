@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -154,3 +156,11 @@ def test_an_average_has_the_bits_of_a_divided_sum(messages):
     own = values[0].copy()
     AVG.merge(Own(0, 1.0, 0.5, own), [update(rank, values[rank]) for rank in range(1, messages + 1)])
     assert own.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("name", ["AVG", "MEAN", "PUSH_SUM", "REPLACE", "SUM", "TRAINED", "WEIGHTED"])
+def test_a_copy_of_a_gather_function_is_that_function(name):
+    """Vectors compare it with theirs: a copy of MEAN in a sparse vector left other values on each rank."""
+    function = getattr(merge, name)
+    for made in (copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))):
+        assert made([function]) == [function] and made([function])[0] is function
