@@ -1,4 +1,4 @@
-"""What is new to a rank since its last gather: scatters, and the examples of models. Pure."""
+"""News for a rank since its last gather: scatters, and the examples of models. Pure."""
 
 from __future__ import annotations
 
