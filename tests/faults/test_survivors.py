@@ -172,6 +172,24 @@ def test_an_exit_with_status_0_is_no_failure(start):
     assert job.output == "malt: rank 1 is lost: it has ended before the others; 2 of 3 ranks continue\n"
 
 
+FAILS_LATER = """
+import os, malt
+v = malt.vector(4, sync="asp")
+malt.barrier()
+if malt.rank() == 0:
+    while 1 in malt.alive():
+        v.scatter()
+        v.gather()
+    os._exit(5)
+"""
+
+
+@under_one_mpi
+def test_a_rank_that_ends_before_the_others_has_not_ended_the_job_well(start):
+    """The job has failed if all of these do."""
+    assert start(FAILS_LATER, ranks=2).end() == 5
+
+
 @pytest.mark.thorough
 @under_one_mpi
 def test_the_loop_of_the_readme_goes_on(start):
