@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -53,7 +54,6 @@ class MpiTransport(BarrierTransport):
         self._lock: threading.RLock | None = None
         self._helper: progress.Helper | None = None
         self._watchdog = Watchdog(self.rank, deadline_s, lambda: MPI.COMM_WORLD.Abort(1))
-        self._gathering: GatheringBarrier | None = None
         with self._watchdog.watching(call):  # a rank may never come here
             self._comm, duplicated = comm.Idup()
             wait_for(duplicated)
@@ -72,14 +72,11 @@ class MpiTransport(BarrierTransport):
             self._poll = self._comm.Iprobe
             self._exchange(connections.partners(self.rank, self.size))
             self._take_turns()
-        self.may_send_ahead = MPI.Query_thread() == MPI.THREAD_MULTIPLE or self._lock is not None
-        if progress.spans_hosts(self.hosts):
-            window = self.window(gathering.nbytes(self.size))
-            self._barrier = self._gathering = GatheringBarrier(self, window, deadline_s)
-            self._by_mpi.gather = self._gather
+            self._barrier = spanning = GatheringBarrier(self, self.window(gathering.nbytes(self.size)), deadline_s)
+            self._by_mpi.gather = partial(self._gather, spanning)
             self.barrier(call)  # here each rank writes to all others, while none of their threads runs yet
             self._help_progress()
-            self._gathering.leaves_puts = self._helper is not None and sends_at_once()
+            spanning.leaves_puts = self._helper is not None and sends_at_once()
             if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
                 self.carrier = TransferThread(self, deadline_s)
         else:
@@ -90,6 +87,7 @@ class MpiTransport(BarrierTransport):
             self._collectives = MappedCollectives(
                 self.rank, self.view, self._barrier, cells, window.sync, self.barrier
             )  # fmt: skip
+        self.may_send_ahead = MPI.Query_thread() == MPI.THREAD_MULTIPLE or self._lock is not None
 
     def _find_hosts(self) -> tuple[str, ...]:
         """The names of the hosts by rank. Ranks that can share memory are on one host, whatever its name is.
@@ -153,10 +151,9 @@ class MpiTransport(BarrierTransport):
         """The `data` of every rank, by rank; b"" for failed ranks. Collective. Lengths may differ."""
         return self._collectives.allgather(data)
 
-    def _gather(self, call: str, data: bytes) -> tuple[list[Letter], bytes]:
-        assert self._gathering is not None
+    def _gather(self, spanning: GatheringBarrier, call: str, data: bytes) -> tuple[list[Letter], bytes]:
         with self._entering(call):
-            return self._gathering.gather(call, data)
+            return spanning.gather(call, data)
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
         """Return what each live rank has sent to this one, by rank, ascending. Collective."""
