@@ -47,8 +47,8 @@ def save_npz(path: str | os.PathLike[str], /, **arrays: ArrayLike) -> None:
     """Write `arrays`, by name, to the .npz file `path`, complete or not at all. Local.
 
     Numbers and strings become zero-dimensional arrays. Tensors of torch are arrays, too; those of bfloat16 become
-    float32. ValueError: an array holds objects, or is none. OSError, with the name `path`: the file cannot be written.
-    After an error `path` is unchanged and no other file is left.
+    float32. ValueError: an array holds objects, has a mask, or is none. OSError, with the name `path`: the file cannot
+    be written. After an error `path` is unchanged and no other file is left.
     """
     members = {name: _checked(name, array) for name, array in arrays.items()}
 
@@ -65,6 +65,8 @@ def _checked(name: str, value: ArrayLike) -> NDArray[Any]:
         array = array_of(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name} is no array: {error}") from error
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(f"{name} is a masked array: a file would lose its mask")
     if array.dtype.hasobject:
         raise ValueError(f"{name} holds objects, such as {type(value).__name__}: a file holds only numbers and text")
     return np.asarray(array, order="C")

@@ -42,6 +42,12 @@ def test_no_objects_are_written(path):
     assert path.read_bytes() == b"before" and os.listdir(path.parent) == ["model.npz"]
 
 
+def test_no_mask_is_lost(path):
+    with pytest.raises(ValueError, match="w is a masked array"):
+        malt.files.save_npz(path, w=np.ma.masked_array([1, 2], [False, True]))
+    assert not path.exists()
+
+
 def test_nothing_is_unpickled(path):
     np.savez(path, w=np.array([{}], object))
     with pytest.raises(ValueError, match=r"model\.npz: not an \.npz"):
