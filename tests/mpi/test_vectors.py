@@ -161,7 +161,7 @@ def test_a_rank_alone_on_its_host_shares_no_memory(monkeypatch, apart):
         patch.setattr(module, "MpiWindow", lambda *arguments: made.append(arguments))
         for nbytes in (999, 1001, 2001):
             if nbytes * (1 if apart else transport.size) > (2000 if apart else 1000):
-                with pytest.raises(MemoryError, match="of memory for" if apart else "of /dev/shm for"):
+                with pytest.raises(MemoryError, match="of memory, and" if apart else "of /dev/shm, and"):
                     transport.window(nbytes)
             else:
                 transport.window(nbytes)
