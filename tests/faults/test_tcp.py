@@ -159,8 +159,7 @@ def check(process, lost):
 
 
 @pytest.mark.thorough(but="[3]-asp")
-@pytest.mark.parametrize("sync", ["asp", "bsp"])
-@pytest.mark.parametrize("lost", [[3], [2, 3], [0, 1]], ids=str)
+@pytest.mark.parametrize(("lost", "sync"), [([3], "asp"), ([2, 3], "bsp"), ([0, 1], "asp")], ids=str)
 def test_the_others_go_on(lost, sync, job):
     process, numbers = job(sync, 0.5, 0, left=4 - len(lost))
     time.sleep(0.5)  # they are at work
@@ -170,14 +169,13 @@ def test_the_others_go_on(lost, sync, job):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("lost", [[3], [0, 1]], ids=str)
-def test_the_others_go_on_with_the_blocks(lost, job, tmp_path):
+def test_the_others_go_on_with_the_blocks(job, tmp_path):
     process, numbers = job("", 0, 0, program=BLOCKS)
     time.sleep(0.5)  # they are at work, or wait before the last rounds
-    for rank in lost:
+    for rank in (0, 1):
         os.kill(numbers[rank], signal.SIGKILL)
     (tmp_path / "struck").touch()
-    check(process, lost)
+    check(process, [0, 1])
 
 
 @pytest.mark.thorough
