@@ -107,7 +107,7 @@ def bits(folder, environment, ranks, name, keeps=True):
 
 
 CASES = [(name, ranks) for name in (*PROGRAMS, *APPS) for ranks in (1, 2, 4)]
-FEW_CASES = [("loop", 2), ("apps.svm", 2)]
+FEW_CASES = [("loop", 2)]
 
 
 @pytest.mark.thorough(but="loop-2")

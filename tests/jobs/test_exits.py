@@ -24,11 +24,9 @@ FAILURES = {
     "thread": ("threading.Thread(target=lambda: 1 // 0).start()", 1, "ZeroDivisionError"),
     "sys.exit": ("sys.exit(3)", 3, ""),
     "sys.exit in a function": ("(lambda: sys.exit(4))()", 4, ""),
-    "exit": ("exit(5)", 5, ""),
     "finalize in a finally": ("try: raise KeyError('mine')\n    finally: malt.finalize()", 1, "KeyError: 'mine'"),
     "sys.exit, and finalize in a finally": ("try: sys.exit(6)\n    finally: malt.finalize()", 6, ""),
     "sys.exit with a message": ("sys.exit('no such thing')", 1, "no such thing"),
-    "import error": ("import nothing_like_it", 1, "ModuleNotFoundError"),
 }
 
 PROGRAM = """
