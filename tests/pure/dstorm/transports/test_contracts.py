@@ -201,6 +201,18 @@ def test_an_edge_between_hosts_keeps_its_promises(name):
     check_edge(ACROSS[name], renews=name in ("jitter", "nobody carries"))  # no rank comes back where there are buffers
 
 
+def test_a_rank_that_the_others_go_on_without_has_failed(monkeypatch, tmp_path: Path):
+    """It is on another host: nobody here has seen it end."""
+    monkeypatch.setattr(Arbiter, "failed", lambda arbiter: [] if arbiter.rank == 2 else [2])
+
+    def live(transport):
+        if transport.rank != 2:
+            transport.barrier()
+        return set(transport.view.failed)
+
+    assert several_hosts(tmp_path)(live) == [{2}, {2}, set()]
+
+
 @pytest.mark.parametrize("collective", ["barrier", "allgather"])
 def test_a_scatter_over_links_takes_no_flush_and_a_collective_call_waits_for_it(collective, tmp_path: Path):
     """The transfer thread is held up for as long as the scatters take, and a moment longer."""

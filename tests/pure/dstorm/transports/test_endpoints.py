@@ -99,6 +99,17 @@ def test_the_end_of_a_rank_shows_while_its_forked_child_lives(exchanges):
         os.waitpid(child, 0)
 
 
+@pytest.mark.parametrize("later", [(), (1,)])
+def test_it_listens_only_where_ranks_may_call_later(exchanges, later):
+    exchanges[0].connect({}, 10.0, later)
+    try:
+        socket.create_connection(("127.0.0.1", exchanges[0].endpoint.port))
+    except ConnectionRefusedError:
+        assert not later
+    else:
+        assert later
+
+
 def test_one_that_does_not_call_is_named(exchanges):
     exchanges[1]._server.stop()
     endpoints = {1: exchanges[1].endpoint}
