@@ -24,7 +24,7 @@ from malt.torch.contents import Contents
 from malt.torch.gradients import Gradients
 from malt.torch.sampler import note_step
 from malt.torch.tensors import Tensors, broadcast, packed, sum_of, unpack
-from vol import Vector
+from vol import Vector, arguments
 
 _KEY = "malt"
 """The entry of a state dict that the optimizer of torch does not have."""
@@ -108,6 +108,8 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         def check() -> tuple[Contents, dict[str, Any]]:
             if isinstance(self.optimizer, Optimizer):
                 raise TypeError("optimizer is a malt.torch.Optimizer already")
+            arguments.truth("check_finite", self._options["check_finite"])
+            _check_step(self._step, self.optimizer)
             process_groups.check(self._average, transport.size, self._distributed)
             contents = Contents(self.optimizer, self._model)
             if self._average == "gradient":
@@ -379,6 +381,12 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
 
 def _copies(some: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: one.detach().clone() for name, one in some.items()}
+
+
+def _check_step(name: Any, optimizer: torch.optim.Optimizer) -> None:
+    """Check that `name` is that of a method of `optimizer`, or None. ValueError: no step would be exchanged."""
+    if name is not None and not (isinstance(name, str) and callable(getattr(optimizer, name, None))):
+        raise ValueError(f"step must be the name of a method of {type(optimizer).__name__}, got {name!r}")
 
 
 def _check_gradients(every: Any, epoch: Any, graph: Any, sync: Any, check_finite: Any, **changed: Any) -> None:

@@ -119,6 +119,7 @@ class Replica(Resumes):
         def check() -> tuple[tuple[Parameters, Plan], Mapping[str, Any]]:
             """Return this rank's parameters and plan, and the arguments that must be the same on all. Local."""
             check_name(name)
+            arguments.truth("check_finite", check_finite)
             parameters, mesh = Parameters(params, set), session_graph(world, graph)
             plan, same = checked(
                 parameters, mesh, average, sync, every, epoch, transport.returns is not None, rank=transport.rank,

@@ -659,6 +659,8 @@ def test_wrong_models_are_refused_on_all_ranks(make, message):
     (dict(average="gradient", graph="ring"), 'for graph="all" and sync="bsp"'),
     (dict(average="gradient", wire="int8"), 'wire is for changes: average="delta"'),
     (dict(average="median"), "average 'median' is not valid"),
+    (dict(average="gradient", check_finite="no"), "check_finite must be True or False, got 'no'"),
+    (dict(step="secondstep"), "malt.torch.Optimizer: step must be the name of a method of SGD, got 'secondstep'"),
 ])  # fmt: skip
 def test_arguments_that_do_not_go_together(options, message):
     with pytest.raises(ValueError, match=message):
