@@ -1,4 +1,4 @@
-"""The errors that calls raise beside ValueError and TypeError, which mean a wrong argument; and numbers in messages."""
+"""The errors that calls raise beside ValueError and TypeError, which mean a wrong argument."""
 
 from __future__ import annotations
 
@@ -18,11 +18,6 @@ def _again(kind: type[Exception], args: tuple[Any, ...]) -> Exception:
     made = kind.__new__(kind)
     made.args = args
     return made
-
-
-def count(number: int, noun: str) -> str:
-    """Return the number and the noun, in the plural unless there is one. Pure."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 class ClosedError(RuntimeError):

@@ -13,7 +13,7 @@ from bench.benchmarks.svm.task import L2
 from bench.harness import document, jobs
 from bench.harness.datasets import RCV1
 from bench.harness.document import Measured, Table
-from dstorm.errors import count
+from dstorm.words import count
 
 RANKS, EPOCHS = 4, (1, 2, 5, 10)
 

@@ -22,7 +22,7 @@ from bench.harness import document, jobs
 from bench.harness.document import Measured, Table
 from bench.harness.rest import Others
 from bench.harness.timing import turns
-from dstorm.errors import count
+from dstorm.words import count
 
 DEPTH, BINS, RATE, THREADS, ROUNDS, FEATURES = 6, 255, 0.1, 2, 3, 28
 ROWS, TESTED, TREES = 1_000_000, 100_000, 20

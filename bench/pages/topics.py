@@ -27,7 +27,7 @@ from bench.harness import document, jobs
 from bench.harness.document import Measured, reached
 from bench.harness.rest import Others
 from bench.harness.timing import turns
-from dstorm.errors import count
+from dstorm.words import count
 
 TOPICS, ALPHA, BETA, ITERATIONS, SWEEPS, ROUNDS, SEEDS = 50, 0.1, 0.01, 10, 300, 3, 8
 DOCUMENTS, WORDS, LENGTH, TESTED = 2000, 3000, 150, 200

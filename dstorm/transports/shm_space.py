@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from dstorm.errors import count
+from dstorm.words import count
 
 _FOLDER = "/dev/shm"
 _LARGEST_SHARE_NBYTES = 1 << 36

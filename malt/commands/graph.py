@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dstorm.errors import count
+from dstorm.words import count
 from malt.launch.command import with_slots
 from malt.launch.hosts.allocation import Host
 from malt.launch.machine.mpi_library import LaunchError

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from dstorm.errors import count
+from dstorm.words import count
 from malt.launch.command import is_here
 from malt.launch.hosts import allocation
 from malt.launch.hosts.allocation import Allocation, Host

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dstorm.errors import count
+from dstorm.words import count
 from malt.launch.machine.mpi_library import LaunchError
 from malt.runner import roster
 from malt.watch.jobs import chosen

@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dstorm.errors import count
 from dstorm.transports.progress import OPENMPI_YIELD
+from dstorm.words import count
 from malt.launch.environment import travelling
 from malt.launch.hosts.agent.processes import WITHIN
 from malt.launch.hosts.allocation import Host

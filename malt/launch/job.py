@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from dstorm.errors import count
 from dstorm.transports.links import handshake
+from dstorm.words import count
 from malt.launch.command import Line, is_here
 from malt.launch.environment import RESTART, travelling
 from malt.launch.hosts.agent.processes import WITHIN, of_job

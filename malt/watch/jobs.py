@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from dstorm.errors import count
 from dstorm.membership.processes import has_ended, process, this_process
 from dstorm.waits.stopwatch import uptime_s
+from dstorm.words import count
 from malt.runner import reporting
 
 FILE: Final = "job"

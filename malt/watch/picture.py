@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from dstorm.words import duration
 from malt.watch.ranks import Shown
 from malt.watch.table import ACROSS, EVERY, HEADINGS, LATE_S, Row, lines, rows, waiting_for
-from malt.watch.words import duration
 
 _GIVEN_UP = (
     "merged", "in", ACROSS, "out", "overwritten", "lag", "start", EVERY, "training", "waiting", "examples/s", "loss",

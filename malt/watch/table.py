@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from dstorm.words import duration, named
 from malt.watch.ranks import Shown
 from malt.watch.record import Record
-from malt.watch.words import duration, named
 
 ACROSS = "across"
 """The heading of a column that is there where ranks of several hosts exchange."""

@@ -117,6 +117,19 @@ def test_a_process_with_the_variables_of_a_rank_in_part_says_which_is_missing(jo
     assert done.stderr.splitlines()[-1].startswith(f"RuntimeError: MALT_RANK is set without {missing}: malt run")
 
 
+LOADED = """
+import sys, malt
+malt.vector(1)
+of_others = {"malt.launch.machine.network", "malt.session.resilience.torchrun", "mpi4py"}
+print(*of_others & sys.modules.keys(), end="")
+"""
+
+
+def test_a_plain_process_loads_nothing_of_other_launchers(malt_run):
+    done = malt_run(LOADED, options=["--survive"])
+    assert (done.returncode, done.stdout) == (0, ""), done
+
+
 def test_mpi_is_loaded_with_a_home(monkeypatch):
     """Open MPI aborts a program that is started without one, as by env -i."""
     monkeypatch.delenv("HOME", raising=False)

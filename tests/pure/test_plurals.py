@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from dstorm.errors import count
+from malt.watch import jobs
 
 ROOT = Path(__file__).parents[2]
 NOUN = re.compile(r"\0 (cores|names|ranks|slots)\b")
@@ -24,8 +24,8 @@ def text(node: ast.JoinedStr) -> str:
     return "".join(str(one.value) if isinstance(one, ast.Constant) else "\0" for one in node.values)
 
 
-def test_a_number_and_its_noun():
-    assert [count(number, "rank") for number in (0, 1, 2)] == ["0 ranks", "1 rank", "2 ranks"]
+def test_the_title_of_a_job_of_one_rank():
+    assert jobs.title(7, 3.2, 1, "x.py") == "job 7, 3 s: 1 rank of x.py"
 
 
 def test_numbers_that_may_be_one_are_in_the_singular():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from dstorm.errors import count
+from dstorm.words import count
 from vol import arguments
 from vol.graphs.builders import (
     Circulant,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from bench.harness.document import Measured, Tables
 from bench.papers.qjam.runs import Run
-from dstorm.errors import count
+from dstorm.words import count
 
 _HEADINGS = ("", "speedup of an iteration", "ms an iteration", "seconds in all", "speedup in all")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final, NamedTuple
 
-from dstorm.errors import count
+from dstorm.words import count
 
 MEMORY_BANDWIDTH: Final = 1e10
 """Bytes a second of a copy in memory: a message inside a host is one."""

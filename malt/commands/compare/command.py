@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dstorm.errors import count
+from dstorm.words import count
 from malt.commands.compare.comparison import Run, measured, table
 from malt.commands.options import ROUNDS
 from malt.launch import job

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from dstorm.errors import count
+from dstorm.words import count
 
 Line = Mapping[str, Any]
 """A line of malt/watch/metrics.py: rank, time, numbers of a report. None: a number that is not finite."""

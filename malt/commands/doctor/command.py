@@ -23,7 +23,7 @@ from typing import IO
 
 import numpy as np
 
-from dstorm.errors import count
+from dstorm.words import count
 from malt import __version__
 from malt.commands.doctor import extras, hosts
 from malt.commands.doctor.facts import Facts, Outcome

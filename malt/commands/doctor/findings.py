@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from dstorm.errors import count
+from dstorm.words import count
 from malt.commands.doctor.extras import shortfall
 from malt.commands.doctor.facts import Facts, Outcome
 from malt.commands.doctor.self_test import COMPUTE_S, Examination, deadline_s

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dstorm.errors import count
+from dstorm.words import count
 from malt.commands.plan import losses
 from malt.commands.plan.measuring import Measured, measured
 from malt.commands.plan.prediction import (

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from dstorm.waits.stopwatch import Stopwatch
+from dstorm.words import named
 from malt.launch.hosts.agent.processes import kill, of_job
 from malt.launch.machine.mpi_library import LaunchError
 from malt.launch.processes.departure import Departure
@@ -33,7 +34,6 @@ from malt.launch.processes.signals import Signals
 from malt.launch.streams.display import say
 from malt.launch.streams.output import Output
 from malt.launch.streams.standard_input import StandardInput
-from malt.watch.words import named
 
 END_S = 5.0
 """How long mpiexec may take to end its ranks before everything is killed."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from dstorm.words import named
 from malt.watch.ranks import Shown
 from malt.watch.table import waiting_for
-from malt.watch.words import named
 
 REPORT_S = 30.0
 """After how long a wait is reported."""

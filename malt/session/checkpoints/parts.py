@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from dstorm import PeerLost, Transport
-from dstorm.errors import count
+from dstorm.words import count
 from malt.files import values
 from malt.files.values import Bytes, Packed
 from malt.session.checkpoints.state import by_name, plain

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from dstorm.errors import Refused, count
+from dstorm.errors import Refused
 from dstorm.membership.processes import ProcessMonitor, this_process
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.transports import shm_space
@@ -21,6 +21,7 @@ from dstorm.transports.mapped import fence
 from dstorm.transports.shm import PlainRanks, SharedMemory
 from dstorm.view import Change, View
 from dstorm.waits.stopwatch import Stopwatch
+from dstorm.words import count
 from malt.runner import departure, exit_hooks, reporting, roster
 from malt.runner.departure import is_leaving
 from malt.runner.events import History, Kind, Stream

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dstorm.errors import count
+from dstorm.words import count
 from malt.watch.trace.reading import Trace
 from malt.watch.trace.summary import ACTIVITIES, Summary
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dstorm.errors import count
+from dstorm.words import count
 from malt.watch.trace import charts, reported
 from malt.watch.trace.advice import advice
 from malt.watch.trace.charts import Series, number

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dstorm.errors import count
+from dstorm.words import count
 from malt.watch.trace.layout import INTERVAL
 from malt.watch.trace.reading import Trace
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dstorm.waits.stopwatch import Stopwatch
+from dstorm.words import named
 from malt.launch.command import RUNNER
 from malt.launch.hosts import findings
 from malt.launch.hosts.agent.ranks import EXITED
@@ -27,7 +28,6 @@ from malt.launch.streams.display import say
 from malt.runner import reporting, roster
 from malt.runner.events import Event, Kind, event
 from malt.runner.program import PIPES
-from malt.watch.words import named
 
 SILENT_S, SILENT_ALONE_S = 5.0, 30.0
 """A host that was not heard of for so long is cut off, or down, for the end of a job whose ranks here have left; and of

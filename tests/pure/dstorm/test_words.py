@@ -1,17 +1,16 @@
-"""Ranks and times, as the view, the reports and the launcher show them."""
+"""Counts, ranks and times, as the view, the reports and the launcher show them."""
 
 from __future__ import annotations
 
 import pytest
 
-from malt.watch import jobs
-from malt.watch.words import duration, named
+from dstorm.words import count, duration, named
 
 pytestmark = pytest.mark.serial
 
 
-def test_the_title_of_a_job_of_one_rank():
-    assert jobs.title(7, 3.2, 1, "x.py") == "job 7, 3 s: 1 rank of x.py"
+def test_one_of_a_thing_is_no_plural():
+    assert [count(number, "rank") for number in (0, 1, 2)] == ["0 ranks", "1 rank", "2 ranks"]
 
 
 def test_few_ranks_are_named():

@@ -1,4 +1,4 @@
-"""Ranks and times in words. Pure."""
+"""Counts, ranks and times in words, for messages. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from collections.abc import Sequence
 
 _NAMED = 6
 """The most ranks that are named one by one."""
+
+
+def count(number: int, noun: str) -> str:
+    """Return the number and the noun, in the plural unless there is one. Pure."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def named(ranks: Sequence[int]) -> str:
