@@ -133,6 +133,11 @@ class Line:
         """True if live ranks go on when one fails."""
         return self.remote_ranks is not None
 
+    @property
+    def passes_input_on(self) -> bool:
+        """True if rank 0 reads the input of mpiexec, as it is on another host."""
+        return self.is_spread and not self.survives and not is_here(self.job.hosts[0].name)
+
     def __str__(self) -> str:
         """The line in the syntax of a shell."""
         settings = [f"{name}={shlex.quote(value)}" for name, value in self.settings.items()]

@@ -91,7 +91,9 @@ def run(
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
         departure = Departure(reports, line.job.ranks, line.is_spread, follower is not None, control_server)
         output = Output(folder, line.job.most, line.job.display)
-        job = Supervised(line.arguments, ours, signals, departure, grace_s, output, line.ended_by)
+        job = Supervised(
+            line.arguments, ours, signals, departure, grace_s, output, line.ended_by, line.passes_input_on
+        )  # fmt: skip
         signals.pass_on = lambda number: departure.pass_on(number) and remote.send_signal(number)
         output.start()
         others = RemoteRanks(

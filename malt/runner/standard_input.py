@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import stat
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 INPUT = "input"
-"""The socket in the folder of the job; a pipe where the launcher has to read for rank 0."""
+"""The socket in the folder of the job."""
 _LONGEST_NBYTES = 100
 """A longer path is no address of a socket (unix(7))."""
 
@@ -33,12 +32,11 @@ def take(folder: str | None, rank: str, is_again: bool = False) -> None:
     """
     if rank == "?" or (rank == "0" and folder is None and not is_again):
         return
-    path = os.path.join(folder or "", INPUT) if rank == "0" and not is_again else os.devnull
     with contextlib.suppress(OSError):  # on several hosts there is none; or the launcher has just ended
-        if stat.S_ISSOCK(os.stat(path).st_mode):
-            _take_what_is_given(path)
+        if rank == "0" and folder is not None and not is_again:
+            _take_what_is_given(os.path.join(folder, INPUT))
         else:
-            _set(os.open(path, os.O_RDONLY))
+            _set(os.open(os.devnull, os.O_RDONLY))
 
 
 @contextlib.contextmanager

@@ -17,6 +17,24 @@ def test_ranks_are_where_they_were_asked_for(hosts):
     hosts.until_clean()
 
 
+READS = """
+import malt, os
+print(os.read(0, 6).decode() if malt.rank() == 0 else "nothing" if not os.read(0, 1) else "something", flush=True)
+"""
+
+
+@pytest.mark.parametrize("at", ["a:1,b:1", "b:1,a:1"], ids=["here", "elsewhere"])
+def test_rank_0_reads_the_input(at, hosts, tmp_path):
+    """Where it is on the launcher's host, what it leaves is there for what follows."""
+    (tmp_path / "lines").write_text("first\nsecond\n")
+    with open(tmp_path / "lines", "rb", buffering=0) as lines:
+        process = hosts.start_malt("a", "-n", "2", "--hosts", at, "-c", READS, stdin=lines)
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 0 and sorted(output.split()) == ["first", "nothing"], (output, errors)
+        assert at.startswith("b") or lines.read() == b"second\n"
+    hosts.until_clean()
+
+
 PULLS = """
 import malt, time
 from bench.hosts.wire import sent_by_host

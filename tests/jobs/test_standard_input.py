@@ -21,8 +21,7 @@ READER = f"""if True:
     import sys
     sys.path.insert(0, {os.path.dirname(RUNNER)!r})  # as program.py loads it: without malt
     import standard_input
-    if len(sys.argv) > 1:
-        standard_input.take(sys.argv[1], "0")
+    standard_input.take(sys.argv[1], "0")
     print("reads", flush=True)
     for line in sys.stdin:
         print("got", line, end="", flush=True)
@@ -40,9 +39,8 @@ PROGRAM = """if True:
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     if "background" in sys.argv:
         os.setpgid(0, 0)
-    given = StandardInput(pathlib.Path(sys.argv[2]), "spread" in sys.argv, lambda: print("typed", flush=True))
-    folder = [] if "spread" in sys.argv else [sys.argv[2]]
-    words = [sys.executable, "-c", sys.argv[1], *folder]
+    given = StandardInput(pathlib.Path(sys.argv[2]), note_typed=lambda: print("typed", flush=True))
+    words = [sys.executable, "-c", sys.argv[1], sys.argv[2]]
     reader = subprocess.Popen(words, stdin=given.source, start_new_session=True)
     given.start()
     reader.wait()
@@ -67,22 +65,22 @@ def read_until(terminal, mark):
     return seen
 
 
-@pytest.mark.parametrize("where", [["foreground"], ["background"], ["foreground", "spread"]], ids=str)
+@pytest.mark.parametrize("where", [["foreground"], ["background"]], ids=str)
 def test_a_terminal_is_read_to_its_end(where, tmp_path):
-    """In the background nothing is read, and no process is stopped, until the job comes to the foreground.
+    """In the background nothing is read, and no process is stopped.
 
     Before the reader has a line, the launcher knows that it was typed, and shown.
     """
     process, terminal = at_a_terminal(tmp_path, *where)
-    read_until(terminal, b"reads")
     os.write(terminal, b"a line\n")
     if "background" in where:
-        assert not select.select([terminal], [], [], 0.3)[0] or b"got" not in os.read(terminal, 1000)
+        assert b"got" not in read_until(terminal, b"ended")
         os.kill(process, signal.SIGUSR1)
-    seen = read_until(terminal, b"got a line")
-    assert b"typed" in seen[: seen.index(b"got")]
-    os.write(terminal, b"\x04")  # Ctrl-D
-    read_until(terminal, b"ended")
+    else:
+        seen = read_until(terminal, b"got a line")
+        assert b"typed" in seen[: seen.index(b"got")]
+        os.write(terminal, b"\x04")  # Ctrl-D
+        read_until(terminal, b"ended")
     assert os.waitpid(process, 0)[1] == 0
     os.close(terminal)
 
@@ -96,17 +94,17 @@ def test_no_input_is_an_end(how, tmp_path):
 
 
 def test_a_reader_that_never_comes_is_not_waited_for(tmp_path):
-    given = StandardInput(tmp_path, is_passed_on=False)
+    given = StandardInput(tmp_path)
     given.start()
     given.close()
-    assert not given._way.thread.is_alive()
+    assert not given.thread.is_alive()
 
 
 def test_a_folder_with_a_long_path(tmp_path):
     """Longer than the address of a socket may be."""
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
-    given = StandardInput(folder, is_passed_on=False)
+    given = StandardInput(folder)
     given.start()
     words = [sys.executable, "-c", READER, folder]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:

@@ -47,21 +47,20 @@ _STUCK_S = 1.0
 
 
 class Supervised:
-    """An mpiexec and the processes that it starts. `ended_by`: as of its `Line`.
+    """An mpiexec and the processes that it starts. `ended_by`, `passes_input_on`: as of its `Line`.
 
     LaunchError: it cannot be started.
     """
 
     def __init__(
         self, arguments: list[str], environ: Mapping[str, str], signals: Signals, departure: Departure, grace_s: float,
-        output: Output, ended_by: int = signal.SIGTERM,
+        output: Output, ended_by: int = signal.SIGTERM, passes_input_on: bool = False,
     ) -> None:  # fmt: skip
         self._signals, self._departure, self._grace_s = signals, departure, grace_s
         self._output, self._ended_by = output, ended_by
         self._leaving: Stopwatch | None = None
         """Since the ranks were asked to leave. None: they were not."""
-        is_passed_on = departure.is_spread and not departure.is_fault_tolerant
-        self._input = StandardInput(departure.folder, is_passed_on, output.note_typed)
+        self._input = StandardInput(departure.folder, passes_input_on, output.note_typed)
         stdout, stderr = output.pipes
         try:
             self._process = subprocess.Popen(

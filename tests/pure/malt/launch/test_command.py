@@ -313,3 +313,10 @@ def test_a_program_is_one_that_each_rank_can_run(tmp_path):
             check_program([str(tmp_path / path)])
     with open(__file__) as shown, pytest.raises(LaunchError, match="is not a file that each rank can read"):
         check_program([f"/dev/fd/{shown.fileno()}"])  # as /dev/stdin: another rank has another file there
+
+
+@pytest.mark.parametrize(("at", "passes"), [("", False), ("localhost,b", False), ("b,localhost", True), ("b", True)])
+def test_an_mpiexec_gets_the_input_where_rank_0_is_on_another_host(at, passes):
+    assert line(at=at).passes_input_on == passes
+    plain = compose(Job(4, ("x.py",), hosts(at) if at else (), "best-effort"), None, "", CLUSTER, {})
+    assert not plain.passes_input_on
