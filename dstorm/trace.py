@@ -37,12 +37,6 @@ class Trace(Protocol):
     def sent(self, name: int, step: int, start: float, end: float, messages: Sequence[tuple[int, int]]) -> None:
         """Note a scatter. `messages`: the receiver and the payload bytes of each message."""
 
-    def listing(self, messages: Sequence[tuple[int, int]]) -> int:
-        """The number by which `sent_all` knows these messages. 0: it knows too many others, or they are too many."""
-
-    def sent_all(self, name: int, step: int, start: float, end: float, listing: int, nbytes: int) -> None:
-        """Note a scatter of the messages of `listing`, which is not 0, and of so many bytes in all."""
-
     def merged(
         self, name: int, step: int, start: float, end: float, senders: Sequence[int], steps: Sequence[int],
         overwritten: Sequence[tuple[int, int]] = (),

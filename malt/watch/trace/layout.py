@@ -7,7 +7,6 @@ newest. All numbers are little-endian.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from dstorm.trace import EdgeTotals
 
 MAGIC = b"MALTRACE"
-VERSION = 2
+VERSION = 3
 _MOST_RECORDS, _MOST_OF_ALL, _FEWEST = 1 << 18, 1 << 22, 1 << 12
 """The records of a rank's file, 8 MiB; of all files of a job; those that a rank has at least."""
 
@@ -55,8 +54,7 @@ class Kind(IntEnum):
     """The subject of a record."""
 
     SCATTER = 1
-    """value: bytes of all its messages. peer: the receiver of its only message, which has no record of its own. Where
-    `messages` is not 0, the name of that number lists them: `listed`."""
+    """value: bytes of all its messages. peer: the receiver of its only message, which has no record of its own."""
     SENT = 2
     """A message. peer: the receiver; value: bytes."""
     GATHER = 3
@@ -92,33 +90,15 @@ def code(kind: Kind, peer: int = -1) -> int:
     return kind | (peer & 0xFFFF) << 16
 
 
-def listed(messages: Sequence[tuple[int, int]]) -> str:
-    """Receiver and bytes of messages, as a name. It is too long where there are many: NAME_NBYTES."""
-    return "".join(f">{peer}:{nbytes}" for peer, nbytes in messages)
-
-
-def parsed(name: str) -> list[tuple[int, int]]:
-    """Return the messages in a name that `listed` has made; none if `name` is no such list."""
-    words = [word.split(":") for word in name.split(">")[1:]] if name.startswith(">") else []
-    pairs = [(int(word[0]), int(word[1])) for word in words if len(word) == 2 and all(map(str.isdecimal, word))]
-    return [(peer, nbytes) for peer, nbytes in pairs if peer < 1 << 15 and nbytes < 1 << 63]  # what a record holds
-
-
-def expanded(records: NDArray[np.void], names: Sequence[str]) -> NDArray[np.void]:
+def expanded(records: NDArray[np.void]) -> NDArray[np.void]:
     """The records, with one for each message: `IN_ANOTHER` stands in the `messages` of those that are added."""
-    kinds, is_only, lists = records["kind"], records["peer"] >= 0, records["messages"]
+    kinds, is_only = records["kind"], records["peer"] >= 0
     scatters, gathers = records[(kinds == Kind.SCATTER) & is_only], records[(kinds == Kind.GATHER) & is_only]
     behind = gathers["messages"].astype(np.int16)
-    parts = [records, _messages(scatters, Kind.SENT), _messages(gathers, Kind.MERGED)]
-    parts[2]["step"] -= behind.astype(np.uint32)
-    parts[2]["value"] = behind
-    for number in np.unique(lists[(kinds == Kind.SCATTER) & (lists > 0)]).tolist():
-        listing = records[(kinds == Kind.SCATTER) & (lists == number)]
-        for peer, nbytes in parsed(names[number]) if number < len(names) else []:
-            sent = _messages(listing, Kind.SENT)
-            sent["peer"], sent["value"] = peer, nbytes
-            parts.append(sent)
-    return np.concatenate(parts)
+    sent, merged = _messages(scatters, Kind.SENT), _messages(gathers, Kind.MERGED)
+    merged["step"] -= behind.astype(np.uint32)
+    merged["value"] = behind
+    return np.concatenate([records, sent, merged])
 
 
 def _messages(calls: NDArray[np.void], kind: Kind) -> NDArray[np.void]:

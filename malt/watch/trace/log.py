@@ -93,11 +93,6 @@ class Log:
                 struct.pack_into("<I", self._file, layout.NAMES_AT, number + 1)
         return number
 
-    def listing(self, messages: Sequence[tuple[int, int]]) -> int:
-        text = layout.listed([(self._members[peer], nbytes) for peer, nbytes in messages])
-        number = self.name(text) if len(text) < layout.NAME_NBYTES else 0
-        return 0 if number == layout.NAMES - 1 else number
-
     def sent(self, name: int, step: int, start: float, end: float, messages: Sequence[tuple[int, int]]) -> None:
         step &= _MOST_STEPS
         if len(messages) == 1:
@@ -111,9 +106,6 @@ class Log:
             fields += (end, 0.0, self._sent[peer], name, step, nbytes)
         fields += (start, end - start, _SCATTER, name, step, whole)
         self._write(fields)
-
-    def sent_all(self, name: int, step: int, start: float, end: float, listing: int, nbytes: int) -> None:
-        self._write_one(start, end - start, _SCATTER, name | listing << 16, step & _MOST_STEPS, nbytes)
 
     def merged(
         self, name: int, step: int, start: float, end: float, senders: Sequence[int], steps: Sequence[int],
@@ -202,7 +194,7 @@ class Log:
         """Add the part of the ring that is overwritten next to the totals."""
         if self._place >= self._capacity:
             at = self._place % self._capacity
-            old = layout.expanded(self._records[at : at + self._part], list(self._names))
+            old = layout.expanded(self._records[at : at + self._part])
             self._totals += layout.totals(old, len(self._totals))
             struct.pack_into("<Q", self._file, layout.SINCE_AT, self._place - self._capacity + self._part)
         self._room_until += self._part

@@ -194,7 +194,7 @@ def _rank(path: Path) -> tuple[RankTrace, float]:
     totals = np.frombuffer(data, "<f8", nbytes // 8, start).reshape(ranks, len(layout.TOTALS))
     texts = [data[layout.name_at(n) :][:NAME_NBYTES].rstrip(b"\0").decode(errors="replace") for n in range(names)]
     records = _records(data, layout.records_at(ranks), capacity, range(max(since, count - capacity), count))
-    records = layout.expanded(records, texts)
+    records = layout.expanded(records)
     records = records[records["peer"] < ranks]
     records = records[np.argsort(records["start"], kind="stable")]
     totals = totals + layout.totals(records, ranks)

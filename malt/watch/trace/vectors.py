@@ -114,9 +114,8 @@ class TracedDense(TracedVector, DenseVector):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        to_all = [(peer, self._bytes.nbytes) for peer in self._noted]
-        self._nbytes_to_all = sum(nbytes for _, nbytes in to_all)
-        self._listing = self._trace.listing(to_all) if self._nbytes_to_all else 0
+        self._to_all = [(peer, self._bytes.nbytes) for peer in self._noted]
+        self._nbytes_to_all = sum(nbytes for _, nbytes in self._to_all)
         self._scatters_to_all = 0
         """Those that `_noted` lacks."""
 
@@ -125,11 +124,12 @@ class TracedDense(TracedVector, DenseVector):
         start = self._clock()
         nbytes = Vector.scatter(self, rows, to=to, weight=weight)
         end = self._clock()
-        if self._listing and nbytes == self._nbytes_to_all and not self._queues.has_buffer:
+        if nbytes and nbytes == self._nbytes_to_all and not self._queues.has_buffer:
             self._scatters_to_all += 1
-            self._trace.sent_all(self._number, self._step, start, end, self._listing, nbytes)
+            messages: Sequence[tuple[int, int]] = self._to_all
         else:
-            self._trace.sent(self._number, self._step, start, end, self._messages_of())
+            messages = self._messages_of()
+        self._trace.sent(self._number, self._step, start, end, messages)
         return nbytes
 
     def _messages_of(self) -> Sequence[tuple[int, int]]:

@@ -256,7 +256,7 @@ def test_a_report_of_a_run_whose_path_is_no_utf_8(run, tmp_path):
 @pytest.mark.parametrize("harm, message", [
     (lambda data: b"", "not a trace of malt"),
     (lambda data: b"MALTRACF" + data[8:], "not a trace of malt"),
-    (lambda data: data[:8] + struct.pack("<I", 1) + data[12:], "of version 1, and this malt reads version 2"),
+    (lambda data: data[:8] + struct.pack("<I", 1) + data[12:], "of version 1, and this malt reads version 3"),
     (lambda data: data[:1000], "cut off, or damaged"),
     (lambda data: data[:16] + struct.pack("<I", 1 << 30) + data[20:], "cut off, or damaged"),
     (lambda data: data[:12] + struct.pack("<I", RANKS) + data[16:], "cut off, or damaged"),
@@ -394,8 +394,8 @@ def test_a_process_that_takes_the_file_of_another_leaves_its_memory_alone(tmp_pa
 def test_more_steps_than_a_record_has_bits_for(tmp_path):
     log, step = Log(files.log_of(tmp_path, 0), 0, 2), (1 << 32) + 5
     name = log.name("vector")
-    log.sent_all(name, step, 1.0, 2.0, log.listing([(1, 10)]), 10)
     log.sent(name, step, 1.0, 2.0, [(1, 10)])
+    log.sent(name, step, 1.0, 2.0, [(0, 5), (1, 5)])
     log.merged(name, step, 3.0, 4.0, [1], [step - 1], [(1, 1)])
     for start, behind in enumerate((6, -1, 70_000), 4):
         log.merged(name, step, start, start + 1, [1], [step - behind])

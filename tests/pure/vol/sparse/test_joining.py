@@ -429,7 +429,7 @@ def test_a_trace_reads_counts_of_one_moment():
             self.nbytes = nbytes
 
     def start(transport):
-        transport.trace = SimpleNamespace(name=lambda text: 0, listing=lambda to: 0)
+        transport.trace = SimpleNamespace(name=lambda text: 0)
         v = TracedDense(np.zeros(N), transport, vol.graph("all", 2), parse("asp"))
         outgoing = v._queues.outbox.outgoing
         (track,) = outgoing.tracks.values()
