@@ -1,6 +1,6 @@
-"""Data frames and series of pandas and polars as arrays, one or a few per column, and what is around them.
+"""Data frames and series of pandas as arrays, one or a few per column, and what is around them.
 
-`parts` takes one apart into values that malt/files/values.py knows; `made` puts it together again. Neither library is
+`parts` takes one apart into values that malt/files/values.py knows; `made` puts it together again. pandas is not
 imported before there is a frame of it.
 """
 
@@ -20,12 +20,6 @@ _NONE: Final = -1
 """The length of a text that is None."""
 _MISSING: Final = -2
 """That of another missing text."""
-_PLAIN: Final = (
-    "Boolean", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float32", "Float64",
-)  # fmt: skip
-"""Dtypes of polars whose columns are arrays as they are."""
-_TIMES: Final = {"Date": (), "Time": (), "Datetime": ("time_unit", "time_zone"), "Duration": ("time_unit",)}
-"""Dtypes of polars that are integers underneath, and the arguments that make them."""
 Parts = dict[str, Any]
 
 
@@ -34,29 +28,27 @@ def parts(value: Any) -> Parts | None:
 
     TypeError: a column or the index cannot be sent. The message names it, and the remedy.
     """
-    for library, take in (("pandas", _of_pandas), ("polars", _of_polars)):
-        module = sys.modules.get(library)
-        if module is not None and type(value) in (getattr(module, "DataFrame", 0), getattr(module, "Series", 0)):
-            return {"library": library, "series": type(value) is module.Series, **take(value)}
-    return None
+    pandas: Any = sys.modules.get("pandas")
+    if type(value) not in (getattr(pandas, "DataFrame", 0), getattr(pandas, "Series", 0)):
+        return None
+    if value.ndim == 1:
+        return {"name": _name("the series", value.name), "index": _labels("the index", value.index),
+                "columns": [_column(f"column {value.name!r}", value)]}  # fmt: skip
+    columns = [_column(f"column {name!r}", value.iloc[:, place]) for place, name in enumerate(value.columns)]
+    return {"names": _labels("the columns", value.columns), "index": _labels("the index", value.index),
+            "columns": columns}  # fmt: skip
 
 
 def made(found: Parts) -> Any:
     """The frame or series of these parts, with memory of its own. Local."""
-    library = import_module(found["library"])
-    return (_pandas_made if found["library"] == "pandas" else _polars_made)(library, found)
-
-
-# -- pandas ---------------------------------------------------------------------------------------------------
-
-
-def _of_pandas(value: Any) -> Parts:
-    index = _labels("the index", value.index)
-    if value.ndim == 1:
-        return {"name": _name("the series", value.name), "index": index,
-                "columns": [_column(f"column {value.name!r}", value)]}  # fmt: skip
-    columns = [_column(f"column {name!r}", value.iloc[:, place]) for place, name in enumerate(value.columns)]
-    return {"names": _labels("the columns", value.columns), "index": index, "columns": columns}
+    pandas: Any = import_module("pandas")
+    index = _index(pandas, found["index"])
+    columns = [_array(pandas, one) for one in found["columns"]]
+    if "names" not in found:
+        return pandas.Series(columns[0], index=index, name=found["name"], copy=False)
+    frame = pandas.DataFrame(dict(enumerate(columns)), index=index, copy=False)
+    frame.columns = _index(pandas, found["names"])
+    return frame
 
 
 def _labels(what: str, index: Any) -> Parts:
@@ -103,16 +95,6 @@ def _column(what: str, column: Any) -> Parts:
     raise TypeError(f"{what} has dtype {dtype}{held}: astype() makes numbers, text, dates or categories of it")
 
 
-def _pandas_made(pandas: Any, found: Parts) -> Any:
-    index = _index(pandas, found["index"])
-    columns = [_array(pandas, one) for one in found["columns"]]
-    if found["series"]:
-        return pandas.Series(columns[0], index=index, name=found["name"], copy=False)
-    frame = pandas.DataFrame(dict(enumerate(columns)), index=index, copy=False)
-    frame.columns = _index(pandas, found["names"])
-    return frame
-
-
 def _index(pandas: Any, found: Parts) -> Any:
     if "range" in found:
         return pandas.RangeIndex(*found["range"], name=found["name"])
@@ -138,53 +120,6 @@ def _array(pandas: Any, found: Parts) -> Any:
         array[np.array(found["mask"])] = pandas.NA
         return array
     return found["array"]
-
-
-# -- polars ---------------------------------------------------------------------------------------------------
-
-
-def _of_polars(value: Any) -> Parts:
-    columns = [value] if hasattr(value, "to_frame") else value.get_columns()
-    return {"columns": [{"name": one.name, **_polars_column(one)} for one in columns]}
-
-
-def _polars_column(column: Any) -> Parts:
-    """A column as arrays."""
-    kind = str(column.dtype.base_type())
-    if kind in ("String", "Categorical", "Enum"):
-        more = {"categories": column.dtype.categories.to_list()} if kind == "Enum" else {}
-        return {**_texts(column.cast(_polars().String).to_list()), "kind": kind, **more}
-    if kind not in _PLAIN and kind not in _TIMES:
-        raise TypeError(f"column {column.name!r} has dtype {column.dtype}: cast() makes numbers, text or dates of it")
-    numbers = column.to_physical()
-    mask = {"mask": numbers.is_null().to_numpy()} if numbers.null_count() else {}
-    filled = numbers.fill_null(False if kind == "Boolean" else 0)
-    more = {name: getattr(column.dtype, name) for name in _TIMES.get(kind, ())}
-    return {"array": np.ascontiguousarray(filled.to_numpy()), "kind": kind, "more": more, **mask}
-
-
-def _polars() -> Any:
-    return sys.modules["polars"]
-
-
-def _polars_made(polars: Any, found: Parts) -> Any:
-    columns = [_polars_series(polars, one) for one in found["columns"]]
-    return columns[0] if found["series"] else polars.DataFrame(columns)
-
-
-def _polars_series(polars: Any, found: Parts) -> Any:
-    name, kind = found["name"], found["kind"]
-    dtype = getattr(polars, kind)
-    if "lengths" in found:
-        texts = polars.Series(name, _read(found, None), dtype=polars.String)
-        return texts.cast(dtype(found["categories"]) if "categories" in found else dtype)
-    series = polars.Series(name, np.array(found["array"]))
-    if "mask" in found:
-        series = series.set(polars.Series(np.array(found["mask"])), None)
-    return series.cast(dtype(**found["more"])) if kind in _TIMES else series
-
-
-# -- texts ----------------------------------------------------------------------------------------------------
 
 
 def _texts(texts: Iterable[Any]) -> Parts:

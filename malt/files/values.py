@@ -71,7 +71,7 @@ def pack(value: Any) -> Packed:
     """`value`, ready to be sent.
 
     None, a truth value, a number, a date, a string, an array of numbers, text or dates, a sparse matrix in CSR form, a
-    malt.Dataset or malt.Ratings, a slice; a data frame or series of pandas or polars; an estimator of scikit-learn or
+    malt.Dataset or malt.Ratings, a slice; a data frame or series of pandas; an estimator of scikit-learn or
     malt.sklearn; a list, a tuple, a Counter, or a dict with strings and numbers as keys of these.
     TypeError: it is something else.
     """

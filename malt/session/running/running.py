@@ -62,7 +62,7 @@ def run(
     it, also in a notebook cell. They read no standard input. Ctrl-C ends them, and raises KeyboardInterrupt.
 
     `args` and results are None, truth values, numbers, strings, arrays, sparse matrices in CSR form, malt.Dataset,
-    malt.Ratings; data frames and series of pandas and polars, as an array or a few per column; estimators of
+    malt.Ratings; data frames and series of pandas, as an array or a few per column; estimators of
     scikit-learn and malt.sklearn, as the arrays and numbers that they hold; lists, tuples, and dicts with strings as
     keys of these. Nothing is pickled. Arrays are copies, which can be written to.
 
