@@ -264,23 +264,11 @@ def _bandwidth(facts: Facts, found: Examination) -> Finding | None:
     near = _near(found)
     slow = found.bandwidth_gb_s < SLOWEST_GB_S[near]
     put = f"{found.bandwidth_gb_s:.3g} GB/s for a Put + Flush of 8 MiB"
-    value = f"{put}, {_where(near)}{_span(found)}"
+    value = f"{put}, {_where(near)}"
     if found.stream_gb_s is not None:
         slow = found.bandwidth_gb_s < LOWEST_SHARE * found.stream_gb_s
         value = f"{put}, {found.stream_gb_s:.3g} for a plain TCP stream"
     return Finding(WARN if slow else OK, "bandwidth", value, _SLOW[near] if slow else "")
-
-
-def _span(found: Examination) -> str:
-    """The size of the memory that the Puts covered. If the cache can hold it, the bandwidth is not that of memory."""
-    if found.bandwidth_nbytes is None:
-        return ""
-    span = f", through {found.bandwidth_nbytes / 2**20:.0f} MiB"
-    if found.cache_nbytes is None:
-        return span
-    cache = f"cache ({found.cache_nbytes / 2**20:.0f} MiB)"
-    held = 2 * found.bandwidth_nbytes < 1.5 * found.cache_nbytes
-    return f"{span}, which the {cache} may hold" if held else f"{span}, past the {cache}"
 
 
 def _near(found: Examination) -> bool:

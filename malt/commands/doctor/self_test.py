@@ -16,7 +16,6 @@ import socket
 import statistics
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,8 +45,8 @@ _HEAD_START_S = 0.05
 """How long rank 0 waits for rank 1 to begin to compute."""
 _SMALL, _UPDATE, _LARGE = 8, 2**16, 2**23
 """The bytes of a Put that measures the latency; of one to a rank that computes; of one that measures the bandwidth."""
-_SPAN, _LONGEST_SPAN, _SHARE_OF_SHM = 2**26, 2**28, 4
-"""The bytes that large Puts cover: at least, if the cache is smaller; at most; at most 1/4 of the free /dev/shm."""
+_SPAN, _SHARE_OF_SHM = 2**26, 4
+"""The bytes that large Puts cover, which no small cache holds; at most 1/4 of the free /dev/shm."""
 _CHUNK, _STREAM_S, _CONNECT_S = 2**20, 0.5, 5.0
 """The bytes of a piece of a TCP stream; how long it flows; how long a connection may take."""
 _PUTS, _PUTS_S = 2_000, 0.3
@@ -76,10 +75,6 @@ class Examination:
     """The time for 8 bytes. It is None if there is one rank, as are the fields below."""
     bandwidth_gb_s: float | None = None
     """The bandwidth for 8 MiB, in 10^9 bytes per second."""
-    bandwidth_nbytes: int | None = None
-    """The size of the memory that these Puts read in turn. They write as much."""
-    cache_nbytes: int | None = None
-    """The size of the largest cache of rank 0. None: unknown."""
     landed_ms: float | None = None
     """The time for 64 KiB to a rank that computes for COMPUTE_S without calling MPI."""
     stream_gb_s: float | None = None
@@ -122,8 +117,7 @@ def _examine(transport: MpiTransport) -> Examination:
         ranks=transport.size, mpi=transport.library, thread_level=_thread_level(),
         hosts=list(transport.hosts), processors=_processors(transport),
     )  # fmt: skip
-    cache_nbytes = _cache_nbytes()
-    span = _span(transport, cache_nbytes)
+    span = _span(transport)
     try:
         window = transport.window(span if transport.rank == 1 else _UPDATE)
     except MemoryError as error:  # on all ranks alike
@@ -131,7 +125,7 @@ def _examine(transport: MpiTransport) -> Examination:
     measures = _measure(transport, window, span) if transport.size > 1 else {}
     model = window.model
     window.free()
-    return Examination(**common, memory_model=model, cache_nbytes=cache_nbytes, **measures)  # type: ignore[arg-type]
+    return Examination(**common, memory_model=model, **measures)  # type: ignore[arg-type]
 
 
 def _processors(transport: MpiTransport) -> list[list[int]]:
@@ -151,20 +145,10 @@ def _thread_level() -> str:
     return levels[MPI.Query_thread()]
 
 
-def _cache_nbytes() -> int | None:
-    """The size of the largest cache of a processor, or None if unknown."""
-    sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
-    return max((int(size[:-1]) * 1024 for size in sizes if size[:-1].isdecimal() and size[-1] == "K"), default=None)
-
-
-def _span(transport: MpiTransport, cache_nbytes: int | None) -> int:
-    """The bytes that the Puts of the bandwidth cover on each side. Collective.
-
-    That is the size of the cache, so that both sides together are twice as large; less if /dev/shm is small.
-    """
-    limit = min(shm_space.free_nbytes() // _SHARE_OF_SHM, _LONGEST_SPAN)
-    wanted = min(max(cache_nbytes or 0, _SPAN), limit)
-    return max(min(map(int, transport.allgather(str(wanted).encode()))) // _LARGE, 1) * _LARGE
+def _span(transport: MpiTransport) -> int:
+    """The bytes that the Puts of the bandwidth cover on each side. Collective. They are fewer if /dev/shm is small."""
+    mine = min(_SPAN, shm_space.free_nbytes() // _SHARE_OF_SHM)
+    return max(min(map(int, transport.allgather(str(mine).encode()))) // _LARGE, 1) * _LARGE
 
 
 def _measure(transport: MpiTransport, window: MpiWindow, span: int) -> dict[str, float | None]:
@@ -184,7 +168,6 @@ def _measure(transport: MpiTransport, window: MpiWindow, span: int) -> dict[str,
     return dict(
         stream_gb_s=stream_gb_s,
         latency_us=round(latency_s * 1e6, 2),
-        bandwidth_nbytes=span,
         bandwidth_gb_s=round(_LARGE / max(bandwidth_s, 1e-9) / 1e9, 3),
         landed_ms=round(landed_s * 1e3, 3),
     )
