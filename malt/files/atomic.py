@@ -12,14 +12,12 @@ import errno
 import fcntl
 import os
 import re
-import threading
 import uuid
 from collections.abc import Callable
 from typing import IO, Final
 
 from malt.files import heartbeats
 
-_LARGE_NBYTES: Final = 1 << 28
 _UNFINISHED: Final = re.compile(r"\.[0-9a-f]{32}\.partial")
 
 _confirm: Callable[[], object] = bool
@@ -51,7 +49,7 @@ def write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> 
             os.fsync(file.fileno())
             heartbeats.give()
             _confirm()
-            _rename(partial, final)  # while it is locked: another job would remove it
+            os.replace(partial, final)  # while it is locked: another job would remove it
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(partial)
@@ -79,20 +77,6 @@ def _begun(partial: str) -> IO[bytes] | None:
         return file
     file.close()
     return None
-
-
-def _rename(partial: str, final: str) -> None:
-    """Give the file `partial` the name `final`, also of a large file, whose room the system takes seconds to free."""
-    former = -1
-    with contextlib.suppress(OSError):  # there is none, or it cannot be read
-        if os.path.getsize(final) >= _LARGE_NBYTES:
-            former = os.open(final, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.replace(partial, final)
-    finally:
-        if former >= 0:
-            with contextlib.suppress(RuntimeError):  # the interpreter ends, and all files with it
-                threading.Thread(target=os.close, args=[former], name="malt file", daemon=True).start()
 
 
 def unfinished(path: str) -> str:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-import threading
 
 import pytest
-from processes import wait_for
 
 from malt.files import atomic
 
@@ -52,26 +50,6 @@ def test_the_file_is_synced_before_it_is_renamed_and_the_folder_after(path, monk
         monkeypatch.setattr(os, name, lambda *words, name=name, real=real: (calls.append(name), real(*words)))
     atomic.write(str(path), lambda file: file.write(b"after"))
     assert calls == ["fsync", "replace", "fsync"]
-
-
-def test_the_room_of_a_large_file_is_freed_by_another_thread(path, monkeypatch):
-    """That takes the system seconds, in which this rank gives no heartbeat."""
-    close, may_close, closed = os.close, threading.Event(), []
-
-    def slow_close(number):
-        if threading.current_thread().name == "malt file":
-            may_close.wait(60)
-            closed.append(os.fstat(number).st_nlink)
-        close(number)
-
-    monkeypatch.setattr(atomic, "_LARGE_NBYTES", 6)
-    monkeypatch.setattr(os, "close", slow_close)
-    atomic.write(str(path), lambda file: file.write(b"after"))
-    assert path.read_text() == "after" and not closed
-    may_close.set()
-    wait_for(lambda: closed == [0])
-    atomic.write(str(path), lambda file: file.write(b"later"))
-    assert path.read_text() == "later" and closed == [0]
 
 
 def test_a_failed_write_leaves_the_file_unchanged(path, monkeypatch):
