@@ -1,7 +1,6 @@
 """A trace as one file for Perfetto (ui.perfetto.dev): the JSON of Chrome's trace events. Each rank is a process.
 
-A message is an arrow from its scatter to the gather that merged it. As Perfetto's importer wants it, both ends lie
-within these slices, the first one earlier; their number is hexadecimal; and slices of a thread are nested.
+As Perfetto's importer wants it, slices of a thread are nested.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ MOST_EVENTS = 200_000
 _SLICES = {
     Kind.SCATTER: "scatter", Kind.GATHER: "gather", Kind.WAIT: "wait", Kind.YIELD: "yields its core", Kind.CALL: "call"
 }  # fmt: skip
-_LATER = 0.001
-"""Microseconds: the end of an arrow is later than its beginning by so much at least."""
 _INSTANTS = {Kind.FAILED: "rank {} has failed", Kind.OVERWRITTEN: "overwritten, of rank {}"}
 
 
@@ -33,14 +30,11 @@ Event = dict[str, Any]
 def write(trace: Trace, path: Path) -> int:
     """Write `trace` to `path`; return how many older events were left out. Local. OSError."""
     since, left_out = _cut(trace)
-    messages = _Messages(trace, since)
-    events = [event for rank in trace.ranks for event in _events(rank, since, messages)]
+    zero = min([0.0, *(float(rank.records["start"].min()) for rank in trace.ranks if len(rank.records))])
+    events = [event for rank in trace.ranks for event in _events(rank, since, zero)]
     events.sort(key=lambda event: (event["ts"], -event.get("dur", -1.0)))  # of one time slices first, the longest first
     names = [event for rank in trace.ranks for event in _names(rank)]
-    made = {
-        "displayTimeUnit": "ms", "otherData": _about(trace, left_out),
-        "traceEvents": [*names, *events, *_losses(trace, since, messages.zero)],
-    }  # fmt: skip
+    made = {"displayTimeUnit": "ms", "otherData": _about(trace, left_out), "traceEvents": [*names, *events]}
     path.write_text(json.dumps(made), encoding="utf-8")
     return left_out
 
@@ -54,7 +48,7 @@ def _about(trace: Trace, left_out: int) -> dict[str, Any]:
 
 def _cut(trace: Trace) -> tuple[float, int]:
     """The time from which on events are written, and how many are older."""
-    starts = np.concatenate([rank.records["start"] for rank in trace.ranks])
+    starts = np.concatenate([rank.of(*_SLICES, *_INSTANTS)["start"] for rank in trace.ranks])
     dropped = sum(rank.dropped for rank in trace.ranks)
     if len(starts) <= MOST_EVENTS:
         return -np.inf, dropped
@@ -62,53 +56,22 @@ def _cut(trace: Trace) -> tuple[float, int]:
     return since, dropped + int((starts < since).sum())
 
 
-class _Messages:
-    """The messages of a trace: when each was sent, and its number."""
-
-    def __init__(self, trace: Trace, since: float) -> None:
-        self.zero = min([0.0, *(float(rank.records["start"].min()) for rank in trace.ranks if len(rank.records))])
-        """The time of the first event: an earlier session of a process has begun before the last one."""
-        self._sent: dict[tuple[str, int, int, int], tuple[int, float]] = {}
-        for rank in trace.ranks:
-            scatters = rank.of(Kind.SCATTER)
-            sent = rank.of(Kind.SENT)
-            for record in sent[sent["start"] >= since]:
-                starts = scatters["start"][: np.searchsorted(scatters["start"], record["start"], "right")]
-                key = _name(rank, record["name"]), rank.rank, int(record["peer"]), int(record["step"])
-                self._sent[key] = len(self._sent) + 1, self.ts(float(starts[-1])) if len(starts) else 0.0
-
-    def ts(self, start: float) -> float:
-        """A time of the file, in microseconds, of a time of the trace."""
-        return round((start - self.zero) * 1e6, 3)
-
-    def of(self, name: str, sender: int, receiver: int, step: int) -> tuple[int, float] | None:
-        """The number of a message, and when its scatter began. None: that is not in the file."""
-        return self._sent.get((name, sender, receiver, step))
-
-
-def _events(rank: RankTrace, since: float, messages: _Messages) -> Iterator[Event]:
-    """The events of one rank."""
+def _events(rank: RankTrace, since: float, zero: float) -> Iterator[Event]:
+    """The events of one rank. `zero`: the first one of all: an earlier session of a process may have begun before 0."""
     pid, records = rank.rank, rank.records[rank.records["start"] >= since]
     awaited: dict[float, list[int]] = {}
     for record in records[records["kind"] == Kind.WAITED]:
         awaited.setdefault(float(record["start"]), []).append(int(record["peer"]))
     ends: dict[int, list[float]] = {}
-    gathers = records["start"][records["kind"] == Kind.GATHER]
     for start, seconds, kind, thread, peer, number, _, step, value in _nested(records).tolist():
-        ts, name = messages.ts(start), _name(rank, number)
+        ts = round((start - zero) * 1e6, 3)
         at = {"pid": pid, "tid": thread + 1, "ts": ts}
         if kind in _SLICES:
             lasted = _within(ends.setdefault(thread, []), ts, round(seconds * 1e6, 3))
-            what = _SLICES[Kind(kind)]
-            shown = rank.names[number] if kind == Kind.CALL and number < len(rank.names) else f"{what} {name}".rstrip()
+            what, name = _SLICES[Kind(kind)], rank.names[number] if number < len(rank.names) else ""
+            shown = name if kind == Kind.CALL and name else f"{what} {name.partition(':')[0]}".rstrip()
             about = _about_slice(kind, step, value, awaited.get(start, []))
             yield {"ph": "X", "name": shown, "cat": what, "dur": lasted, **at, "args": about}
-        elif kind == Kind.SENT and (message := messages.of(name, pid, peer, step)):
-            yield {"ph": "s", **_arrow(message[0]), **at, "ts": message[1]}
-        elif kind == Kind.MERGED and (message := messages.of(name, peer, pid, step)):
-            place = np.searchsorted(gathers, start, "right")
-            began = messages.ts(float(gathers[place - 1])) if place else ts
-            yield {"ph": "f", "bp": "e", **_arrow(message[0]), **at, "ts": max(began, message[1] + _LATER)}
         elif kind in _INSTANTS:
             about = {"messages": value} if kind == Kind.OVERWRITTEN else {}
             yield {"ph": "i", "s": "p", "name": _INSTANTS[kind].format(peer), **at, "args": about}
@@ -128,11 +91,6 @@ def _within(ends: list[float], ts: float, lasted: float) -> float:
     return lasted
 
 
-def _arrow(number: int) -> Event:
-    """The fields of an end of the arrow of a message."""
-    return {"name": "message", "cat": "message", "id": f"0x{number:x}"}
-
-
 def _names(rank: RankTrace) -> Iterator[Event]:
     """The events that name a rank and its threads."""
     about = {"ph": "M", "pid": rank.rank, "tid": 1}
@@ -141,19 +99,6 @@ def _names(rank: RankTrace) -> Iterator[Event]:
     for thread in np.unique(rank.records["thread"]).tolist():
         name = f"thread {thread + 1}" if thread else "the program"
         yield {**about, "name": "thread_name", "tid": thread + 1, "args": {"name": name}}
-
-
-def _losses(trace: Trace, since: float, zero: float) -> Iterator[Event]:
-    for report in trace.metrics:
-        if report["time"] >= max(since, zero) and "loss" in report:
-            ts = round((report["time"] - zero) * 1e6)
-            yield {"ph": "C", "name": "loss", "pid": report["rank"], "tid": 1, "ts": ts,
-                   "args": {"loss": report["loss"]}}  # fmt: skip
-
-
-def _name(rank: RankTrace, number: int) -> str:
-    """The name of a vector or of blocks, the same on all ranks: their numbers differ."""
-    return rank.names[number].partition(":")[0] if number < len(rank.names) else ""
 
 
 def _about_slice(kind: int, step: int, value: int, peers: list[int]) -> dict[str, Any]:
