@@ -45,8 +45,8 @@ REMOTE_SESSION_BASE = "PRTE_MCA_prte_remote_tmpdir_base"
 """The same as SESSION_BASE, for the other hosts, on which the folder of the job has the same name."""
 _LAST = "_"
 """A variable that no other host gets. MPICH's mpiexec, told which variables to pass on, leaves out the last one."""
-_FOLDER_KB, _REMEDY = 64, "free space there, or set TMPDIR to another folder"
-"""What the folder of a job takes for each rank, as all are small files, and for itself; and what to do without it."""
+_REMEDY = "free space there, or set TMPDIR to another folder"
+"""What to do where the folder of a job cannot be written to."""
 _FILES_AWAY, _FILES_OF_HOST = 3, 3
 """Files that are open here for each rank on another host, beside its pipes, and for each such host, where each is
 started by itself."""
@@ -156,21 +156,8 @@ def _allow_files(line: Line) -> None:
                           f"raise it (ulimit -n {files}), or start fewer ranks")  # fmt: skip
 
 
-def _check_space(folder: Path, ranks: int) -> None:
-    """Raise LaunchError if the disk of the folder of the job is full, or nearly so. MPI would fail in its own words."""
-    disk = os.statvfs(folder)
-    free = disk.f_frsize * (disk.f_bavail if os.geteuid() else disk.f_bfree) // 1024
-    needed = _FOLDER_KB * (ranks + 1)
-    if disk.f_blocks and free < needed:
-        raise LaunchError(
-            f"{folder.parent} has {free:,} kB free, and the folder of a job of {count(ranks, 'rank')} takes "
-            f"{needed:,}: {_REMEDY}"
-        )
-
-
 def _publish(folder: Path, line: Line) -> None:
     """Write down which job is in `folder`. LaunchError: the disk is full."""
-    _check_space(folder, line.job.most)
     ranks = line.job.ranks
     with _writing_to(folder):
         jobs.publish(folder, line.job.most, line.job.program)
