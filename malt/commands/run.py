@@ -106,8 +106,7 @@ def _run(
             make_files(chosen.output, most)
         except OSError as error:
             raise LaunchError(f"--output {chosen.output}: {error.strerror}") from None
-    comes_late = not (chosen.hosts or chosen.hostfile) and allocation.is_of_mpijob(environ)
-    with contextlib.closing(examined(wanted, bound, environ, chosen.need, comes_late)) as remote:
+    with contextlib.closing(examined(wanted, bound, environ, chosen.need)) as remote:
         start = partial(run_again, line, environ, chosen.restarts, chosen.grace, remote)
         if wanted.trace is None:
             return start()

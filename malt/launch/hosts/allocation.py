@@ -194,12 +194,6 @@ def _mpijob(environ: Mapping[str, str], read: Callable[[str], str]) -> Allocatio
     return Allocation(of_hostfile(read(path)), f"the hostfile {path}") if path else None
 
 
-def is_of_mpijob(environ: Mapping[str, str]) -> bool:
-    """Return whether the hosts that `found` returns are the pods of an MPIJob, some of which may still be starting."""
-    others = ("SLURM_JOB_NODELIST", "SLURM_NODELIST", "PBS_NODEFILE", "LSB_MCPU_HOSTS", "LSB_DJOB_HOSTFILE")
-    return any(environ.get(name) for name in MPIJOB_FILES) and not any(environ.get(name) for name in others)
-
-
 def _lines(text: str) -> tuple[Host, ...]:
     """The hosts of a file with a line a slot."""
     names = Counter(line.strip() for line in text.splitlines() if line.strip())
