@@ -30,7 +30,7 @@ FOUND = Examination(
 GOOD = Facts(
     malt="0.1.0", python="3.11.2", numpy="2.4.6", ranks=2, cores=4, processors=4, mpi4py="4.1.2",
     shm_nbytes=8 * 10**9, shm_free_nbytes=7 * 10**9, library=Library("openmpi", (5, 0)), mpiexec="/opt/bin/mpiexec",
-    kernels=("compiled by numba 0.68.1", ""), line="mpiexec -n 2", job=Outcome(0, 2.5, ""), examination=FOUND,
+    kernels=("compiled by numba 0.68.1", ""), job=Outcome(0, 2.5, ""), examination=FOUND,
 )  # fmt: skip
 WHATS = [
     "versions", "kernels", "MPI library", "mpiexec", "/dev/shm", "cores", "ranks", "job", "binding", "thread level",

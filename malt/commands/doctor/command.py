@@ -28,8 +28,7 @@ from malt import __version__
 from malt.commands.doctor import extras, hosts
 from malt.commands.doctor.facts import Facts, Outcome
 from malt.commands.doctor.findings import can_run, judge, record, text
-from malt.commands.doctor.self_test import LOADED, MARK, PROGRAM, Examination, deadline_s, read
-from malt.launch.command import Job, compose, this_machine
+from malt.commands.doctor.self_test import LOADED, MARK, Examination, deadline_s, read
 from malt.launch.environment import outside
 from malt.launch.hosts.allocation import Host
 from malt.launch.machine.cores import usable_cores
@@ -118,14 +117,7 @@ def _version_of_mpi4py() -> str | None:
 def _of_mpiexec(facts: Facts, library: Library, environ: Mapping[str, str]) -> Facts:
     """`facts` with those of the mpiexec of `library`. LaunchError: there is none."""
     mpiexec = find_mpiexec(library, environ)
-    machine = replace(this_machine(), terminal=False)
-    line = compose(Job(facts.ranks, PROGRAM), library, mpiexec, machine, environ)
-    return replace(
-        facts,
-        mpiexec=mpiexec,
-        other_mpiexec=_other_mpiexec(mpiexec, environ),
-        line=str(line),
-    )
+    return replace(facts, mpiexec=mpiexec, other_mpiexec=_other_mpiexec(mpiexec, environ))
 
 
 def _other_mpiexec(mpiexec: str, environ: Mapping[str, str]) -> str | None:

@@ -47,8 +47,6 @@ class Facts:
     """The mpiexec that belongs to the library."""
     other_mpiexec: str | None = None
     """The mpiexec that a shell finds, if it is another file."""
-    line: str | None = None
-    """The command line of the job."""
     where: str = ""
     """The hosts of the job, as for --hosts. Empty: this machine."""
     missing: tuple[str, ...] = ()
