@@ -76,10 +76,6 @@ class Kind(IntEnum):
     """peer: the rank that was seen to have failed."""
 
 
-IN_ANOTHER = 0xFFFF
-"""In `messages`: the file has no such record, it was made of another one."""
-
-
 def capacity(ranks: int) -> int:
     """The records that a file has, in a job of so many ranks."""
     return max(_FEWEST, min(_MOST_RECORDS, _MOST_OF_ALL // ranks))
@@ -91,7 +87,7 @@ def code(kind: Kind, peer: int = -1) -> int:
 
 
 def expanded(records: NDArray[np.void]) -> NDArray[np.void]:
-    """The records, with one for each message: `IN_ANOTHER` stands in the `messages` of those that are added."""
+    """The records, with one for each message."""
     kinds, is_only = records["kind"], records["peer"] >= 0
     scatters, gathers = records[(kinds == Kind.SCATTER) & is_only], records[(kinds == Kind.GATHER) & is_only]
     behind = gathers["messages"].astype(np.int16)
@@ -105,7 +101,7 @@ def _messages(calls: NDArray[np.void], kind: Kind) -> NDArray[np.void]:
     """A record for a message of each call, of the same peer and value, at its end."""
     made = calls.copy()
     made["start"] += made["seconds"]
-    made["seconds"], made["kind"], made["messages"] = 0, kind, IN_ANOTHER
+    made["seconds"], made["kind"] = 0, kind
     return made
 
 
