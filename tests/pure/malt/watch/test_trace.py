@@ -85,6 +85,22 @@ def test_events_say_what_the_counters_say(run):
                 assert total == pytest.approx(sum(getattr(edge, name) for edge in edges))
 
 
+def test_scatters_to_some_and_to_all_are_told_apart(tmp_path):
+    def live(rank):
+        v = malt.vector(10)
+        for to in (None, None, [(rank + 1) % RANKS], None):
+            v.scatter(to=to)
+        malt.barrier()
+        return v.statistics()
+
+    found = traced(tmp_path, live, RANKS)
+    for rank, statistics in zip(read(tmp_path).ranks, found, strict=True):
+        sent = rank.of(Kind.SENT)
+        for peer, edge in statistics.peers.items():
+            mine = sent[sent["peer"] == peer]
+            assert (len(mine), mine["value"].sum()) == (edge.sent, edge.bytes_sent)
+
+
 def test_a_ring_keeps_the_newest_events_and_totals_count_all(tmp_path):
     found = traced(tmp_path / "short", exchanging(), RANKS, capacity=32)
     trace = read(tmp_path / "short")
