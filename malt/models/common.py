@@ -6,7 +6,6 @@ A rank that comes back keeps what it has in these calls, until the others have a
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,8 @@ from numpy.typing import NDArray
 
 from dstorm import PeerLost
 from malt.session import session
-from malt.session.collectives import allgather, allreduce, barrier, broadcast
+from malt.session.collectives import allgather, barrier, broadcast
+from malt.session.world.means import mean
 
 Array = NDArray[Any]
 
@@ -86,22 +86,6 @@ def common_mean(arrays: Sequence[Array], counts: bool = True, else_all: bool = F
     as they are. Ranks whose arrays hold NaN or infinity are left out, unless all do. The lowest rank names them on
     stderr.
     """
-    is_finite = all(bool(np.isfinite(array).all()) for array in arrays)
-    reports = by_rank([bool(counts), is_finite])
-    counting = [rank for rank, (counted, _) in reports.items() if counted]
-    if else_all and not counting:
-        counting = list(reports)
-    among = [rank for rank in counting if reports[rank][1]]
-    left_out = sorted(set(counting) - set(among))
-    if among and left_out and session.rank() == min(reports):
-        who = ", ".join(map(str, left_out))
-        print(f"malt: the model of rank {who} is not finite, and is left out of the mean", file=sys.stderr, flush=True)
-    for array in arrays if counting else ():
-        _mean(array, session.rank() in (among or counting))
-
-
-def _mean(array: Array, counts: bool) -> None:
-    try:
-        allreduce(array, weight=float(counts))
-    except ValueError:  # raised on all ranks alike: those that counted have failed
-        allreduce(array)
+    world = session.world()
+    if not world.is_outside:
+        mean(world.transport, arrays, counts=counts, else_all=else_all)

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from dstorm import ClosedError
 from malt.session import session
-from malt.session.replica import consensus
 from malt.session.replica.consensus import call_of, partners
 from malt.session.replica.context_manager import FinishOnExit
 from malt.session.replica.options import bounds
 from malt.session.replica.replica import Replica
 from malt.session.replica.totals import ReplicaStatistics, replica_statistics
 from malt.session.world import agreement
+from malt.session.world.means import mean
 from malt.torch import process_groups
 from malt.torch.bypasses import Bypasses
 from malt.torch.contents import Contents
@@ -355,18 +355,18 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         return {"name": self._name}
 
     def _mean(self, some: Mapping[str, Tensor], counts: bool | None) -> None:
-        """Replace tensors by their means. Collective. `counts`: as for malt.session.replica.consensus.mean."""
+        """Replace tensors by their means. Collective. `counts`: as for malt.session.world.means.mean."""
         some = some if counts is not None else _copies(some)
         tensors, transport = Tensors(lambda: some), session.world().transport
         arrays, finite = list(tensors.arrays().values()), self._options["check_finite"]
-        consensus.mean(transport, arrays, counts=counts, check_finite=finite, else_all=True)
+        mean(transport, arrays, counts=counts, check_finite=finite, else_all=True)
         tensors.write()
 
     def _share_left(self, root: int | None, ranks: Sequence[int], counts: bool | None) -> None:
         """Give `ranks` the same tensors of those that were not exchanged. Collective.
 
         They are those of `root`, None: of the lowest rank. Frozen ones that ranks have changed are averaged. `counts`:
-        as for malt.session.replica.consensus.mean.
+        as for malt.session.world.means.mean.
         """
         left = self._contents.left
         whole = {name: one for name, one in left.items() if not one.is_floating_point()}

@@ -1,4 +1,4 @@
-"""Consensus: the mean model with which all ranks end."""
+"""The mean model with which all ranks end."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import malt
-from malt.session.replica import consensus
+from malt.session.world.means import mean
 
 
 def ended(model, **options):
     """Return `model` of this rank after the mean; check that all ranks have the same bits."""
-    consensus.mean(malt.init().transport, [model], **options)
+    mean(malt.init().transport, [model], **options)
     assert len(set(malt.init().transport.allgather(model.tobytes()))) == 1
     return model
 
@@ -53,7 +53,7 @@ def test_without_a_finite_model_all_ranks_end_with_the_same():
 
 def test_if_no_rank_counts_all_models_stay():
     model = mine()
-    consensus.mean(malt.init().transport, [model], counts=False)
+    mean(malt.init().transport, [model], counts=False)
     assert (model == 1 + malt.rank()).all()
 
 
