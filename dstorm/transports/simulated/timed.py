@@ -9,7 +9,6 @@ leave while their sender goes on, as the transfer thread of a real rank sends th
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,7 +19,7 @@ from dstorm.transports.simulated.carrier import TimedRounds
 from dstorm.transports.simulated.collective import Collective
 from dstorm.transports.simulated.group import TICK_S, Group
 from dstorm.transports.simulated.network import MEMORY_BANDWIDTH, HostLinks, Network, NetworkTotals
-from dstorm.transports.simulated.timeline import Lane, Timeline
+from dstorm.transports.simulated.timeline import Timeline
 from dstorm.transports.transfer import Rounds
 
 Result = TypeVar("Result")
@@ -82,9 +81,6 @@ class TimedGroup(Group):
         self._links = HostLinks(network, size, self.random)
         self._network, self.hosts = network, self._links.hosts
         self._timeline = self._schedule = Timeline(size, self.random)
-        self._leaving: dict[str, Lane] = {host: deque() for host in self.hosts}
-        self._entering: dict[str, Lane] = {host: deque() for host in self.hosts}
-        """By host, the messages on their way to the links of their receivers, and those on its own link."""
         self._copying_s = [0.0] * size
         """By rank, seconds of copies inside its host since its last flush."""
         self._own = [_Puts(partial(self._timeline.add, rank)) for rank in range(size)]
@@ -206,15 +202,11 @@ class TimedGroup(Group):
         puts = self._own[origin] if self._carrying is None else self._carrying[0]
         puts.start(peer)
         first = self._links.leave(origin, nbytes, self.now)
-        enter = partial(self._enter, puts, peer, nbytes, source, target)
-        if self._network.jitter_s:  # one may overtake another
-            self._timeline.at(first, enter)
-        else:
-            self._timeline.follow(self._leaving[self.hosts[origin]], first, enter)
+        self._timeline.at(first, partial(self._enter, puts, peer, nbytes, source, target))
 
     def _enter(self, puts: _Puts, peer: int, nbytes: float, source: Bytes, target: Bytes) -> None:
         last = self._links.enter(peer, nbytes, self.now)
-        self._timeline.follow(self._entering[self.hosts[peer]], last, partial(self._arrive, puts, peer, source, target))
+        self._timeline.at(last, partial(self._arrive, puts, peer, source, target))
 
     def _arrive(self, puts: _Puts, peer: int, source: Bytes, target: Bytes) -> None:
         target[:] = source

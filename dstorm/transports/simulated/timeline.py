@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from functools import partial
 from heapq import heappop, heappush
 from random import Random
 
 Event = Callable[[], object]
-Lane = deque[tuple[float, Event]]
-"""Events that happen one after the other, as messages pass a link: (time, event)."""
 
 
 class Timeline:
@@ -39,21 +35,6 @@ class Timeline:
     def at(self, time: float, event: Event) -> None:
         """Call `event` at `time`. Local."""
         self._push(time, -1.0, -1, 0, event)
-
-    def follow(self, lane: Lane, time: float, event: Event) -> None:
-        """Call `event` at `time`, which is no earlier than that of the events in `lane`. Local.
-
-        So the heap holds one event of a lane, and not each message that is under way.
-        """
-        lane.append((time, event))
-        if len(lane) == 1:
-            self.at(time, partial(self._first_of, lane))
-
-    def _first_of(self, lane: Lane) -> None:
-        _, event = lane.popleft()
-        if lane:
-            self.at(lane[0][0], partial(self._first_of, lane))
-        event()
 
     def next(self) -> int | None:
         """Advance to the next turn of a rank, and return the rank; None where there is none. Local."""

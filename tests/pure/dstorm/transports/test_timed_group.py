@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from random import Random
 
 import numpy as np
@@ -199,15 +198,3 @@ def test_at_one_moment_messages_arrive_first_and_a_later_turn_replaces_an_earlie
 def test_what_is_no_network_is_refused(options, why):
     with pytest.raises(ValueError, match=why):
         TimedGroup(2, 0, Network(**{"latency_s": 1.0, "bandwidth": 1.0, **options}))
-
-
-def test_of_messages_that_follow_each_other_the_heap_holds_the_first():
-    timeline, lane, seen = Timeline(1, Random(0)), deque(), []
-    timeline.next()  # the rank's first turn
-    for time in (3.0, 3.0, 7.0):
-        timeline.follow(lane, time, lambda: seen.append(timeline.now))
-    timeline.at(5.0, lambda: seen.append("between"))
-    assert len(timeline._heap) == 2
-    timeline.add(0, 9.0)
-    assert timeline.next() == 0 and timeline.now == 9.0
-    assert seen == [3.0, 3.0, "between", 7.0] and not lane
