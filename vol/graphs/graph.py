@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from vol import arguments
 from vol.graphs.builders import Circulant, Peers, Phases, Rule, Table, joined, reverse, star, union
 from vol.graphs.connectivity import components
 from vol.graphs.custom import checked_rank, checked_table
-from vol.graphs.mending import extended, mended, renumbered, reshared
+from vol.graphs.mending import extended, mended, renumbered
 
 if TYPE_CHECKING:
     from vol.graphs.consensus import Shares
@@ -148,8 +148,7 @@ class Graph:
         if len(phases[0]) == 1:
             return 1.0
         if self.shares is not None:
-            shares = tuple(tuple(table[r] for r in self.remaining) for table in self.shares)
-            second = second_by_matrix(phases, shares)
+            second = second_by_matrix(phases, self.shares)
             return 1.0 if second < ZERO_EIGENVALUE else 1.0 - second ** (1 / self.period)
         is_circulant = all(table == Circulant(len(table), table[0]) for table in phases)
         second = second_by_fft(phases) if is_circulant else second_by_matrix(phases)
@@ -163,7 +162,7 @@ class Graph:
         """
         if not self.is_strongly_connected():
             raise ValueError(f"{self!r} is not strongly connected: updates never reach all ranks")
-        if self.shares is not None and not self.removed:
+        if self.shares is not None:
             return self.period
         knows = [1 << r for r in range(self.size)]  # by rank: a set of ranks, as the bits of an int
         everything = sum(1 << r for r in self.remaining)
@@ -179,8 +178,8 @@ class Graph:
 
         The other ranks keep their numbers, and `size` stays. Edges are added if the remaining ranks would not be
         strongly connected: at most one out-peer and one in-peer for each rank. A ring closes over the gap. The lowest
-        remaining rank becomes the hub of a star. In a weighted average the weight of a removed sender falls to the rank
-        itself, and a new sender gets half of its weight. g.without(a).without(b) == g.without(a + b).
+        remaining rank becomes the hub of a star. Averages are plain means from then on. g.without(a).without(b) ==
+        g.without(a + b).
 
         TypeError: `ranks` is not a list of integers. ValueError: there is no such rank, or no rank is left.
         """
@@ -196,10 +195,7 @@ class Graph:
         remaining = sorted(set(range(self.size)) - removed)
         phases = whole.phases if whole.smaller is None else extended(whole.smaller(remaining[-1] + 1).phases, self.size)
         phases = (star(self.size, remaining),) if whole.name == "star" else mended(phases, remaining)
-        left = Graph(self.name, self.size, phases, removed, whole)
-        if whole.shares is None:
-            return left
-        return replace(left, shares=reshared(whole._all_into, whole.shares, left._all_into))
+        return Graph(self.name, self.size, phases, removed, whole)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -210,10 +206,6 @@ class Graph:
     def _into(self, phase: int, rank: int) -> Peers:
         table = self.phases[phase]
         return table.into(rank) if isinstance(table, Rule) else self._reversed[phase][rank]
-
-    @property
-    def _all_into(self) -> Phases:
-        return tuple(tuple(self._into(phase, r) for r in range(self.size)) for phase in range(self.period))
 
     @cached_property
     def _reversed(self) -> Phases:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from vol.graphs.builders import Peers, Phases, union
 from vol.graphs.connectivity import components
-
-if TYPE_CHECKING:
-    from vol.graphs.consensus import Shares
 
 
 def renumbered(phases: Phases, remaining: Sequence[int]) -> Phases:
@@ -44,20 +40,3 @@ def mended(phases: Phases, remaining: Sequence[int]) -> Phases:
         idle = next((t for t in tables if not t[sender]), tables[0])
         idle[sender] = tuple(sorted((*idle[sender], there[0])))
     return tuple(map(tuple, tables))
-
-
-def reshared(before: Phases, shares: Shares, after: Phases) -> Shares:
-    """Return `shares` for mended tables. `before`, `after`: the in-peers by phase and rank.
-
-    The share of a sender that is missing falls to the rank's own array. New senders get half of that.
-    """
-    return tuple(tuple(map(_divided, old, those, new)) for old, those, new in zip(before, shares, after, strict=True))
-
-
-def _divided(senders: Peers, shares: Sequence[int], left: Peers) -> tuple[int, ...]:
-    held = dict(zip(senders, shares[1:], strict=True))
-    own = sum(shares) - sum(held.get(peer, 0) for peer in left)
-    new = sum(peer not in held for peer in left)
-    if not new:
-        return (own, *(held[peer] for peer in left))
-    return (own * new, *(held[peer] * 2 * new if peer in held else own for peer in left))

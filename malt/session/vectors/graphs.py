@@ -59,8 +59,7 @@ def session_graph(world: World, spec: Any) -> Graph:
         return as_graph(spec, size, hosts=world.transport.hosts[:size])
 
     whole = made(world.transport.size)
-    is_followed = world.is_elastic and isinstance(spec, str) and spec != "base"  # whose weights depend on the size
-    return replace(whole, smaller=made) if is_followed else whole
+    return replace(whole, smaller=made) if world.is_elastic and isinstance(spec, str) else whole
 
 
 def _hosts_of(size: int) -> tuple[str, ...] | None:
