@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from vol.merging.merge import (
     wide_dtype,
 )
 from vol.merging.undo_buffer import UndoBuffer
-from vol.rounding import Bytes, Rounding
+from vol.rounding import Rounding
 from vol.update import Array, Update
 from vol.vector import Vector
 
@@ -38,7 +38,7 @@ _ROUNDED = 1
 class DenseVector(Vector):
     """A vector that is sent whole, straight from `array`. Collective. The arguments are those of Vector.
 
-    `wire`: how values are rounded that leave for other hosts; None: they are not.
+    `wire`: how values are rounded that leave for other hosts by an outgoing buffer; None: they are not.
     """
 
     kind = "dense"
@@ -97,23 +97,10 @@ class DenseVector(Vector):
         self._queues.shorten(Shortening(lambda whole: rounding.encoded(whole.view(dtype)), rounding.nbytes, _ROUNDED))
         return rounding
 
-    def _rounded_messages(self, peers: Sequence[int], rounding: Rounding) -> Iterator[OutgoingMessage]:
-        """The messages of a scatter where there is no outgoing buffer."""
-        far = of_other_hosts(self._transport.hosts, self._rank, peers)
-        body: Bytes | None = None
-        for peer in peers:
-            if peer not in far:
-                yield self._messages[peer]
-                continue
-            body = rounding.encoded(self._flat) if body is None else body
-            yield OutgoingMessage(peer, body, None, body.nbytes, _ROUNDED)
-
     def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:
         if rows is not None:
             raise ValueError(f'{self.name}: rows= needs kind="sparse"; a dense vector sends the whole array')
-        outgoing: Iterator[OutgoingMessage] = map(self._messages.__getitem__, peers)
-        if self._rounding is not None and not self._queues.has_buffer:
-            outgoing = self._rounded_messages(peers, self._rounding)
+        outgoing = map(self._messages.__getitem__, peers)
         join: Join = supersede
         if self._queues.has_buffer:
             join = join_of(self._function, self._array.dtype, self._queues.layout.depth)
