@@ -175,6 +175,12 @@ def test_users_may_be_anywhere_in_the_file(write):
     assert triples(found) == [(2, 1, 2), (2, 7, 4), (9, 1, 1), (9, 0, 3)]
 
 
+def test_ratings_of_a_user_stay_in_the_order_of_the_file(write):
+    lines = [(user, (37 * line + user) % 1000, 1.0) for line in range(300) for user in (9, 2, 5)]
+    found = opened(write("".join(f"{user} {item} {rating}\n" for user, item, rating in lines)))
+    assert triples(found) == sorted(lines, key=lambda line: line[0])
+
+
 @pytest.mark.parametrize("name", ["ann", "Zoë", "a:b", "007", "+7", "-0", "1.5", "1" * 19])
 def test_names(write, name):
     found = opened(write(f"{name} x 1\n5 y 2\n-3 x 3\n"))
