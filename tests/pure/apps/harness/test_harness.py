@@ -15,6 +15,7 @@ import malt
 from apps import harness
 from apps.harness import BadInput, Column, Measured, Need, job
 from malt.models import common_mean
+from malt.session.world.world import World
 
 pytestmark = [pytest.mark.serial, pytest.mark.single]
 
@@ -330,6 +331,16 @@ def test_the_common_model_is_the_mean_over_ranks_that_count(given, counts, else_
     assert malt.simulate(live, 3) == [[one] * 3 for one in found]
     left_out = "malt: the model of rank 1 is not finite, and is left out of the mean\n"
     assert capsys.readouterr().err == (left_out if np.isnan(given[1]) else "")
+
+
+def test_a_rank_that_the_others_have_not_admitted_yet_keeps_its_model(monkeypatch):
+    def live(rank):
+        array = np.full(3, 1.0 + rank)
+        common_mean([array])
+        return array.tolist()
+
+    monkeypatch.setattr(World, "is_outside", True)
+    assert malt.simulate(live, 2) == [[1.0] * 3, [2.0] * 3]
 
 
 @pytest.mark.parametrize("own_loop", [(), ("--own-loop", "--enough", "12")])
