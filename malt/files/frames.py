@@ -112,9 +112,7 @@ def _array(pandas: Any, found: Parts) -> Any:
         more = {"na_value": np.nan} if found["is_nan"] else {}
         return pandas.array(_read(found, None), dtype=pandas.StringDtype(found["storage"], **more))
     if "objects" in found:
-        texts = np.empty(len(found["lengths"]), object)
-        texts[:] = _read(found, np.nan)
-        return texts
+        return pandas.Index(_read(found, np.nan), dtype=object)  # of an array pandas would make a column of text
     if "mask" in found:
         array = pandas.array(found["array"], dtype=found["dtype"])
         array[np.array(found["mask"])] = pandas.NA

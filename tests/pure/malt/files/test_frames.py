@@ -34,7 +34,7 @@ def there(value):
 def of_pandas():
     return pandas.DataFrame({
         "number": [1, 2, 3], "real": [0.5, np.nan, 3], "text": ["x", None, "ü"], 5: [True, False, True],
-        "object": np.array(["x", None, np.nan], object), "mixed": np.array(["x", 1, 2.5], object),
+        "object": pandas.Index(["x", None, np.nan], dtype=object), "mixed": np.array(["x", 1, 2.5], object),
         "category": pandas.Categorical(["u", None, "u"], categories=["v", "u"], ordered=True),
         "day": pandas.to_datetime(DAYS), "there": pandas.to_datetime(DAYS).tz_localize("Europe/Berlin"),
         "while": pandas.to_timedelta([1, None, 2], unit="s"), "whole": pandas.array([1, None, 3], dtype="Int64"),
@@ -47,8 +47,9 @@ def test_a_frame_of_pandas():
     frame = of_pandas()
     found = there(frame)
     pandas.testing.assert_frame_equal(found, frame)
-    found.loc["r", "number"] = 7  # a copy, which can be written to
+    found.loc["r", ["number", "object"]] = 7  # a copy, which can be written to
     assert frame["number"].tolist() == [1, 2, 3] and found["number"].tolist() == [7, 2, 3]
+    assert found["object"].tolist()[:2] == [7, None]
 
 
 @pytest.mark.parametrize("value", [
@@ -62,6 +63,7 @@ def test_a_series_of_pandas(value):
 @pytest.mark.parametrize("frame", [
     pandas.DataFrame(), pandas.DataFrame({"a": []}), pandas.DataFrame({"a": [1]}, index=[7]), of_pandas()[::2],
     pandas.DataFrame(np.arange(6).reshape(3, 2)), pandas.DataFrame({"a": [1, 2]}, index=pandas.to_datetime(DAYS[::2])),
+    pandas.DataFrame([[1]], index=pandas.Index(["r"], dtype=object), columns=pandas.Index(["a"], dtype=object)),
 ])  # fmt: skip
 def test_other_frames_of_pandas(frame):
     pandas.testing.assert_frame_equal(there(frame), frame, check_freq=False)
