@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from malt.optim.vectors import assign, checked_gradient
+import numpy as np
+
+from malt.optim.vectors import alike, assign
 from vol import arguments
 
 Function = Callable[[Any], tuple[float, Any]]
@@ -16,6 +18,7 @@ LONGEST: Final = 1e10
 """The first step is not longer, as a multiple of the gradient."""
 NOT_FINITE: Final = "the loss, or its gradient, is not finite"
 NO_STEP: Final = "no step along the direction lowers the loss"
+_RETURNS: Final = "function must return the loss and its gradient"
 
 
 class Result(NamedTuple):
@@ -35,7 +38,8 @@ class Result(NamedTuple):
 
 def reported(result: Result, callback: Callback) -> Result:
     """`result`, once the callback has had it, with the reason to end if it returns True."""
-    is_over = callback is not None and callback(result) is True
+    answer = None if callback is None else callback(result)
+    is_over = isinstance(answer, (bool, np.bool_)) and answer
     return result._replace(reason=result.reason or STOPPED) if is_over else result
 
 
@@ -85,7 +89,10 @@ class Objective:
         """
         if point is not None:
             assign(self.w, point)
-        value, gradient = self._function(self.w)
-        self.value, self.gradient = float(value), checked_gradient(gradient, self.w).copy()
+        found = self._function(self.w)
+        if not (isinstance(found, (tuple, list)) and len(found) == 2):
+            raise TypeError(f"{_RETURNS}, got {found!r}")
+        self.value = arguments.real("the loss", found[0])
+        self.gradient = alike(found[1], self.w, f"{_RETURNS},").copy()
         self.evaluations += 1
         return self.value

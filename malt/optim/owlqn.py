@@ -27,7 +27,7 @@ from malt.optim.objective import (
     checked_limits,
     reported,
 )
-from malt.optim.vectors import checked, combined, dots
+from malt.optim.vectors import alike, checked, combined, dots
 from vol import arguments
 
 _MOST_TRIALS: Final = 50
@@ -119,7 +119,7 @@ def _penalty(l1: Any, w: Any) -> Any:
         number = arguments.real("l1", l1)
         is_right, penalty = 0 <= number < math.inf, combined(lambda x: np.full_like(x, number), w)
     else:
-        penalty = checked(l1, "l1")
+        penalty = alike(l1, w, "l1 must be a number, or")
         wrong = combined(lambda one: (~((one >= 0) & (one < math.inf))).astype(one.dtype), penalty)
         is_right = dots([(wrong, wrong)]) == [0]
     if not is_right:

@@ -33,18 +33,18 @@ def assign(w: Any, x: Any) -> None:
         np.copyto(w, x, casting="same_kind")
 
 
-def checked(w: Any, name: str = "w") -> Any:
-    """`w`. TypeError: it is neither a writable array of floats nor a sharded vector. `name`: for the message. Local."""
+def checked(w: Any) -> Any:
+    """`w`. TypeError: it is neither a writable array of floats nor a sharded vector. Local."""
     if isinstance(w, Arithmetic) or (isinstance(w, np.ndarray) and w.dtype.kind == "f" and w.flags.writeable):
         return w
-    raise TypeError(f"{name} must be a sharded vector, or a writable array of floats, got {w!r}")
+    raise TypeError(f"w must be a sharded vector, or a writable array of floats, got {w!r}")
 
 
-def checked_gradient(gradient: Any, w: Any) -> Any:
-    """`gradient`, returned by a function of `w`. TypeError, ValueError: it is of another kind or shape. Local."""
-    shape = getattr(gradient, "shape", None)
-    if shape is None or isinstance(gradient, Arithmetic) is not isinstance(w, Arithmetic):
-        raise TypeError(f"function must return the loss and its gradient, of the kind of w, got {gradient!r}")
+def alike(x: Any, w: Any, what: str) -> Any:
+    """`x`. TypeError, ValueError, which begin with `what`: it is of another kind or shape than `w`. Local."""
+    shape = getattr(x, "shape", None)
+    if shape is None or isinstance(x, Arithmetic) is not isinstance(w, Arithmetic):
+        raise TypeError(f"{what} of the kind of w, got {x!r}")
     if shape != w.shape:  # NumPy would broadcast it
-        raise ValueError(f"function must return the loss and its gradient, of shape {w.shape} as w, got shape {shape}")
-    return gradient
+        raise ValueError(f"{what} of shape {w.shape} as w, got shape {shape}")
+    return x

@@ -150,8 +150,9 @@ class TestLbfgs:
         assert malt.optim.lbfgs(rosenbrock, np.zeros(5), max_iterations=3).reason == "3 iterations were made"
         assert malt.optim.lbfgs(lambda w: (0.0, w * 0), np.ones(5)).reason == "converged"
         for minimize in (malt.optim.lbfgs, lambda *given, **more: malt.optim.owlqn(*given, **more, l1=0.1)):
-            ended = minimize(rosenbrock, np.zeros(5), callback=lambda result: result.iterations == 2)
-            assert ended.reason == "the callback ended it" and ended.iterations == 2
+            for two in (2, np.float64(2)):  # NumPy compares by truth values of its own
+                ended = minimize(rosenbrock, np.zeros(5), callback=lambda result, two=two: result.iterations == two)
+                assert ended.reason == "the callback ended it" and ended.iterations == 2
         upward = malt.optim.lbfgs(lambda w: (float(w @ w), -w), w := np.ones(5))
         assert upward.reason == "no step along the direction lowers the loss" and np.allclose(w, 1)
 
@@ -175,6 +176,17 @@ def test_a_gradient_of_another_shape_is_not_broadcast(minimize, gradient, kind):
     with pytest.raises(kind, match="function must return the loss and its gradient, of"):
         minimize(lambda w: (w @ w / 2, gradient(w)), w)
     assert w.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("result, message", [
+    (1.0, "function must return the loss and its gradient, got 1.0"),
+    ((1.0, np.zeros(3), 1), "function must return the loss and its gradient, got "),
+    ((np.ones(3), np.zeros(3)), r"the loss must be a number, got array\("),
+    ((None, np.zeros(3)), "the loss must be a number, got None"),
+])  # fmt: skip
+def test_what_the_function_returns(result, message):
+    with pytest.raises(TypeError, match=f"^{message}"):
+        malt.optim.lbfgs(lambda w: result, np.ones(3))
 
 
 def test_a_gradient_that_is_not_sharded_as_w_is():
@@ -247,6 +259,11 @@ def test_owlqn_finds_the_minimum_and_its_zeros():
     for l1 in (-1, np.array([0.0] * 11 + [-1]), np.full(12, math.nan)):
         with pytest.raises(ValueError, match="l1 must be at least 0 and finite, got "):
             malt.optim.owlqn(logistic, np.zeros(12), l1=l1)
+    for l1 in (np.array(0.1), np.ones(1), np.ones((12, 1))):
+        with pytest.raises(ValueError, match="l1 must be a number, or of shape .12,. as w, got shape "):
+            malt.optim.owlqn(logistic, np.zeros(12), l1=l1)
+    with pytest.raises(TypeError, match="l1 must be a number, or of the kind of w, got "):
+        malt.optim.owlqn(logistic, np.zeros(12), l1=[0.1] * 12)
 
 
 @pytest.mark.parametrize("function", [
