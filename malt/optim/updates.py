@@ -101,14 +101,14 @@ def adam(
 
     def step(w: Array, mean: Array, variance: Array, gradient: Array) -> None:
         """One step, in place: all change but `gradient`."""
-        nonlocal steps
-        steps += 1
+        made = step.__dict__["steps"] = step.__dict__["steps"] + 1
         mean *= beta1
         mean += (1 - beta1) * gradient
         variance *= beta2
         variance += (1 - beta2) * gradient * gradient
-        w -= rate / (1 - beta1**steps) * mean / (np.sqrt(variance / (1 - beta2**steps)) + epsilon)
+        w -= rate / (1 - beta1**made) * mean / (np.sqrt(variance / (1 - beta2**made)) + epsilon)
 
+    step.__dict__["steps"] = steps
     return _after(warmup, step)
 
 

