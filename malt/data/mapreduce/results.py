@@ -68,6 +68,8 @@ def added(left: Any, right: Any) -> Any:
     ValueError, TypeError: they cannot be added.
     """
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        if left.dtype == right.dtype == bool:  # NumPy's sum of two is true where one is, and counts nothing
+            raise TypeError("results of dtype bool cannot be added: astype(int) counts what is true, or pass reduce=")
         if (left.shape, left.dtype) == (right.shape, right.dtype):
             with np.errstate(all="ignore"):
                 return np.add(left, right, out=left)

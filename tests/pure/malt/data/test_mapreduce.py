@@ -376,6 +376,8 @@ CALLS = {
         lambda theta, rows: object(), None, ROWS),
     "results of type dict cannot be added: pass reduce=": lambda rank: malt.map_reduce(
         lambda theta, rows: {}, None, ROWS),
+    "results of dtype bool cannot be added: astype": lambda rank: malt.map_reduce(
+        lambda _, rows: rows[:1] > 3, 0, np.arange(40.0)),
     "results must be alike to be added, got a list of 0 and a list of 1": lambda rank: malt.map_reduce(
         lambda theta, rows: [0] * int(rows[0, 0] > ROWS[0, 0]), None, ROWS[[0] * 32 + [ROWS[:, 0].argmax()] * 16]),
     r"results must be alike to be added, got an array of shape \(3,\) .* and an array of shape \(1,\)": lambda rank:
