@@ -25,7 +25,8 @@ def simulate(
     Inside `function`, malt.rank(), size(), vector(), barrier()... refer to the simulated session. A run is
     deterministic: the same `seed` gives the same interleaving, overwritten messages and counters. The clock is virtual.
     Ranks take turns in the thread of the caller. Each has its own copy of the caller's context variables; all share one
-    threading.local(). A thread that a rank starts may use its vectors, but not wait for other ranks.
+    threading.local(). A thread that a rank starts may use its vectors, but not wait for other ranks. It is on that rank
+    only if it runs in a copy of its context, as contextvars.copy_context().run: else malt.rank() is 0 of 1 there.
 
     `network`: messages take the time that they would take on it. A rank's clock then advances in malt.compute, by its
     messages, and in waits. Real work between malt calls takes no time. `network.totals` has the time, the bytes and the

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 
 import numpy as np
 import pytest
@@ -201,6 +201,17 @@ def test_context_variables_are_those_of_the_rank():
 
     assert malt.simulate(live, 3) == [["the caller's", rank] for rank in range(3)]
     assert mine.get() == "the caller's"
+
+
+def test_a_thread_in_a_copy_of_the_context_is_on_the_rank():
+    def live(rank):
+        found = []
+        thread = threading.Thread(target=copy_context().run, args=(lambda: found.append((malt.rank(), malt.shard(9))),))
+        thread.start()
+        thread.join()
+        return found == [(rank, slice(3 * rank, 3 * rank + 3))]
+
+    assert all(malt.simulate(live, 3))
 
 
 def test_a_thread_of_a_rank_sends_and_counts_but_does_not_wait():
