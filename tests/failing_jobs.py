@@ -152,28 +152,26 @@ sys.path.insert(0, {root!r})
 import malt
 from apps.harness import main
 calls = 0
-def count(module, names):
-    owner = importlib.import_module(module)
-    *outer, name = names.split(".")
-    for one in outer:
-        owner = getattr(owner, one)
-    function = getattr(owner, name)
-    def counted(*words, **more):
-        global calls
-        calls += 1
-        if calls == {at} and malt.rank() in {ranks}:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*words, **more)
-    setattr(owner, name, counted)
-for place in {places}:
-    count(*place.split(":"))
+module, names = {place!r}.split(":")
+owner = importlib.import_module(module)
+*outer, name = names.split(".")
+for one in outer:
+    owner = getattr(owner, one)
+function = getattr(owner, name)
+def counted(*words, **more):
+    global calls
+    calls += 1
+    if calls == {at} and malt.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return function(*words, **more)
+setattr(owner, name, counted)
 main({program!r}, importlib.import_module({program!r} + ".program").run)
 """
 
 
-def killed_at(at, program, *places, ranks=(1,)):
-    """The text of a program of apps/ whose `ranks` are killed at that call, from 1, of functions: MODULE:NAME each."""
-    return KILLED.format(at=at, program=program, places=places, ranks=tuple(ranks), root=str(ROOT))
+def killed_at(at, program, place):
+    """The text of a program of apps/ whose rank 1 is killed at that call, from 1, of the function MODULE:NAME."""
+    return KILLED.format(at=at, program=program, place=place, root=str(ROOT))
 
 
 def strike(job, number, choose, failures=1, within_s=1.5):

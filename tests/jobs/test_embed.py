@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from failing_jobs import killed_at, under_one_mpi
 from programs import dying_after, in_process, on_simulated_ranks
 from ranks import run_failing
 
@@ -78,6 +77,16 @@ def test_where_a_rank_fails_the_others_train_its_dimensions_anew(tmp_path, capsy
     assert [epoch["epoch"] for epoch in found["epochs"]] == [1, 2, 3]
     assert found["epochs"][2]["loss"] < found["epochs"][0]["loss"] - 0.5
     assert malt.files.load_npz(model)["vectors"].shape == (500, 10)
+
+
+def test_where_there_is_a_checkpoint_the_others_go_on_from_it(tmp_path, capsys):
+    report = tmp_path / "report.json"
+    words = [*map(str, FEW), "--exchange-every", "100", "--json", str(report)]
+    words += ["--checkpoint", str(tmp_path / "train.ckpt"), "--checkpoint-every", "0"]
+    _, failed = run_failing(3, 0, {1: 1900}, lambda rank: program.run(words))
+    found = json.loads(report.read_text())
+    assert failed == {1} and "are reinitialized" not in capsys.readouterr().err
+    assert found["resumed_from"] == 1 and [epoch["epoch"] for epoch in found["epochs"]] == [2, 3]
 
 
 def test_a_rank_that_fails_leaves_the_dimensions_of_the_others_as_they_are():
@@ -174,18 +183,3 @@ def test_communities_of_a_large_graph_are_recovered(simulated, tmp_path):
     files = [tmp_path / "edges", "--labels", tmp_path / "labels"]
     report, _ = simulated(1, *files, *options)
     assert report["final"]["nmi"] >= 0.9
-
-
-@pytest.mark.thorough
-@under_one_mpi
-def test_the_others_go_on_where_a_rank_is_killed(start, tmp_path):
-    """From the last checkpoint. Without one: above, and tests/jobs/test_lda.py."""
-    killed = killed_at(30, "apps.embed", "apps.embed.vectors:Vectors.learn")
-    words = ["--walks", "4", "--dim", "16", "--exchange-every", "40", "--json", str(tmp_path / "report.json")]
-    job = start(killed, *words, "--checkpoint", str(tmp_path / "train.ckpt"), "--checkpoint-every", "0", ranks=3)
-    assert job.end() == 0 and "Traceback" not in job.output, job.output
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert (report["resumed_from"], len(report["epochs"])) == (2, 2)
-    assert [[lost["rank"], lost.get("anew_in_epoch")] for lost in report["lost_ranks"]] == [[1, None]]
-    assert "are reinitialized" not in job.output
-    assert report["epochs"][-1]["epoch"] == 4 and report["final"]["nmi"] > 0.9

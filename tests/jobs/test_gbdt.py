@@ -7,8 +7,8 @@ import re
 
 import numpy as np
 import pytest
-from failing_jobs import killed_at, under_one_mpi
 from programs import ROOT, as_job, on_simulated_ranks
+from ranks import run_failing
 
 pytest.importorskip("numba")
 
@@ -168,24 +168,13 @@ def test_the_embedded_data_as_a_job(job_environment, tmp_path):
     assert final["test_auc"] == pytest.approx(0.904192, rel=0.005)
 
 
-PLACES = (
-    "malt.models.trees.growing:Grower._summed", "malt.models.trees.growing:Grower._splits",
-    "malt.models.trees.growing:Grower._begin",
-    "malt.models.trees.rounds:Scored.loss",
-)  # fmt: skip
-
-
-FEW = ["--trees", "5"]
-
-
-@pytest.mark.thorough
-@under_one_mpi
-def test_a_rank_is_killed_and_the_trees_are_the_same(start, report, tmp_path):
-    """It dies before losses are added up. Earlier: tests/pure/malt/sklearn/test_boosting.py."""
-    file, whole = tmp_path / "killed.json", report(2, *FEW)
-    job = start(killed_at(28, "apps.gbdt", *PLACES), *FEW, "--json", str(file), ranks=3)
-    assert job.end() == 0, job.output
+@pytest.mark.parametrize("turn", [250, 800])
+def test_a_rank_fails_and_the_trees_are_the_same(report, planted, tmp_path, capsys, turn):
+    rows, file = planted("logistic"), tmp_path / "failed.json"
+    words = [str(word) for word in (rows.train, "--test", rows.test, *OPTIONS, "--missing")]
+    whole = report(2, *words)
+    _, failed = run_failing(3, 0, {1: turn}, lambda rank: program.run([*words, "--json", str(file)]))
     made = json.loads(file.read_text())
-    assert [lost["rank"] for lost in made["lost_ranks"]] == [1]
+    assert failed == {1} and " rows of rank 1 are dealt to ranks 0, 2" in capsys.readouterr().err
     assert made["final"]["model_sha256"] == whole["final"]["model_sha256"]
     assert made["final"]["test_auc"] == pytest.approx(whole["final"]["test_auc"])

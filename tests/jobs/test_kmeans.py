@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from failing_jobs import killed_at, under_one_mpi
 from programs import as_job, in_process, last_line
+from ranks import run_failing
 
 pytest.importorskip("numba")
 
@@ -133,13 +133,11 @@ def test_the_embedded_data(job_environment, capsys, ranks):
     assert float(inertia) < 187_000 and again == (inertia, digest)
 
 
-@pytest.mark.thorough
-@under_one_mpi
-@pytest.mark.parametrize(("at", "options"), [(12, []), (8, ["--batch", "5000", "--epochs", "5"])], ids=str)
-def test_a_rank_is_killed_among_the_first_centres_or_later(start, tmp_path, at, options):
-    report = tmp_path / "report.json"
-    killed = killed_at(at, "apps.kmeans", "apps.kmeans.points:Dealt.some", "apps.kmeans.start:_mine")
-    job = start(killed, *options, "--json", str(report), ranks=3)
-    assert job.end() == 0, job.output
-    made = json.loads(report.read_text())
-    assert [lost["rank"] for lost in made["lost_ranks"]] == [1] and made["final"]["inertia"] < 190_000
+@pytest.mark.parametrize(("turn", "options"), [(60, []), (120, []), (200, ["--batch", "50"])], ids=str)
+def test_a_rank_fails_among_the_first_centres_or_later(report, rows, tmp_path, capsys, turn, options):
+    words = [str(rows[0]), "--clusters", "6", *options]
+    whole, _ = report(2, *words)
+    _, failed = run_failing(3, 0, {1: turn}, lambda rank: program.run([*words, "--json", str(tmp_path / "failed")]))
+    made = json.loads((tmp_path / "failed").read_text())
+    assert failed == {1} and " rows of rank 1 are dealt to ranks 0, 2" in capsys.readouterr().err
+    assert made["final"]["inertia"] < 1.03 * whole["final"]["inertia"]

@@ -9,7 +9,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from failing_jobs import killed_at, under_one_mpi
 from programs import as_job, dying_after, in_process, last_line, on_simulated_ranks
 from ranks import run_failing
 
@@ -61,13 +60,17 @@ FAILURES = [{1: 800}, {2: 40, 0: 900}, {0: 1000, 1: 1004}, {2: 1300}]
 
 
 @pytest.mark.parametrize("seed", range(len(FAILURES)))
-def test_where_a_rank_fails_the_others_keep_the_topics_that_they_have(tmp_path, seed, capsys):
+def test_where_a_rank_fails_the_others_keep_the_topics_that_they_have(tmp_path, seed, capsys, monkeypatch):
+    lost = [malt.LostRank(rank, 0.0, "") for rank in sorted(FAILURES[seed])]
+    monkeypatch.setattr(malt, "lost_ranks", lambda: lost)
     report, model = tmp_path / "report.json", tmp_path / "model.npz"
     words = ["--epochs", "20", "--json", str(report), "--save", str(model)]
     _, failed = run_failing(3, seed, FAILURES[seed], lambda rank: program.run(words))
     found, errors = json.loads(report.read_text()), capsys.readouterr().err
-    told = re.search(r"the topics of [\d,]+ tokens are reinitialized in epoch \d+", errors)
+    told = set(re.findall(r"the topics of [\d,]+ tokens are reinitialized in epoch (\d+)", errors))
     assert failed == FAILURES[seed].keys() and told
+    assert {str(one["anew_in_epoch"]) for one in found["lost_ranks"]} == told
+    assert all(f" documents of rank {rank} are dealt to rank" in errors for rank in failed)
     perplexities = [epoch["train_perplexity"] for epoch in found["epochs"]]
     assert [epoch["epoch"] for epoch in found["epochs"]] == list(range(1, 21))
     assert perplexities[0] > 240 and max(perplexities[5:]) < 200  # 250 where all begin anew
@@ -178,21 +181,3 @@ def test_held_out_documents_are_predicted_as_well_as_by_scikit_learn(job_environ
         done = as_job("apps.lda", job_environment)(*words, ranks=ranks)
         shape = r"final: of training [\d.]+ perplexity ([\d.]+) model [0-9a-f]{64}"
         assert float(last_line(done, shape)[0]) < 1.02 * expected
-
-
-@pytest.mark.thorough
-@under_one_mpi
-def test_the_others_go_on_where_a_rank_is_killed(start, tmp_path):
-    """From the topics that they have. From a checkpoint: tests/jobs/test_embed.py."""
-    killed = killed_at(8, "apps.lda", "apps.lda.documents:Documents.sweep")
-    words = ["--epochs", "30", "--json", str(tmp_path / "report.json"), "--save", str(tmp_path / "m.npz")]
-    job = start(killed, *words, ranks=3)
-    assert job.end() == 0 and "Traceback" not in job.output, job.output
-    assert " documents of rank 1 are dealt to ranks 0, 2" in job.output
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert (report["resumed_from"], len(report["epochs"])) == (None, 30)
-    assert [[lost["rank"], lost.get("anew_in_epoch")] for lost in report["lost_ranks"]] == [[1, 8]]
-    assert job.output.count("malt: the topics of 10,895 tokens are reinitialized in epoch 8") == 1
-    assert report["epochs"][-1]["epoch"] == 30 and report["final"]["perplexity"] < 110
-    counts = malt.files.load_npz(tmp_path / "m.npz")["counts"]
-    assert np.array_equal(counts.sum(axis=1), np.bincount(planted(0)[0].words, minlength=500))

@@ -127,6 +127,8 @@ def test_rows_dealt_to_a_rank_that_fails_later_count(world, capsys):
     found = some.failures.entries()
     assert [(one["rank"], one["at_s"], one["rows"]) for one in found] == [(0, 1.6, 33), (2, 1.7, 51), (3, 1.5, 25)]
     assert capsys.readouterr().err == "malt: 33 rows of rank 0 are dealt to ranks 1, 2\n"  # rank 0 reported rank 3
+    some.failures.mark_anew(7)  # rank 2 has failed since then
+    assert [one.get("anew_in_epoch") for one in some.failures.entries()] == [7, None, 7]
 
 
 def test_times_of_failures_count_from_the_start(world):
