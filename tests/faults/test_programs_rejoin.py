@@ -27,36 +27,11 @@ def train(job_environment, tmp_path):
         rows, report = tmp_path / "rows", tmp_path / "report.json"
         rows.mkdir()
         planted.write(workloads.strings(4000, failure.PLACES), rows)
-        words = [
-            rows,
-            "--exchange-every",
-            250,
-            "--epochs",
-            EPOCHS,
-            "--killed-in",
-            KILLED_IN,
-            "--until-back",
-            "--json",
-            report,
-            *options,
-        ]
-        command = [
-            sys.executable,
-            "-m",
-            "malt",
-            "run",
-            "-n",
-            4,
-            "--survive",
-            "--rejoin",
-            "-m",
-            "bench.papers.malt.struck",
-            *words,
-        ]
+        words = f"--exchange-every 250 --epochs {EPOCHS} --killed-in {KILLED_IN} --until-back --json".split()
+        launch = ["-m", "malt", "run", "-n", "4", "--survive", "--rejoin", "-m", "bench.papers.malt.struck"]
+        command = [sys.executable, *launch, str(rows), *words, str(report), *options]
         environment = job_environment | {"PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
-            list(map(str, command)), env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
         return done, json.loads(report.read_text()) if report.exists() else None
 
     return job

@@ -16,8 +16,8 @@ from bench.pages import lines
 CLOSE = 0.03
 SHORTENED = {"serial": 0.1553, "parallel": 0.1558}
 """The losses of the logistic regression on few rows: on all of them it is to train for long."""
-OWN_TESTS = {"trainer", "lightning"}
-"""Those that tests/jobs/test_frameworks.py runs, as they log, too."""
+OWN_TESTS = {"trainer", "lightning", "parallel-cnn"}
+"""Those that tests/jobs/test_frameworks.py runs, as they log, too; and test_torchrun_jobs.py, which starts it."""
 pytestmark = pytest.mark.serial
 
 
@@ -31,8 +31,11 @@ def printed(command, environment):
 
 
 @pytest.mark.thorough(but="parallel-svm")
-@pytest.mark.parametrize("name", [name for name in lines.EXAMPLES if name not in OWN_TESTS])
-@pytest.mark.parametrize("kind", ["serial", "parallel"])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, name) for kind in ("serial", "parallel") for name in lines.EXAMPLES
+     if not {name, f"{kind}-{name}"} & OWN_TESTS],
+)  # fmt: skip
 def test_a_program_ends_with_what_the_page_says(name, kind, job_environment, tmp_path):
     extra = {"cnn": "torch", "jax": "jax"}.get(name, "numpy")
     if importlib.util.find_spec(extra) is None:
