@@ -19,33 +19,19 @@ LIMIT_S = 120
 EPOCHS, KILLED_IN = 20, 3
 
 
-@pytest.fixture
-def train(job_environment, tmp_path):
-    """train(*options): the report of a paced training of apps.svm whose last rank is killed, and what was printed."""
-
-    def job(*options):
-        rows, report = tmp_path / "rows", tmp_path / "report.json"
-        rows.mkdir()
-        planted.write(workloads.strings(4000, failure.PLACES), rows)
-        words = f"--exchange-every 250 --epochs {EPOCHS} --killed-in {KILLED_IN} --until-back --json".split()
-        launch = ["-m", "malt", "run", "-n", "4", "--survive", "--rejoin", "-m", "bench.papers.malt.struck"]
-        command = [sys.executable, *launch, str(rows), *words, str(report), *options]
-        environment = job_environment | {"PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
-        return done, json.loads(report.read_text()) if report.exists() else None
-
-    return job
-
-
-@pytest.mark.parametrize("options", [
-    pytest.param(("--sync", "asp"), id="asp"),
-    pytest.param(("--sync", "bsp"), id="bsp", marks=pytest.mark.thorough),
-    pytest.param(("--average", "delta", "--vector", "sparse"), id="sparse changes", marks=pytest.mark.thorough),
-])  # fmt: skip
-def test_a_rank_that_comes_back_goes_on_from_the_epoch_of_the_others(train, options):
-    done, report = train(*options)
+def test_a_rank_that_comes_back_goes_on_from_the_epoch_of_the_others(job_environment, tmp_path):
+    """In other modes: tests/pure/apps/harness/test_newcomers.py."""
+    rows, report = tmp_path / "rows", tmp_path / "report.json"
+    rows.mkdir()
+    planted.write(workloads.strings(4000, failure.PLACES), rows)
+    words = f"--exchange-every 250 --epochs {EPOCHS} --killed-in {KILLED_IN} --until-back --sync asp --json".split()
+    launch = ["-m", "malt", "run", "-n", "4", "--survive", "--rejoin", "-m", "bench.papers.malt.struck"]
+    command = [sys.executable, *launch, str(rows), *words, str(report)]
+    environment = job_environment | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     assert "malt: rank 3 is back; 4 of 4 ranks continue" in done.stderr.splitlines(), done.stderr
+    report = json.loads(report.read_text())
     [lost] = report["lost_ranks"]
     assert lost["rank"] == 3 and lost["at_s"] < lost["back_at_s"] and lost["rows"] == 1000
     assert [one["epoch"] for one in report["epochs"]] == [*range(1, EPOCHS + 1)]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
 from argparse import Namespace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from returning import Job
 
 import malt
 from apps.harness import memory, newcomers
 from apps.harness.errors import BadInput, StaysOut
 from apps.harness.marks import Mark
 from apps.harness.shares import Shares
+from malt.session import session
 
 
 @pytest.fixture
@@ -67,3 +71,40 @@ def test_a_rank_beyond_a_job_that_has_shrunk_knows_what_its_queues_take(monkeypa
     monkeypatch.setattr(malt, "rank", lambda: 3)
     monkeypatch.setattr(malt, "init", lambda: SimpleNamespace(reachable=lambda senders: (0, 1, 2)))  # any may be one
     assert memory.queues_nbytes(Namespace(graph="all", degree=None), 100, depth=2) == 3 * 2 * 100
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("options", ["--sync bsp", "--average delta --vector sparse"])
+def test_a_rank_that_comes_back_goes_on_from_the_epoch_of_the_others(options, tmp_path, monkeypatch, capsys):
+    """As jobs do in tests/faults/test_programs_rejoin.py."""
+    program, trainer = (pytest.importorskip(f"apps.svm.{name}") for name in ("program", "sgd"))
+    parts, train, trained = malt.Exchanges.parts, trainer.Trainer.train, []
+
+    def noted(self, epoch, order):
+        trained.extend([epoch] * malt.rejoined())
+        return train(self, epoch, order)
+
+    def slow(self, order):
+        for part in parts(self, order):
+            for _ in range(40):
+                session.world().transport.pause(14)
+            yield part
+
+    draw, report, rows = np.random.default_rng(0), tmp_path / "report.json", tmp_path / "rows"
+    X = draw.standard_normal((400, 20))
+    signs = np.sign(X @ draw.standard_normal(20))
+    rows.write_text("".join(
+        f"{sign:.0f} {' '.join(f'{j}:{x:.3f}' for j, x in enumerate(row, 1))}\n"
+        for sign, row in zip(signs, X, strict=True)
+    ))  # fmt: skip
+    monkeypatch.setattr(malt.Exchanges, "parts", slow)
+    monkeypatch.setattr(trainer.Trainer, "train", noted)
+    words = [str(rows), "--exchange-every", "20", "--epochs", "20", "--json", str(report), *options.split()]
+    job = Job(4, 0, {3: 900}, {3: [0]})
+    assert job.run(lambda transport: program.run(words)) == [None] * 4 and job.group.incarnations == [0, 0, 0, 1]
+    assert trained[0] > 1 and trained == [*range(trained[0], 21)]
+    models = dict(re.findall(r"model on rank (\d): (\w+)", capsys.readouterr().out))
+    assert models.keys() == set("0123") and len(set(models.values())) == 1
+    epochs = json.loads(report.read_text())["epochs"]
+    curve = [one["objective"] for one in epochs]
+    assert [one["epoch"] for one in epochs] == [*range(1, 21)] and max(curve[5:]) < 0.6 * curve[0], curve
