@@ -31,14 +31,15 @@ pytestmark = pytest.mark.serial
 
 SPLIT = "start_s", "training_s", "waiting_s", "every"
 """What a run is like, and not its model."""
-KILLS = int(os.environ.get("MALT_TEST_KILLS", "2"))
-"""How often the job of `test_kills_of_all_ranks` is killed. More kills are also those of more programs."""
+KILLS = int(os.environ.get("MALT_TEST_KILLS", "0"))
+"""How often each job of `test_kills_of_all_ranks` is killed, by `make faults`. Else see test_exact_resume.py."""
 PROGRAMS = {"apps.svm": svm, "apps.mf": mf, "apps.mlp": mlp, "apps.kmeans": kmeans, "apps.gbdt": gbdt}
 MEASURE = {
     "apps.svm": "objective", "apps.mf": "test_rmse", "apps.mlp": "train_loss", "apps.kmeans": "inertia",
     "apps.gbdt": "test_logloss",
 }  # fmt: skip
 every_program = pytest.mark.parametrize("name", PROGRAMS)
+make_faults = pytest.mark.skipif(not KILLS, reason="make faults")
 
 
 @pytest.fixture(autouse=True)
@@ -331,8 +332,8 @@ KILLED = [
 ]
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(("name", "more", "bound"), KILLED if KILLS > 2 else KILLED[:1])
+@make_faults
+@pytest.mark.parametrize(("name", "more", "bound"), KILLED)
 def test_kills_of_all_ranks(job_environment, file, tmp_path, name, more, bound):
     """They come at random moments, between writes and within them. Each time another number of ranks resumes."""
     draw = random.Random()
@@ -363,8 +364,7 @@ KILLED_ONCE = [
 ]
 
 
-@pytest.mark.thorough
-@pytest.mark.skipif(KILLS <= 2, reason="make faults")
+@make_faults
 @pytest.mark.parametrize(("name", "epochs", "data"), KILLED_ONCE)
 def test_a_job_whose_ranks_are_all_killed_is_resumed(job_environment, file, tmp_path, name, epochs, data):
     report = tmp_path / "report.json"
