@@ -60,7 +60,7 @@ def outside(environ: Mapping[str, str]) -> dict[str, str]:
     """
     if not any(name in environ for name in (RANK_PROCESS, *RANKS)):
         return dict(environ)
-    is_rank = RANK_PROCESS in environ or RANK in environ
+    is_rank = any(name in environ for name in (RANK_PROCESS, RANK, WITHIN))
     dropped = _OURS if is_rank else set(_OURS) - _ASKED
     return {name: value for name, value in environ.items() if name not in dropped and not name.startswith(_MPI)}
 

@@ -28,6 +28,12 @@ def test_variables_of_a_rank_are_not_inherited(whose):
     assert outside(USERS | OF_THE_JOB[whose]) == USERS
 
 
+def test_a_rank_that_has_not_imported_malt_is_one_of_its_job_too():
+    """A trace of its job would otherwise be overwritten by that of a job that it starts."""
+    ours = {"PMIX_RANK": "0", "MALT_WITHIN": "/tmp/x", "MALT_TRACE": "/x", "MALT_METRICS": "/x.jsonl"}
+    assert outside(USERS | ours) == USERS
+
+
 def test_outside_a_rank_all_is_inherited():
     environ = USERS | {"MALT_SURVIVE": "1", "OMPI_MCA_num_procs": "2"}
     assert outside(environ) == environ
