@@ -94,6 +94,7 @@ def run(
         job = Supervised(
             line.arguments, ours, signals, departure, grace_s, output, line.ended_by, line.passes_input_on
         )  # fmt: skip
+        output.is_hurried = lambda: signals.times > 1
         signals.pass_on = lambda number: departure.pass_on(number) and remote.send_signal(number)
         output.start()
         others = RemoteRanks(
@@ -106,14 +107,14 @@ def run(
         striker.start()
         ending = Ending(reports, line.job.most, remote) if remote and follower is None else None
         status = _waited(job, _ends(reports, follower, ending, others), ending, signals)
-        others.collect(status, lambda: signals.times > 1)
+        others.collect(status, output.is_hurried)
         banners = output.close(observer.close())
         if control_server is not None:
             control_server.close()
         others.end()
         remote.clean()
         status = _of_the_rank(status, banners)
-        status, is_printed = _settled(status, line, reports.read(), follower, signals.first is not None)
+        status, is_printed = _settled(status, line, reports.read(), follower, signals)
         is_clean = follower is None and status == 0 and not (ending is not None and ending.is_forced)
         say(striker.close(status))
         _say_why(status, reports.read(), follower, signals.first, b"" if is_printed else banners)
@@ -269,17 +270,17 @@ def _of_the_rank(status: int, banners: bytes) -> int:
 
 
 def _settled(
-    status: int, line: Line, reports: History, follower: Follower | None, is_signalled: bool
+    status: int, line: Line, reports: History, follower: Follower | None, signals: Signals
 ) -> tuple[int, bool]:  # fmt: skip
     """The status of a job whose mpiexec has ended with `status`, and whether it is printed how ranks have ended it."""
+    if signals.first is not None:  # the second may have come when all had ended, and cut off what they printed
+        return status or (128 + signals.first if signals.times > 1 else 0), False
     if follower is not None:
-        status = status if is_signalled else follower.end(status)
-    elif not is_signalled:
-        status += 128 * (line.forwards_signals and _was_killed(reports, status))
-        status, why = ends_inside_mpi(reports, status)
-        say(why)
-        return status, bool(why)
-    return status, False
+        return follower.end(status), False
+    status += 128 * (line.forwards_signals and _was_killed(reports, status))
+    status, why = ends_inside_mpi(reports, status)
+    say(why)
+    return status, bool(why)
 
 
 def _was_killed(reports: History, status: int) -> bool:

@@ -295,10 +295,10 @@ def test_the_status_is_that_of_a_rank_whose_end_makes_daemons_of_mpich_fail():
     banner = b"\n=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   PID 334 RUNNING AT b\n=   EXIT CODE: 9\n"
     line = Line({}, [], Job(2, ()), forwards_signals=True, is_spread=True)
     for status, said, expected in ((255, banner, 137), (255, b"", 255), (3, banner, 3)):
-        assert _settled(_of_the_rank(status, said), line, History(), None, False)[0] == expected
+        assert _settled(_of_the_rank(status, said), line, History(), None, Signals())[0] == expected
     history = History()
     history.take([made("status-1", "9", 1)])  # it has not been killed, but ended so
-    assert _settled(_of_the_rank(255, banner), line, history, None, False)[0] == 9
+    assert _settled(_of_the_rank(255, banner), line, history, None, Signals())[0] == 9
 
 
 def test_what_a_rank_has_started_ends_with_a_launcher_that_is_killed(tmp_path, malt_environment):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -112,6 +113,20 @@ def test_a_reader_that_closes_the_pipe_does_not_end_the_job():
     job = launch("echo x; sleep 0.2; echo y > $MALT_FAILURE_DIR/out-1; exit 7", stdout=subprocess.PIPE)
     job.stdout.close()
     assert job.wait(100) == 7
+
+
+@pytest.mark.parametrize("streams", [{"stderr": subprocess.DEVNULL}, {"stderr": subprocess.STDOUT}])
+@pytest.mark.parametrize("nbytes", [1_000_000, 200_000_000])
+def test_a_second_signal_ends_a_job_whose_output_nobody_takes(nbytes, streams):
+    """All has been printed, or ranks wait to print more; the reader has not gone, as a pager that shows a page."""
+    job = launch(f"echo x; head -c {nbytes} /dev/zero > $MALT_FAILURE_DIR/out-0", stdout=subprocess.PIPE, **streams)
+    assert os.read(job.stdout.fileno(), 2) == b"x\n"
+    time.sleep(1)  # the pipe is full by now
+    job.terminate()
+    time.sleep(0.7)  # one that comes sooner is the same one
+    job.terminate()
+    assert job.wait(30) == 128 + signal.SIGTERM
+    job.stdout.close()
 
 
 @pytest.mark.parametrize("script", ["echo x", "echo x > $MALT_FAILURE_DIR/out-1", "echo x; exit 7"])

@@ -192,6 +192,8 @@ class Output:
         self._writers[2] = self._writers[1] if os.path.samestat(os.fstat(1), os.fstat(2)) else Writer(2)
         lines = {writer: Lines(writer.write, display.label) for writer in self._writers.values()}
         self._lines = {number: lines[writer] for number, writer in self._writers.items()}
+        self.is_hurried: Callable[[], bool] = bool
+        """Whether the user waits no more for a reader that takes nothing."""
         self._joining = threading.RLock()  # a file of --output that is full is a line, too
         self.pipes: list[int] = []
         """The file descriptors for mpiexec's stdout and stderr."""
@@ -243,9 +245,13 @@ class Output:
         os.close(self._ended)
         self._thread.join()
         screen = self.screen() if picture else None
+        is_written = True
         for writer in dict.fromkeys(self._writers.values()):  # stderr last: that of stdout may have to say something
-            writer.close(picture if writer is screen else ())
-        speak_through(None, self._lines[2].is_within_line and screen is not self._writers[2])
+            is_written = writer.close(picture if writer is screen else (), self.is_hurried)
+        if is_written:
+            speak_through(None, self._lines[2].is_within_line and screen is not self._writers[2])
+        else:  # nobody reads stderr
+            speak_through(lambda text: None)
         for key in list(self._selector.get_map().values()):
             os.close(key.fd)
         self._selector.close()
@@ -261,7 +267,7 @@ class Output:
                 time.sleep(_GATHER_S)
             is_full = self._read() >= _PIECE_NBYTES
             self._tick()
-            while sum(writer.pending for writer in {*self._writers.values()}) > _MOST_NBYTES:
+            while sum(writer.pending for writer in {*self._writers.values()}) > _MOST_NBYTES and not self.is_hurried():
                 time.sleep(_GATHER_S)
         os.close(self._selector.unregister(self._end).fd)
         end = time.monotonic() + _DRAIN_S

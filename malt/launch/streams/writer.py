@@ -17,6 +17,8 @@ from malt.launch.streams.terminal import Terminal
 
 _UNKNOWN = os.terminal_size((80, 24))
 """The size of a terminal that does not know it."""
+_LAST_S, _POLL_S = 1.0, 0.1
+"""How long the rest is written even where the user waits no more; and the interval at which that is looked at."""
 
 
 def _is_file(number: int) -> bool:
@@ -78,11 +80,17 @@ class Writer:
         self._queue.put(note)
         done.wait(patience_s)
 
-    def close(self, picture: Sequence[bytes] = ()) -> None:
-        """Wait until all is written, and `picture` below it for good. Local."""
+    def close(self, picture: Sequence[bytes] = (), is_hurried: Callable[[], bool] = bool) -> bool:
+        """Wait until all is written, and `picture` below it for good, or until is_hurried(). Local.
+
+        Returns whether it is written. If not, the thread is left, and nobody else can write there either.
+        """
         self._queue.put(partial(self._terminal.close, picture))
         self._queue.put(None)
-        self._thread.join()
+        self._thread.join(_LAST_S)
+        while self._thread.is_alive() and not is_hurried():
+            self._thread.join(_POLL_S)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while (made := self._queue.get()) is not None:
