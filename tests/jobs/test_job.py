@@ -284,8 +284,9 @@ def test_only_processes_of_the_job_are_killed(tmp_path, malt_environment):
         other = subprocess.Popen(["sh", "-c", "sleep 0.3; setsid sleep 250 >&- 2>&- & echo $! > " + sys.argv[1]])
         from malt.launch import job"""
     launcher = supervise(tmp_path, malt_environment, "until [ -s {0}/other ]; do sleep 0.1; done; " + KILLED, hook)
-    launcher.communicate(timeout=200)
+    said = launcher.communicate(timeout=200)[1]
     assert launcher.returncode == 137
+    assert said == "malt run: the process that had started the ranks was killed, by signal 9\n"
     spared = int((tmp_path / "other").read_text())
     assert not is_alive(int((tmp_path / "1.pid").read_text())) and is_alive(spared)
     os.kill(spared, signal.SIGKILL)

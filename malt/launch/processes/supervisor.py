@@ -96,7 +96,11 @@ class Supervised:
         if self._signals.first is not None:
             return 128 + self._signals.first
         failed_with = failure()
-        return failed_with if failed_with is not None else 128 - status if status < 0 else status
+        if failed_with is not None:
+            return failed_with
+        if status < 0:
+            say(f"malt run: the process that had started the ranks was killed, by signal {-status}\n")
+        return 128 - status if status < 0 else status
 
     def _wait(
         self, failure: Callable[[], int | None], is_ending: Callable[[], bool], is_stuck: Callable[[], bool]
