@@ -102,6 +102,45 @@ def test_the_loop_of_the_guide(job_environment, tmp_path):
     assert (found.returncode, found.stdout) == (0, 2 * "ends 2 True\n"), found
 
 
+SHRINKS = """
+import time
+import numpy as np
+import malt
+
+w = np.zeros(10)
+replica = malt.Replica(w)
+for epoch in malt.epochs(3):
+    w += 1
+    replica.step()
+    if malt.rank() == 0 and epoch == 0:
+        malt.scale(1)
+    while malt.size() > 1:
+        time.sleep(0.01)
+    if malt.rank() == 1:
+        time.sleep(1)  # the other one has left by then
+    while malt.rank() == 0 and len(malt.alive()) > 1:
+        time.sleep(0.01)
+replica.finish()
+"""
+
+
+@under_one_mpi
+def test_no_more_ranks_continue_than_there_are_as_they_leave_one_after_the_other(job_environment, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(SHRINKS)
+    command = [sys.executable, "-m", "malt", "run", "--elastic", "1:3", "-n", "3", program]
+    found = subprocess.run(
+        command, env=job_environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60
+    )
+    assert (found.returncode, found.stderr.splitlines()) == (
+        0,
+        [
+            "malt: rank 2 has left, as the job shrank; 2 of 2 ranks continue",
+            "malt: rank 1 has left, as the job shrank; 1 of 1 rank continue",
+        ],
+    )
+
+
 FAILS = """
 import os, signal, time
 import numpy as np

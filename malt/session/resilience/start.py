@@ -257,11 +257,16 @@ def report(world: World, transport: SurvivingTransport, change: Change, monitor:
     for rank in came:
         is_new = world.failures.note_return(rank, world.moment())
         if world.rank == reporter and not is_leaving():
-            on = f"{len(world.alive)} of {count(world.size, 'rank')} continue"
+            on = _continue(world, len(world.alive))
             how = "has come" if is_new and world.is_elastic else "is back"
             print(f"malt: rank {rank} {how}; {on}", file=sys.stderr, flush=True)
         for callback in world.failures.on_join:
             transport.call_later(partial(callback, rank))
+
+
+def _continue(world: World, ranks: int) -> str:
+    """How many ranks continue, in words: as a job shrinks, for a while more than it is to have."""
+    return f"{ranks} of {count(max(ranks, world.size), 'rank')} continue"
 
 
 def _report_failed(
@@ -293,7 +298,7 @@ def _report_failed(
         # The rank that was lowest until now may have failed before it reported those that failed before it.
         reported = list(fresh) if min(fresh) > world.rank else sorted(before | set(fresh))
         for rank in reported:
-            on = f"{len(alive)} of {count(world.size, 'rank')} continue"
+            on = _continue(world, len(alive))
             how = f"has left, {retired[rank]}" if rank in retired else f"is lost: {world.failures.reasons[rank]}"
             print(f"malt: rank {rank} {how}; {on}", file=sys.stderr, flush=True)
     for rank in fresh:
