@@ -167,9 +167,10 @@ class Failing(Thing):
 def test_all_ranks_refuse_what_one_cannot_save(path):
     one, last = malt.Checkpoint(path), malt.rank() == malt.size() - 1
     assert same_error(lambda: one.save({}, True, mine={"x": Failing(1)}), RuntimeError) == "no state"
-    assert "mine['own']['x'] must be an array" in same_error(
-        lambda: one.save({}, True, mine={"x": object() if last else 1}), TypeError
-    )
+    thing = Thing(object() if last else 1)
+    for value, place in ((object() if last else 1, "mine['x']"), (thing, "mine['x']['value']")):
+        error = same_error(lambda value=value: one.save({}, True, mine={"x": value}), TypeError)
+        assert error.startswith(f"{place} must be an array")
     assert "must be an array" in same_error(lambda: one.save({"x": object()}, True, mine={}), TypeError)
     assert "not begin with 'malt.'" in same_error(lambda: one.save({}, mine={"malt.x": 1}))
     assert not Path(path).exists()
@@ -203,6 +204,27 @@ def test_what_is_no_dict_is_refused(path):
     for wrong in (w, []):
         with pytest.raises(TypeError, match='mine must be a dict of values by name, as {"w": w}, got (ndarray|list)'):
             one.restore({"w": w}, mine=wrong)
+
+
+def test_a_value_of_mine_that_a_file_cannot_hold_is_refused_before_a_save_is_due(path):
+    holds_itself = []
+    holds_itself.append(holds_itself)
+    for value, message in (({1}, r"mine\['k'\] must be an array .* got set"), (holds_itself, "mine holds itself")):
+        with pytest.raises((TypeError, ValueError), match=message):
+            malt.Checkpoint(path).save({}, mine={"thing": Thing(3), "k": value})
+
+
+def test_an_array_that_cannot_hold_the_numbers_of_the_file_is_named(path):
+    one = malt.Checkpoint(path)
+    one.save({"n": np.array([2**40]), "w": np.array([0.1, np.nan])}, True, mine={"k": np.zeros(1)})
+    for small in ({"n": np.zeros(1, np.int32)}, {"w": np.zeros(2, np.float32)}):
+        [(name, array)] = small.items()
+        error = same_error(lambda small=small: one.restore(small, mine={"k": np.zeros(1)}))
+        assert error.startswith(f"{path}: {name!r} does not fit: an array of {array.dtype} cannot hold all")
+        assert not array.any()
+    w = np.zeros(2)
+    one.restore({"n": np.zeros(1), "w": w}, mine={"k": np.zeros(1)})
+    assert w[0] == 0.1 and np.isnan(w[1])
 
 
 def test_what_does_not_fit_is_named(path):

@@ -16,7 +16,7 @@ from dstorm import PeerLost, Transport
 from dstorm.words import count
 from malt.files import values
 from malt.files.values import Bytes, Packed
-from malt.session.checkpoints.state import by_name, plain
+from malt.session.checkpoints.state import by_name, check, plain
 from malt.session.checkpoints.stateful import generators, is_object, put_back, set_generators, state_of
 from malt.session.world.agreement import exchange, succeed
 from malt.session.world.world import World
@@ -58,10 +58,11 @@ def may_save(state: State, mine: State) -> bool:
 def checkable(state: State, mine: State) -> dict[str, Any]:
     """Return what can be checked before the states of objects are taken: names, and values of `state`. Pure.
 
-    TypeError: `state` or `mine` is no dict.
+    TypeError: `state` or `mine` is no dict. TypeError, ValueError: a file cannot hold a value of `mine`.
     """
+    check("mine", {name: one for name, one in by_name("mine", mine).items() if not is_object(one)})
     values = {name: 0 if is_object(one) else one for name, one in by_name("state", state).items()}
-    return {**dict.fromkeys(by_name("mine", mine), 0), **values}
+    return {**dict.fromkeys(mine, 0), **values}
 
 
 def taken(transport: Transport, state: State, mine: State, writer: int) -> tuple[State, dict[int, Packed]]:
@@ -76,7 +77,7 @@ def taken(transport: Transport, state: State, mine: State, writer: int) -> tuple
         return {**some, **of_objects}
 
     own, state = states(mine), states(state)
-    part = succeed(transport, lambda: plain("mine", {_OWN: own, _GENERATORS: generators()}))
+    part = succeed(transport, lambda: plain("mine", own, _OWN, {_GENERATORS: generators()}))
     return state, _gathered(transport, part, writer)
 
 

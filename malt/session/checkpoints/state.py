@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from malt.files import values
-from malt.files.arrays import array_of
+from malt.files.arrays import array_of, checked
 from malt.files.checkpoint import RESERVED
 from malt.files.values import Packed
 
@@ -35,18 +36,29 @@ def member(name: str, value: Any, as_array: AsArray) -> NDArray[Any] | Packed:
     if not isinstance(value, (Mapping, list, tuple, int, type(None))):
         return _array(place, value, as_array)
     exact = _exact(value, as_array)
-    try:
+    with _finite(place):
         return values.pack(_plain(place, value, as_array)) if exact is None else exact
+
+
+def plain(name: str, value: Any, key: str, beside: Mapping[str, Any]) -> Packed:
+    """Return a dict of `value`, under `key`, and what is `beside` it, as a file holds it. Errors: as `check`."""
+    with _finite(name):
+        return values.pack({key: _plain(name, value, array_of), **_plain(name, beside, array_of)})
+
+
+def check(name: str, value: Any) -> None:
+    """TypeError, ValueError, as of `member`: a file cannot hold `value`. Without copies. `name`: for the message."""
+    with _finite(name):
+        _plain(name, value, checked)
+
+
+@contextmanager
+def _finite(place: str) -> Iterator[None]:
+    """ValueError: the block goes on for ever in `place`."""
+    try:
+        yield
     except RecursionError:
         raise ValueError(f"{place} holds itself, or is nested too deeply") from None
-
-
-def plain(name: str, value: Any) -> Packed:
-    """Return any `value` as a file holds it. TypeError, ValueError, as of `member`: the file cannot hold it."""
-    try:
-        return values.pack(_plain(name, value, array_of))
-    except RecursionError:
-        raise ValueError(f"{name} holds itself, or is nested too deeply") from None
 
 
 def by_name(what: str, values: Any) -> Mapping[str, Any]:

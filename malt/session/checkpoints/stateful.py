@@ -57,7 +57,7 @@ def put_back(value: Any, state: Any) -> None:
         if _is_tensor(value):
             value.detach().copy_(as_tensors(np.asarray(state)))
         else:
-            np.copyto(value, state, casting="same_kind")
+            _copy_exactly(value, np.asarray(state))
 
 
 def generators() -> dict[str, Any]:
@@ -94,6 +94,15 @@ def as_tensors(state: Any) -> Any:
 
 def _has_state(value: Any) -> bool:
     return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+
+
+def _copy_exactly(array: Any, state: Any) -> None:
+    """Copy `state` into `array`, of another dtype maybe. TypeError, ValueError: it cannot hold all of its numbers."""
+    with np.errstate(over="ignore"):
+        same = state.astype(array.dtype, casting="same_kind")
+    if not ((same == state) | (same != same)).all():  # NaN is not equal to itself
+        raise ValueError(f"an array of {array.dtype} cannot hold all that is in the file, of {state.dtype}")
+    array[...] = same
 
 
 def _is_tensor(value: Any) -> bool:
