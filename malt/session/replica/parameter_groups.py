@@ -162,8 +162,9 @@ class ParameterGroups:
         """Check that `resume` can go on from `given`. Local. ValueError: it is of another Replica, or comes late."""
         if any(mode.vector.step for mode in self.modes):
             raise ValueError("the state is loaded before the first exchange")
-        ours, theirs = self.parameters.arrays, given["arrays"]
-        if [one.shape for one in ours] != [np.shape(one) for one in theirs] or len(given["groups"]) != len(self.modes):
+        ours, theirs = ([(one.shape, one.dtype) for one in map(np.asarray, arrays)]
+                        for arrays in (self.parameters.arrays, given["arrays"]))  # fmt: skip
+        if ours != theirs or len(given["groups"]) != len(self.modes):
             raise ValueError("the state does not match: it belongs to a Replica with other parameters or fragments")
         for mode, group in zip(self.modes, given["groups"], strict=True):
             for name, array in mode.kept().items():  # nothing is under way, or left out, yet

@@ -129,6 +129,17 @@ def test_a_state_that_does_not_fit_is_refused_on_all_ranks(case):
         trained(case, 2, kept=kept)
 
 
+@pytest.mark.parametrize("name", ["a", "whole"])
+def test_parameters_of_another_dtype_are_refused(name):
+    """They would be rounded, or wrap."""
+    kept = trained("several arrays", 2, 3)
+    place = ["a", "b", "whole"].index(name)
+    for state, *_ in kept:
+        state["arrays"][place] = state["arrays"][place].astype(np.float64)
+    with pytest.raises(ValueError, match="the state does not match: it belongs to a Replica with other parameters"):
+        trained("several arrays", 2, kept=kept)
+
+
 def test_another_mode_or_another_moment_is_refused_on_all_ranks():
     with pytest.raises(ValueError, match=r"the state does not match: 'params' belongs to a Replica with another"):
         trained("several arrays", 2, kept=trained("several arrays", 2, 3), average="delta")
