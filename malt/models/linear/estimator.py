@@ -44,8 +44,9 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Train on rows X with the labels y, from zeros. Returns self. Collective.
 
-        `X`: an array, sparse matrix or data frame of shape (rows, features). `y`: labels of any kind, of shape (rows,).
-        `sample_weight`: of shape (rows,); None: 1 for each row. On all ranks, or on none.
+        `X`: an array, sparse matrix or data frame of shape (rows, features), which is trained on as float32. `y`:
+        labels of any kind, of shape (rows,). `sample_weight`: of shape (rows,); None: 1 for each row. On all ranks, or
+        on none.
 
         ValueError, the same on all ranks: an argument or parameter is wrong on one of them; with rows="shard" X or y
         differ; there is one class; for "sgd" the features are out of scale. FloatingPointError: the weights diverge. A

@@ -128,8 +128,8 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Train on rows X with the labels y, from random weights. Returns self. Collective.
 
-        `X`: an array or data frame of shape (rows, features). `y`: labels of any kind, of shape (rows,).
-        `sample_weight`: of shape (rows,); None: 1 for each row. On all ranks, or on none.
+        `X`: an array or data frame of shape (rows, features), which is trained on as float32. `y`: labels of any kind,
+        of shape (rows,). `sample_weight`: of shape (rows,); None: 1 for each row. On all ranks, or on none.
 
         ValueError, the same on all ranks: an argument or parameter is wrong on one of them; with rows="shard" X or y
         differ; there is one class. FloatingPointError, on all: the weights diverge.
@@ -188,8 +188,8 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Train on rows X with the numbers y, from random weights. Returns self. Collective.
 
-        `X`: an array or data frame of shape (rows, features). `y`: of shape (rows,) or (rows, numbers).
-        `sample_weight`: as of `MLPClassifier.fit`.
+        `X`: an array or data frame of shape (rows, features), which is trained on as float32. `y`: of shape (rows,) or
+        (rows, numbers). `sample_weight`: as of `MLPClassifier.fit`.
 
         ValueError, the same on all ranks: an argument or parameter is wrong on one of them; with rows="shard" X or y
         differ. FloatingPointError, on all: the weights diverge.
