@@ -552,6 +552,29 @@ def test_a_replica_comes_back_with_the_model_of_the_others(options, seed):
         assert 1 < found[1][0] <= STEPS + 1
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_rank_that_comes_back_makes_the_outer_steps_of_the_others(seed):
+    """Its count of them is theirs, too: the first steps of adam are other ones."""
+
+    def live(transport):
+        w = np.zeros(5)
+        replica = malt.Replica(w, every=1, sync="bsp", average="delta", outer=malt.optim.adam(0.1, warmup=1))
+        try:
+            for step in range(replica.vectors[0].step, STEPS):
+                w += step
+                replica.step()
+                transport.pause(14)
+        except malt.ClosedError:
+            return None
+        own = w.tobytes()
+        replica.finish()
+        return own, transport.view.incarnation(1)
+
+    found = Job(3, seed, {1: 90 + 20 * seed}, {1: [0]}).run(live)
+    ends = [one for one in found if isinstance(one, tuple)]
+    assert len(ends) >= 2 and len(set(ends)) == 1
+
+
 def test_a_replica_gives_nothing_before_it_has_begun():
     """Rank 0 comes back while it is the lowest, and is asked for values before it has them itself."""
 
