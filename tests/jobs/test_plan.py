@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from processes import is_alive, wait_for
 from programs import ROOT
 
 from malt.commands import command_line
@@ -24,6 +25,7 @@ for epoch in range(3):
     malt.report(epoch=epoch + 1)
 replica.finish()
 """
+LONG = "import os, sys, time\nprint(os.getpid(), file=open(sys.argv[1], 'w'), flush=True)\ntime.sleep(250)\n"
 
 
 def plan(tmp_path, environment, text, *words):
@@ -51,6 +53,7 @@ def test_a_loop_is_measured_and_predicted(tmp_path, job_environment):
 
 @pytest.mark.parametrize("words, why", [
     (["gone.py"], "no such file: gone.py (a module is run with -m)"), (["-m", "gone"], "no module named gone"),
+    (["-c", "pass"], "a file or a module is planned for, not -c CODE"),
 ])  # fmt: skip
 def test_a_program_that_is_not_there_is_named_as_by_run(capsys, words, why):
     assert command_line.main(["plan", *words]) == 2
@@ -68,3 +71,16 @@ def test_what_cannot_be_planned_is_said_in_one_line(tmp_path, job_environment, t
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
     assert line.startswith("malt plan: ") and why in line
+
+
+def test_the_program_ends_with_a_plan_that_is_killed(tmp_path, job_environment):
+    """It may be one of hours."""
+    noted, file = tmp_path / "pid", tmp_path / "loop.py"
+    file.write_text(LONG)
+    planning = subprocess.Popen(
+        [sys.executable, "-m", "malt", "plan", file, noted], env={**job_environment, "PYTHONPATH": str(ROOT)}
+    )
+    wait_for(lambda: noted.exists() and noted.read_text())
+    planning.terminate()
+    planning.wait(100)
+    wait_for(lambda: not is_alive(int(noted.read_text())), 10.0)

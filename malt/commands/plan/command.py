@@ -109,6 +109,8 @@ def main(
     is_module = program[:1] == ("-m",)
     if len(program) <= is_module:
         raise LaunchError("no PROGRAM to plan for (see malt plan --help)")
+    if program[0] == "-c":
+        raise LaunchError("a file or a module is planned for, not -c CODE")
     networks = _networks(latency_s, bandwidth)
     check_program(program)
     name, *arguments = program[is_module:]

@@ -17,6 +17,7 @@ import numpy as np
 
 from malt.launch.environment import outside
 from malt.launch.machine.mpi_library import LaunchError
+from malt.launch.processes.parent import end_with_parent
 
 LOSSES = ("objective", "train_loss", "train_rmse", "test_rmse")
 """What the report of a program on the harness may call its loss; smaller is better."""
@@ -86,7 +87,10 @@ def _run(words: Sequence[str], program: str) -> None:
     """Run the probe. LaunchError: the program has failed."""
     command = [sys.executable, "-m", "malt.commands.plan.profile_run", *words]
     environ = outside(os.environ)
-    done = subprocess.run(command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        preexec_fn=end_with_parent,
+    )  # fmt: skip
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["it printed no error"]
         raise LaunchError(f"{program} failed on one rank, with status {done.returncode}: {last[0]}")
