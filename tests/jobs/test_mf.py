@@ -383,12 +383,6 @@ def test_a_bad_line_is_named(alone, tiny):
         alone(tiny, ranks=2)
 
 
-@pytest.mark.parametrize("option", ["--json", "--save"])
-def test_an_output_that_cannot_be_written_is_reported_before_training(tiny, tmp_path, option):
-    with pytest.raises(BadInput, match="No such file or directory"):
-        run([str(tiny), option, str(tmp_path / "nowhere" / "out")])
-
-
 def test_a_step_that_is_too_large_is_named(alone, tiny):
     with pytest.raises(FloatingPointError, match=r"the step size, 1e\+20, is too large"):
         alone(tiny, "--step", "1e20", ranks=2)

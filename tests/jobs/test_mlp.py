@@ -224,23 +224,6 @@ def test_a_pipe_or_a_device_is_not_replaced_by_a_file(tmp_path, option):
     assert pipe.is_fifo()
 
 
-def test_bad_input_is_one_line_and_status_2(mlp, tmp_path):
-    labels = write_idx(tmp_path, rows=20) / "train-labels-idx1-ubyte"
-    labels.write_bytes(labels.read_bytes()[:-1])
-    done = mlp(tmp_path, ranks=3)
-    assert done.returncode == 2
-    reports = [line for line in done.stderr.splitlines() if line.startswith("apps.mlp: error: ")]
-    assert reports == [f"apps.mlp: error: {labels}: ends after 19 of the 20 bytes that its header declares"]
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("option", ["--json", "--save"])
-def test_an_output_that_cannot_be_written_is_reported_before_training(tmp_path, capsys, option):
-    with pytest.raises(BadInput, match=f"{tmp_path}/nowhere/out: "):
-        run([option, str(tmp_path / "nowhere" / "out")])
-    assert "epoch" not in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(("exchange_every", "step"), [(1, r"now [\d.]+e\+29"), (10**6, r"1e\+30 at first")])
 def test_a_step_that_is_too_large_is_named(alone, exchange_every, step):
     with pytest.raises((BadInput, FloatingPointError), match=f"the step size, {step}, is too large"):

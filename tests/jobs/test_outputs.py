@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 
+import malt
 from apps.autoencoder import program as autoencoder
 from apps.harness import BadInput
 from apps.linear import reading
@@ -28,6 +30,17 @@ READ = {
 CASES = [(name, option, "itself") for name in READ for option in ("--save", "--json", "--checkpoint")
          if (READ[name][2], option) != ("--model", "--save")]  # see test_a_model_may_be_saved_in_its_own_place
 CASES += [("svm --test", "--save", alias) for alias in ("another path", "link", "hard link", "not there yet")]
+
+
+@pytest.mark.parametrize("program", [svm, mf, mlp])
+@pytest.mark.parametrize(
+    ("path", "option"), [("no-such-folder/out", "--save"), ("no-such-folder/out", "--json"), (".", "--json")]
+)
+def test_an_output_that_cannot_be_written_is_reported_before_training(program, path, option, tmp_path, capsys):
+    out = tmp_path / path
+    with pytest.raises(BadInput, match=f"^{re.escape(str(out))}: "):
+        malt.simulate(lambda rank: program.run([option, str(out)]), 2)
+    assert "epoch" not in capsys.readouterr().out and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("name", "option", "alias"), CASES)

@@ -243,13 +243,6 @@ def test_bad_input_is_one_line_and_status_2(svm):
     assert done.stderr == f"apps.svm: error: {message}\n"
 
 
-@pytest.mark.parametrize(("path", "option"), [("no-such-folder/out", "--save"), (".", "--json")])
-def test_an_output_that_cannot_be_written_is_reported_before_training(alone, tiny, tmp_path, path, option):
-    with pytest.raises(BadInput, match=re.escape(f"{tmp_path / path}: ")):
-        alone(tiny, option, tmp_path / path, ranks=2)
-    assert [file.name for file in tmp_path.iterdir() if file.name.endswith("partial")] == []
-
-
 @pytest.mark.parametrize("line", ["1 1:nan", "1 2:x", "1 3:1 3:2", "inf 1:1"])
 def test_a_bad_line_is_named(tiny, line):
     tiny.write_text(tiny.read_text().replace("\n", f"\n{line}\n", 1))

@@ -161,29 +161,15 @@ def test_pushes_and_pulls_are_those_of_arrays(size, shape, seed):
     assert size == 1 or not shape[0] or totals[0][0] > 0
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_after_a_barrier_all_pushes_are_in(seed):
-    """Also after many barriers: the first ones exchange more."""
-
-    def program():
-        s = malt.sharded(8)
-        for turn in range(1, 25):
-            s.push(np.ones(8))
-            malt.barrier()
-            assert (s.pull() == turn * malt.size()).all()
-            malt.init().transport.barrier()
-
-    same_on_all(program, 3, seed)
-
-
 @pytest.mark.parametrize("seed", range(20))
-def test_pushes_before_any_exchange_are_in_after_a_barrier(seed):
-    """All of them, where some ranks have pushed since the ranks met last and others have not, or none has."""
+def test_after_a_barrier_all_pushes_are_in(seed):
+    """All of them, in the first barriers, which exchange more, and in later ones: where some ranks have pushed since
+    the ranks met last and others have not, or none has."""
 
     def live(rank):
         s, random = malt.sharded(7), np.random.default_rng(seed)
-        for _ in range(40):
-            malt.barrier()  # the first ones exchange more
+        for _ in range(40 * (seed % 2)):
+            malt.barrier()
         total = 0
         for _ in range(12):
             early, late, meets = random.random((3, 3)) < 0.5
@@ -508,9 +494,12 @@ def test_a_change_in_which_numpy_raises_changes_no_block(call):
     same_on_all(program, 2)
 
 
-def test_a_rank_that_has_left_a_vector_alone_still_meets_the_others_in_barriers():
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_a_rank_that_has_left_a_vector_alone_still_meets_the_others_in_barriers(kind):
     def program():
-        s = malt.sharded(8)
+        s = malt.sharded(100, kind=kind)
+        s.push(np.ones(60), np.arange(60))
+        malt.init().transport.barrier()
         if malt.rank() == 0:
             s.leave()
         for _ in range(3):

@@ -374,20 +374,6 @@ def test_steps_of_momentum_are_those_of_the_touched_entries():
     assert same_on_all(program, size) == pytest.approx([-2.5 * size, -5.0 * size, 0])
 
 
-def test_a_rank_that_has_left_a_vector_alone_still_meets_the_others_in_barriers():
-    def program():
-        s = malt.sharded(N, kind="sparse")
-        s.push(np.ones(60), POOL[:60])
-        malt.init().transport.barrier()
-        if malt.rank() == 0:
-            s.leave()
-        for _ in range(3):
-            malt.barrier()
-        return malt.allgather(0)
-
-    same_on_all(program, 3)
-
-
 def test_each_key_has_one_owner_and_owners_have_as_many():
     layout = HashedLayout((N,), (0, 2, 3), np.dtype("float32"))
     keys = np.arange(30_000)
