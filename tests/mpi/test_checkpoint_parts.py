@@ -216,15 +216,16 @@ def test_a_value_of_mine_that_a_file_cannot_hold_is_refused_before_a_save_is_due
 
 def test_an_array_that_cannot_hold_the_numbers_of_the_file_is_named(path):
     one = malt.Checkpoint(path)
-    one.save({"n": np.array([2**40]), "w": np.array([0.1, np.nan])}, True, mine={"k": np.zeros(1)})
-    for small in ({"n": np.zeros(1, np.int32)}, {"w": np.zeros(2, np.float32)}):
+    one.save({"n": np.array([2**40]), "w": np.array([0.1, np.nan, 1e300, -np.inf])}, True, mine={"k": np.zeros(1)})
+    for small in ({"n": np.zeros(1, np.int32)}, {"w": np.zeros(4, np.float32)}):
         [(name, array)] = small.items()
         error = same_error(lambda small=small: one.restore(small, mine={"k": np.zeros(1)}))
         assert error.startswith(f"{path}: {name!r} does not fit: an array of {array.dtype} cannot hold all")
         assert not array.any()
-    w = np.zeros(2)
-    one.restore({"n": np.zeros(1), "w": w}, mine={"k": np.zeros(1)})
-    assert w[0] == 0.1 and np.isnan(w[1])
+    one.save({"w": np.array([0.1, np.nan, -np.inf])}, True, mine={"k": np.zeros(1)})
+    w = np.zeros(3, np.float32)
+    one.restore({"w": w}, mine={"k": np.zeros(1)})
+    assert np.array_equal(w, np.array([0.1, np.nan, -np.inf], np.float32), equal_nan=True)
 
 
 def test_what_does_not_fit_is_named(path):

@@ -57,7 +57,7 @@ def put_back(value: Any, state: Any) -> None:
         if _is_tensor(value):
             value.detach().copy_(as_tensors(np.asarray(state)))
         else:
-            _copy_exactly(value, np.asarray(state))
+            _copy_into(value, np.asarray(state))
 
 
 def generators() -> dict[str, Any]:
@@ -96,13 +96,17 @@ def _has_state(value: Any) -> bool:
     return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
 
 
-def _copy_exactly(array: Any, state: Any) -> None:
-    """Copy `state` into `array`, of another dtype maybe. TypeError, ValueError: it cannot hold all of its numbers."""
+def _copy_into(array: Any, state: Any) -> None:
+    """Copy `state` into `array`, of another dtype maybe: floats are rounded, as NumPy does.
+
+    TypeError, ValueError: a number of `state` is out of the range of `array`.
+    """
     with np.errstate(over="ignore"):
-        same = state.astype(array.dtype, casting="same_kind")
-    if not ((same == state) | (same != same)).all():  # NaN is not equal to itself
+        copied = state.astype(array.dtype, casting="same_kind")
+    fits = copied == state if array.dtype.kind in "iub" else np.isfinite(copied) | ~np.isfinite(state)
+    if not fits.all():
         raise ValueError(f"an array of {array.dtype} cannot hold all that is in the file, of {state.dtype}")
-    array[...] = same
+    array[...] = copied
 
 
 def _is_tensor(value: Any) -> bool:
