@@ -164,21 +164,6 @@ def test_at_ctrl_c_a_rank_has_the_time_to_save(at, slow, options, hosts):
     hosts.until_clean()
 
 
-@pytest.mark.parametrize(
-    ("program", "says"),
-    [
-        ("from mpi4py import MPI", "MPI cannot be used under malt run --survive"),
-        ("import malt; malt.init(object())", "malt.init takes no comm under malt run --survive"),
-    ],
-    ids=["MPI", "comm"],
-)
-@pytest.mark.thorough
-def test_mpi_is_refused_in_a_line(program, says, hosts):
-    done = hosts.malt("a", *words("a:1,b:1", 2, program))
-    assert done.returncode != 0 and says in done.stderr, done.stderr
-    hosts.until_clean()
-
-
 KILL_ALL = """
 for p in $(ps -e -o pid=); do
     [ $p = 1 ] || [ $p = $$ ] || [ $p = $(cat /run/sshd.pid) ] || kill -KILL $p 2>/dev/null || :

@@ -29,19 +29,11 @@ pytestmark = [pytest.mark.serial, pytest.mark.single, pytest.mark.filterwarnings
 ALIKE = {"max_iter": 10, "max_depth": 5, "min_samples_leaf": 5}
 
 
-def counted(estimator):
-    """What does not hold where leaves have a least number of rows, which is that of rows, as in scikit-learn."""
-    why = "a row counts once for min_samples_leaf, whatever it weighs"
-    return {} if estimator.min_samples_leaf == 1 else {"check_sample_weight_equivalence_on_dense_data": why}
-
-
 @pytest.mark.thorough
 @parametrize_with_checks([
-    HistGradientBoostingClassifier(max_iter=10, min_samples_leaf=5),
-    HistGradientBoostingRegressor(max_iter=10, min_samples_leaf=5),
     HistGradientBoostingClassifier(max_iter=10, min_samples_leaf=1),
     HistGradientBoostingRegressor(max_iter=10, min_samples_leaf=1),
-], expected_failed_checks=counted)  # fmt: skip
+])  # fmt: skip
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
