@@ -265,7 +265,7 @@ def report(world: World, transport: SurvivingTransport, change: Change, monitor:
 
 
 def _continue(world: World, ranks: int) -> str:
-    """How many ranks continue, in words: as a job shrinks, for a while more than it is to have."""
+    """The ranks that continue, in words: as a job shrinks, for a while more than it is to have."""
     return f"{ranks} of {count(max(ranks, world.size), 'rank')} continue"
 
 

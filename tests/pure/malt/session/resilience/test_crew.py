@@ -116,7 +116,7 @@ def test_rows_outside_of_epochs_are_dealt_among_as_many_as_there_are_to_be(made)
 
 
 @pytest.mark.parametrize(
-    ("graph", "follows"), [("ring", True), ("auto", True), ("base", False), ({0: [1], 1: [0]}, False)]
+    ("graph", "follows"), [("ring", True), ("auto", True), ("base", True), ({0: [1], 1: [0]}, False)]
 )
 def test_a_graph_by_its_name_follows_the_ranks_there_are(graph, follows):
     size = 8 if isinstance(graph, str) else 2
