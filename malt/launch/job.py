@@ -90,11 +90,8 @@ def run(
         control_server, endpoint = _server(folder, line, reports, follower)
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
         departure = Departure(reports, line.job.ranks, line.is_spread, follower is not None, control_server)
-        output = Output(folder, line.job.most, line.job.display)
-        job = Supervised(
-            line.arguments, ours, signals, departure, grace_s, output, line.ended_by, line.passes_input_on
-        )  # fmt: skip
-        output.is_hurried = lambda: signals.times > 1
+        output = Output(folder, line.job.most, line.job.display, signals.came_again)
+        job = Supervised(line, ours, signals, departure, grace_s, output)
         signals.pass_on = lambda number: departure.pass_on(number) and remote.send_signal(number)
         output.start()
         others = RemoteRanks(
@@ -107,7 +104,7 @@ def run(
         striker.start()
         ending = Ending(reports, line.job.most, remote) if remote and follower is None else None
         status = _waited(job, _ends(reports, follower, ending, others), ending, signals)
-        others.collect(status, output.is_hurried)
+        others.collect(status, signals.came_again)
         banners = output.close(observer.close())
         if control_server is not None:
             control_server.close()
@@ -274,7 +271,7 @@ def _settled(
 ) -> tuple[int, bool]:  # fmt: skip
     """The status of a job whose mpiexec has ended with `status`, and whether it is printed how ranks have ended it."""
     if signals.first is not None:  # the second may have come when all had ended, and cut off what they printed
-        return status or (128 + signals.first if signals.times > 1 else 0), False
+        return status or (128 + signals.first if signals.came_again() else 0), False
     if follower is not None:
         return follower.end(status), False
     status += 128 * (line.forwards_signals and _was_killed(reports, status))

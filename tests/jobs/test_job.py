@@ -385,7 +385,8 @@ def test_mpiexec_is_not_ended_while_it_has_something_to_print(read, monkeypatch,
     ended = tmp_path / "ended"
     command = ["sh", "-c", f"sleep {100 if read else 1}; touch {ended}"]
     output = Output(tmp_path, 0)
-    job = Supervised(command, os.environ, Signals(), Departure(Stream(tmp_path), 0), 10, output)
+    line = Line({}, command, Job(0, ()))
+    job = Supervised(line, os.environ, Signals(), Departure(Stream(tmp_path), 0), 10, output)
     output.start()
     assert job.wait(lambda: 0) == 0
     output.close()

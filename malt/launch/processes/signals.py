@@ -54,6 +54,10 @@ class Signals:
         for number, previous in self._previous.items():
             signal.signal(number, previous)
 
+    def came_again(self) -> bool:
+        """Return whether a second signal that ends the job has come: the user waits no more. Local."""
+        return self.times > 1
+
     def _set(self, number: int, handler: Any) -> None:
         self._previous[number] = signal.signal(number, handler) or signal.SIG_DFL
 

@@ -26,6 +26,7 @@ from functools import partial
 
 from dstorm.waits.stopwatch import Stopwatch
 from dstorm.words import named
+from malt.launch.command import Line
 from malt.launch.hosts.agent.processes import kill, of_job
 from malt.launch.machine.mpi_library import LaunchError
 from malt.launch.processes.departure import Departure
@@ -47,29 +48,26 @@ _STUCK_S = 1.0
 
 
 class Supervised:
-    """An mpiexec and the processes that it starts. `ended_by`, `passes_input_on`: as of its `Line`.
-
-    LaunchError: it cannot be started.
-    """
+    """An mpiexec and the processes that it starts, by `line`. LaunchError: it cannot be started."""
 
     def __init__(
-        self, arguments: list[str], environ: Mapping[str, str], signals: Signals, departure: Departure, grace_s: float,
-        output: Output, ended_by: int = signal.SIGTERM, passes_input_on: bool = False,
+        self, line: Line, environ: Mapping[str, str], signals: Signals, departure: Departure, grace_s: float,
+        output: Output,
     ) -> None:  # fmt: skip
         self._signals, self._departure, self._grace_s = signals, departure, grace_s
-        self._output, self._ended_by = output, ended_by
+        self._output, self._ended_by = output, line.ended_by
         self._leaving: Stopwatch | None = None
         """Since the ranks were asked to leave. None: they were not."""
-        self._input = StandardInput(departure.folder, passes_input_on, output.note_typed)
+        self._input = StandardInput(departure.folder, line.passes_input_on, output.note_typed)
         stdout, stderr = output.pipes
         try:
             self._process = subprocess.Popen(
-                arguments, env=dict(environ), stdin=self._input.source, start_new_session=True,
+                line.arguments, env=dict(environ), stdin=self._input.source, start_new_session=True,
                 stdout=stdout, stderr=stderr, pass_fds=output.other_ends,
-                preexec_fn=partial(end_with_parent, ended_by),
+                preexec_fn=partial(end_with_parent, line.ended_by),
             )  # fmt: skip
         except OSError as error:
-            raise LaunchError(f"cannot start {arguments[0]}: {error.strerror}") from None
+            raise LaunchError(f"cannot start {line.arguments[0]}: {error.strerror}") from None
         self._input.start()
         signals.suspends.append(self._suspend)
         self._end, self._files = select.poll(), list[int]()
@@ -128,7 +126,7 @@ class Supervised:
         number = self._signals.first
         if number is None:
             return False
-        if self._signals.times > 1:
+        if self._signals.came_again():
             return True
         self._leaving = self._leaving or Stopwatch()
         self._departure.notify(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)  # SIGHUP as SIGTERM

@@ -169,9 +169,14 @@ def _labelled(source: Source, data: bytes, goes_on: bool) -> bytes:
 
 
 class Output:
-    """The output of one job. One thread reads it, others print it. `folder`: that of the job."""
+    """The output of one job. One thread reads it, others print it. `folder`: that of the job.
 
-    def __init__(self, folder: Path, ranks: int, display: Display = PLAIN) -> None:
+    is_hurried(): whether the user waits no more for a reader that takes nothing.
+    """
+
+    def __init__(
+        self, folder: Path, ranks: int, display: Display = PLAIN, is_hurried: Callable[[], bool] = bool
+    ) -> None:  # fmt: skip
         self._shown = None if display.ranks is None else {"", *map(str, display.ranks)}
         self._kept: dict[str, Lines] = {}
         if display.folder is not None:
@@ -192,8 +197,7 @@ class Output:
         self._writers[2] = self._writers[1] if os.path.samestat(os.fstat(1), os.fstat(2)) else Writer(2)
         lines = {writer: Lines(writer.write, display.label) for writer in self._writers.values()}
         self._lines = {number: lines[writer] for number, writer in self._writers.items()}
-        self.is_hurried: Callable[[], bool] = bool
-        """Whether the user waits no more for a reader that takes nothing."""
+        self._is_hurried = is_hurried
         self._joining = threading.RLock()  # a file of --output that is full is a line, too
         self.pipes: list[int] = []
         """The file descriptors for mpiexec's stdout and stderr."""
@@ -245,10 +249,11 @@ class Output:
         os.close(self._ended)
         self._thread.join()
         screen = self.screen() if picture else None
-        is_written = True
-        for writer in dict.fromkeys(self._writers.values()):  # stderr last: that of stdout may have to say something
-            is_written = writer.close(picture if writer is screen else (), self.is_hurried)
-        if is_written:
+        written = {  # stderr last: that of stdout may have to say something
+            writer: writer.close(picture if writer is screen else (), self._is_hurried)
+            for writer in dict.fromkeys(self._writers.values())
+        }
+        if written[self._writers[2]]:
             speak_through(None, self._lines[2].is_within_line and screen is not self._writers[2])
         else:  # nobody reads stderr
             speak_through(lambda text: None)
@@ -267,7 +272,7 @@ class Output:
                 time.sleep(_GATHER_S)
             is_full = self._read() >= _PIECE_NBYTES
             self._tick()
-            while sum(writer.pending for writer in {*self._writers.values()}) > _MOST_NBYTES and not self.is_hurried():
+            while sum(writer.pending for writer in {*self._writers.values()}) > _MOST_NBYTES and not self._is_hurried():
                 time.sleep(_GATHER_S)
         os.close(self._selector.unregister(self._end).fd)
         end = time.monotonic() + _DRAIN_S

@@ -155,6 +155,7 @@ class ModelLearner:
         self.classes = self._kind(self._problem, data, np.atleast_2d(self._params).shape)
 
     def begin_epoch(self, epoch: int) -> None:
+        """Take the counts of examples and models that epoch number `epoch` began with first. Local."""
         self.trained, self.blended = self._starts.of(epoch, (self.trained, self.blended))
 
     def _note(self, order: Order) -> None:
@@ -174,11 +175,13 @@ class ModelLearner:
         self._replica.close()
 
     def state(self) -> State:
+        """Return the parameters, their mean, and the counts: views. Local."""
         return {
             "params": self._params, "model": self.model, "trained": self.trained, "blended": self.blended
         }  # fmt: skip
 
     def own(self) -> State:
+        """Return that, and the state of the Replica: views. Collective."""
         return {**self.state(), _OWN: self._replica.state_dict()}
 
     def _resume(self, own: State) -> None:
@@ -186,6 +189,7 @@ class ModelLearner:
         self._replica.load_state_dict(own)
 
     def go_on_from(self, state: State) -> None:
+        """Take the mean, the first step and the counts of `state`; the Replica has the parameters. Local."""
         self._eta0, self.model[:] = float(state["first_step"]), state["model"]
         self._steps = [self._eta0]
         self.trained, self.blended = float(state["trained"]), int(state["blended"])
@@ -209,6 +213,7 @@ class SparseModelLearner(ModelLearner):
         self.vectors = [self._vector]
 
     def take(self, data: Examples) -> None:
+        """Replace the examples by `data`, and find their features anew. Local."""
         super().take(data)
         self._rows.follow(data)
 
@@ -245,6 +250,7 @@ class SparseModelLearner(ModelLearner):
         own /= np.float32(1 + len(updates))
 
     def own(self) -> State:
+        """Return the state, what has changed since the last exchange, and the steps of the vector: views. Local."""
         since = {"base": self._base, "touched": self._rows.marks, "exchanged": self._exchanged}
         return {**self.state(), _OWN: {**since, "steps": self._vector.steps_of_all_jobs}}
 
@@ -253,6 +259,7 @@ class SparseModelLearner(ModelLearner):
         self._vector.begin_after(int(own["steps"]))
 
     def go_on_from(self, state: State) -> None:
+        """Begin at the parameters of `state`, too, as if they had just been exchanged. Local."""
         super().go_on_from(state)
         self._params[:] = self._base[:] = state["params"]
         self._exchanged = self.trained
@@ -283,12 +290,15 @@ class GradientLearner:
         self.vectors = [self._vector]
 
     def take(self, data: Examples) -> None:
+        """Replace the examples by `data`. Local."""
         self._data = data
 
     def begin_epoch(self, epoch: int) -> None:
+        """Take the count of examples that epoch number `epoch` began with first. Local."""
         self._trained = self._starts.of(epoch, self._trained)
 
     def learn(self, order: Order) -> None:
+        """Take one step by the mean gradient of all ranks, of which `order` gives this rank's. One-sided."""
         gradient = self._vector.array
         descent.subgradient(self._problem, self._data, order, self.model, gradient)
         self._average(order, gradient)
@@ -304,16 +314,20 @@ class GradientLearner:
         """Gradients have been exchanged."""
 
     def finish(self) -> None:
+        """Make the model the mean over all ranks. Collective."""
         self._vector.close()
         common_mean([self.model])
 
     def state(self) -> State:
+        """Return the model, a view, and the count of examples. Local."""
         return {"model": self.model, "trained": self._trained}
 
     def own(self) -> State:
+        """Return that, and the steps of the vector. Local."""
         return {**self.state(), _OWN: {"steps": self._vector.steps_of_all_jobs}}
 
     def go_on_from(self, state: State) -> None:
+        """Take the first step, the model and the count of `state`. Local."""
         self._eta0, self.model[:], self._trained = float(state["first_step"]), state["model"], int(state["trained"])
 
 
@@ -330,6 +344,7 @@ class SparseGradientLearner(GradientLearner):
         self._rows = Touched(data, n_features, problem.intercept)
 
     def take(self, data: Examples) -> None:
+        """Replace the examples by `data`, and find their features anew. Local."""
         super().take(data)
         self._rows.follow(data)
 

@@ -78,10 +78,12 @@ def test_a_rank_beyond_a_job_that_has_shrunk_knows_what_its_queues_take(monkeypa
 def test_a_rank_that_comes_back_goes_on_from_the_epoch_of_the_others(options, tmp_path, monkeypatch, capsys):
     """As jobs do in tests/faults/test_programs_rejoin.py."""
     program, trainer = (pytest.importorskip(f"apps.svm.{name}") for name in ("program", "sgd"))
-    parts, train, trained = malt.Exchanges.parts, trainer.Trainer.train, []
+    parts, train, trained, of_others, begun = malt.Exchanges.parts, trainer.Trainer.train, [], [], []
 
     def noted(self, epoch, order):
-        trained.extend([epoch] * malt.rejoined())
+        if malt.rejoined() and not trained:
+            begun.append((max(of_others), self.state()["trained"]))
+        (trained if malt.rejoined() else of_others).append(epoch)
         return train(self, epoch, order)
 
     def slow(self, order):
@@ -103,6 +105,8 @@ def test_a_rank_that_comes_back_goes_on_from_the_epoch_of_the_others(options, tm
     job = Job(4, 0, {3: 900}, {3: [0]})
     assert job.run(lambda transport: program.run(words)) == [None] * 4 and job.group.incarnations == [0, 0, 0, 1]
     assert trained[0] > 1 and trained == [*range(trained[0], 21)]
+    [(epoch, examples)] = begun
+    assert trained[0] <= epoch and examples >= 100 * (trained[0] - 1)  # a quarter of the rows an epoch
     models = dict(re.findall(r"model on rank (\d): (\w+)", capsys.readouterr().out))
     assert models.keys() == set("0123") and len(set(models.values())) == 1
     epochs = json.loads(report.read_text())["epochs"]
