@@ -239,8 +239,12 @@ def report_traceback(error: BaseException) -> None:
 
 
 def write(path: str | os.PathLike[str], text: str) -> None:
-    """Write `text` to the file `path`, whole or not at all unless the system crashes. OSError. Local."""
-    with open(f"{path}.{os.getpid()}", "w", encoding="utf-8", errors="backslashreplace") as file:
+    """Write `text` to the file `path`, whole or not at all unless the system crashes. OSError. Local.
+
+    Until it is whole it has a name that no reader takes for that of another file: a point and a number are an
+    incarnation (malt/session/resilience/hosts.py).
+    """
+    with open(f"{path}~{os.getpid()}", "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
     os.replace(file.name, path)
 
