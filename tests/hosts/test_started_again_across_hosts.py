@@ -88,9 +88,10 @@ until = start + 24
 malt.init(deadline_s=30)
 v = malt.vector(1000, sync="bsp")
 while time.time() < until or v.array[1] < 1:
-    v.array[:] = v.step + 1
     # The mean of all is 1 once all agree that it is over. A rank may take long to come back on a busy machine.
-    v.array[1] = time.time() > until and len(malt.alive()) == malt.size()
+    over = time.time() > until and len(malt.alive()) == malt.size()
+    v.array[:] = v.step + 1
+    v.array[1] = over
     v.scatter()
     v.gather()
     assert v.array[0] == v.array[-1] == v.step

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dstorm.membership.barriers.barrier import Barrier
     from dstorm.membership.resilient import SurvivingTransport
 
+_AGAIN_S = 1.0
+"""How long a newcomer waits to be admitted before it asks again."""
 _PASSED_S = 1.0
 """How long a rank that has come back waits for ranks that are in a barrier without it: what they sent may be late."""
 
@@ -204,7 +206,8 @@ class Returns:
         `is_over()`: whether the others have ended the session.
         """
         self.barrier.is_outside = True
-        self._asked = incarnation, tuple(process)
+        with self._lock:
+            self._common = {_K: incarnation, _PROCESS: list(process), _OPEN: {}, _OPENS: True}
         self._find_ended, self._is_over_elsewhere = find_ended, is_over
 
     def come_in(self) -> Note:
@@ -212,8 +215,9 @@ class Returns:
 
         Refused: they cannot, or have ended. DeadlinePassed: they have not done it within the deadline.
         """
-        incarnation = self._ask()
-        waited, polls = self._stopwatch(), 0
+        self._ask()
+        incarnation = self._common[_K]
+        waited, asked, polls = self._stopwatch(), self._stopwatch(), 0
         while (words := self._admitting(incarnation)) is None:
             notes = [self._board.read(rank).get(_REFUSAL, (0, "")) for rank in self._others()]
             if why := [why for refused, why in notes if refused == incarnation]:
@@ -223,19 +227,19 @@ class Returns:
             if waited.seconds() > self.barrier.deadline_s:
                 unknown = dict.fromkeys(self._others(), 0)
                 raise DeadlinePassed("malt.init", unknown, unknown)
+            if asked.seconds() > _AGAIN_S:
+                self._ask()
+                asked = self._stopwatch()
             self.arena.pause(polls)
             polls += 1
         return self._begin(words)
 
-    def _ask(self) -> int:
-        """Ask to be admitted; return as which incarnation."""
-        incarnation, process = self._asked
+    def _ask(self) -> None:
+        """Ask all to be admitted. One that comes back afterwards, on another host, has not got it."""
         with self._lock:
-            self._common = {_K: incarnation, _PROCESS: list(process), _OPEN: {}, _OPENS: True}
             for rank in self._others():
                 self._write(rank)
-        self.barrier.ask(incarnation)
-        return incarnation
+        self.barrier.ask(self._common[_K])
 
     def _admitting(self, incarnation: int) -> dict[int, Word] | None:
         """The words of the live ranks, all of which have passed this rank's admission on; None: not yet."""

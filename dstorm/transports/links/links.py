@@ -50,8 +50,6 @@ _MOMENT_S = 0.05
 _WRITE_S = 0.4 * GRANT_S
 """How long the answers to a question count for the one who has asked, from the moment at which it asked."""
 _NAP_S = 0.001
-_OUTSIDE_S = 300.0
-"""How long a rank that is no member yet waits for one that does not answer. That one may compute meanwhile."""
 
 
 class Links:
@@ -113,14 +111,12 @@ class Links:
         return partial(self.put, source, peer, offset)
 
     def flush(self, peers: Iterable[int]) -> None:
-        """Wait until all Puts to these peers have arrived. Puts to ranks that this rank has lost are dropped."""
-        ways = self._ask(peers)
-        waited: Stopwatch | None = None
-        for way in ways:
-            while not way.is_done():
-                if self._arbiter.is_outside:
-                    self._listen_outside(way, waited := waited or Stopwatch())
-                    continue
+        """Wait until all Puts to these peers have arrived. Puts to ranks that this rank has lost are dropped.
+
+        A rank that was started again, and is no member yet, waits for nobody: others may still be starting, too.
+        """
+        for way in self._ask(peers):
+            while not way.is_done() and not self._arbiter.is_outside:
                 with way.lock:
                     if not way.is_done():
                         way.listen()
@@ -136,13 +132,6 @@ class Links:
             with way.lock:
                 way.ask()
         return ways
-
-    def _listen_outside(self, way: Outgoing, waited: Stopwatch) -> None:
-        """Listen while nobody is suspected: this rank was started again, and is no member yet."""
-        self._listen([way])
-        time.sleep(_NAP_S)
-        if waited.seconds() > _OUTSIDE_S:
-            self._go(f"rank {way.peer} does not answer it for {_OUTSIDE_S:g} s")
 
     def linger(self, peers: Iterable[int]) -> None:
         """Do nothing: a flush sleeps."""

@@ -168,16 +168,16 @@ def _links(
 def _call_again(exchange: Exchange, endpoints: Mapping[int, Endpoint], known: Known) -> Connections:
     """The connections to and from the ranks of `endpoints`, for this rank, which was started again. One-sided.
 
-    Those that cannot be reached are left out.
+    Those that cannot be reached are left out. So are those that are started again meanwhile, which call this rank.
     """
     newest = known.newest
     found: dict[int, tuple[socket.socket, socket.socket]] = {}
     waited = Stopwatch(longest_step_s=_AGAIN_S / 2)  # all calls of one round
     while True:
-        ended = known.ended()
+        ended, started = known.ended(), known.started()
         missing = {
             rank: one for rank, one in endpoints.items()
-            if rank not in found and ended.get(rank, -1) < newest.get(rank, 0)
+            if rank not in found and ended.get(rank, -1) < newest.get(rank, 0) >= started.get(rank, 0)
         }  # fmt: skip
         found |= exchange.call_again(missing, newest)
         if missing.keys() <= found.keys() or waited.seconds() > _AGAIN_S:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from dstorm.transports.links.handshake import new_key
 from dstorm.transports.links.links import Links
 from malt.files import atomic
+from malt.launch.reports import control
 from malt.runner import reporting
 from malt.runner.program import JOB_DIR
 from malt.session.resilience import hosts
@@ -45,3 +49,25 @@ def test_a_call_waits_until_it_is_decided_who_goes_on(asked):
     found.clear()
     made.poll_failures()
     assert found == ["settle"]
+
+
+def test_what_is_being_written_is_no_publication_of_another_incarnation(monkeypatch, tmp_path):
+    """A listing of the folder may find it: a rank and the number of a process would be an incarnation."""
+    names = []
+    monkeypatch.setattr(os, "replace", lambda written, path: names.append(Path(written).name))
+    reporting.write(tmp_path / hosts.PUBLISHED.format("session-1", 1), "text")
+    assert len(names) == 1 and not control._PUBLISHED.fullmatch(names[0]) and not hosts._NAME.fullmatch(names[0])
+
+
+def test_one_that_is_started_again_meanwhile_is_not_called_any_more():
+    """Nobody answers where its former incarnation listened. It calls by itself."""
+    started, called = {}, []
+
+    def call(endpoints, incarnations):
+        started[1] = 1
+        called.append([*endpoints])
+        return {}
+
+    exchange = SimpleNamespace(call_again=call, end_calls=lambda: None)
+    known = SimpleNamespace(newest={0: 1}, ended=dict, started=lambda: dict(started))
+    assert hosts._call_again(exchange, {1: None}, known) == ({}, {}) and called == [[1], []]

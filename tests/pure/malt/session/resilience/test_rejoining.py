@@ -14,6 +14,7 @@ from returning import Job
 import malt
 from dstorm.membership.barriers.barrier import Barrier
 from dstorm.membership.resilient import SurvivingTransport
+from dstorm.membership.returns import returns
 from dstorm.membership.returns.returns import Returns
 from dstorm.queues.waits.waiting import Awaited, Waiting
 from dstorm.view import Member
@@ -146,6 +147,16 @@ def test_the_rank_that_gives_the_values_fails(sync, turn):
 def test_two_ranks_come_back_at_once(seed):
     job = Job(4, seed, {1: 40, 2: 40 + seed}, {1: [0], 2: [0]})
     check(job.run(trained))
+
+
+def test_one_whose_request_is_lost_asks_again(monkeypatch):
+    """As where the rank that is to admit it has come back after the request, on another host."""
+    asked, ask = [], Barrier.ask
+    monkeypatch.setattr(returns, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(Barrier, "ask", lambda *one: asked.append(one) if not asked else ask(*one))
+    found = Job(3, 20, {1: 20}, {1: [0]}).run(trained)
+    check(found, 1)
+    assert len(asked) == 1 and isinstance(found[1], tuple)
 
 
 @pytest.mark.parametrize("turns", [(150, 30, 80), (220, 30, 120)])
