@@ -240,11 +240,20 @@ def text(roster: Roster) -> str:
 
 def read(folder: str | os.PathLike[str]) -> Roster | None:
     """That of the job in `folder`; None: it has none. Local."""
-    try:
-        with open(os.path.join(folder, FILE), encoding="utf-8") as file:
-            return parsed(file.read())
-    except (OSError, ValueError):
-        return None
+    with contextlib.suppress(ValueError):
+        return parsed(written(folder))
+    return None
+
+
+def written(folder: str | os.PathLike[str]) -> str:
+    """The line of that of the job in `folder`; "": it has none. Local.
+
+    Whether it has changed, this alone says: two changes within a tick of the clock of files leave their time and inode
+    as they were.
+    """
+    with contextlib.suppress(OSError), open(os.path.join(folder, FILE), encoding="utf-8") as file:
+        return file.read()
+    return ""
 
 
 def parsed(line: str) -> Roster:
@@ -262,15 +271,6 @@ def parsed(line: str) -> Roster:
         found["first"], found["least"], found["most"], found["size"], begun, spells, losses, dict(found["retired"]),
         dict(found["departing"]), found["version"],
     )  # fmt: skip
-
-
-def changed_at(folder: str | os.PathLike[str]) -> int:
-    """Return a number that differs once the file has changed; 0: there is none. Local."""
-    try:
-        found = os.stat(os.path.join(folder, FILE))
-    except OSError:
-        return 0
-    return found.st_mtime_ns ^ found.st_ino
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ class Crew:
         self._rank, self._incarnation = transport.rank, incarnation
         self._size, self.is_elastic = found.size, found.least < found.most
         self._asking = Asking(folder, found, lambda: transport.attend())
-        self._seen = 0
+        self._seen = ""
         self._loops = self._before = (session - 1) * _MOST_LOOPS
         """The loops that were begun, and those of the sessions before, which count as so many as they can be: a rank
         that was started again has not gone through them."""
@@ -87,7 +87,7 @@ class Crew:
         now = self._transport.clock()
         if now - self._looked_at < _LOOK_S:
             return
-        self._looked_at, seen = now, roster.changed_at(self._folder)
+        self._looked_at, seen = now, roster.written(self._folder)
         if seen != self._seen:
             self._seen = seen
             self.refresh()

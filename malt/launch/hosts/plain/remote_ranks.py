@@ -77,7 +77,7 @@ class RanksOfHost:
         connection.take = self._take
         connection.ask("start", {
             "ranks": list(ranks), "size": size, "words": [sys.executable, RUNNER, *program], "folder": str(folder),
-            "cwd": os.getcwd(), "environment": dict(environ), "roster": _roster(folder),
+            "cwd": os.getcwd(), "environment": dict(environ), "roster": roster.written(folder),
             "key": (folder / reporting.KEY).read_text(encoding="utf-8"),
         })  # fmt: skip
 
@@ -183,7 +183,8 @@ class RemoteRanks:
         self.left: list[RanksOfHost] = []
         """Those that are given up, on which ranks may go on."""
         self._has_failed = self._is_ending = False
-        self._roster_at = roster.changed_at(folder)
+        self._roster = ""
+        """The roster that the other hosts were given last, after their start."""
         self.last_words = ""
         """The line that ends the output where ranks may go on without this host, as `leave` was called; else ""."""
 
@@ -219,10 +220,10 @@ class RemoteRanks:
 
     def pass_on_roster(self) -> None:
         """Let the other hosts have the roster of the job, where it has changed."""
-        if self._hosts and (at := roster.changed_at(self._folder)) != self._roster_at:
-            self._roster_at = at
+        if self._hosts and (line := roster.written(self._folder)) != self._roster:
+            self._roster = line
             for one in self._hosts:
-                one.connection.ask(roster.FILE, _roster(self._folder))
+                one.connection.ask(roster.FILE, line)
 
     def is_cut_off(self, members: Collection[int]) -> bool:
         """Return whether this host has lost some others, and none of the ranks `members` runs on those it hears."""
@@ -280,11 +281,3 @@ class RemoteRanks:
 
     def _is_silent(self, one: RanksOfHost) -> bool:
         return one.silent_s() > self._silent_s
-
-
-def _roster(folder: Path) -> str:
-    """The roster of the job in `folder`; "": it has none."""
-    try:
-        return (folder / roster.FILE).read_text(encoding="utf-8")
-    except OSError:
-        return ""

@@ -42,8 +42,7 @@ if __name__ == "__main__":
 
 from malt.runner.events import Kind, Stream, append, event  # noqa: E402
 from malt.runner.reporting import HOST_SIZE, INCARNATION, RANK, REJOIN, SIZE  # noqa: E402
-from malt.runner.roster import Roster, changed_at  # noqa: E402
-from malt.runner.roster import read as read_roster  # noqa: E402
+from malt.runner.roster import Roster, parsed, written  # noqa: E402
 
 ENDING = "ending"
 """The file in the folder of the job which says that no rank is started again: the job ends."""
@@ -102,7 +101,8 @@ class Ranks:
         """The incarnations of these."""
         self._restarts: dict[int, Restarts] = {}
         self._roster: Roster | None = None
-        self._roster_at = 0
+        self._written = ""
+        """That as it was read."""
 
     def start(self) -> None:
         """Start them. OSError: one cannot be started; those before it run."""
@@ -148,8 +148,8 @@ class Ranks:
         return has_left and self._is_wanted(rank)
 
     def _read_roster(self) -> None:
-        if (at := changed_at(self._folder)) != self._roster_at:
-            self._roster, self._roster_at = read_roster(self._folder) or self._roster, at
+        if (line := written(self._folder)) and line != self._written:
+            self._roster, self._written = parsed(line), line
 
     def _start_again(self, rank: int, now: float, how: str = "") -> None:
         """Start a rank if its time has come. `how`: it has failed; "": the job has not had it, or not any more."""

@@ -24,8 +24,9 @@ from malt.launch.hosts.plain import remote_ranks as module
 from malt.launch.hosts.plain.remote_ranks import RemoteRanks
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.reports.follower import Follower
-from malt.runner import reporting
+from malt.runner import reporting, roster
 from malt.runner.events import Stream
+from malt.runner.roster import Roster
 
 pytestmark = pytest.mark.serial
 
@@ -318,6 +319,26 @@ def test_it_is_cut_off_where_it_hears_none_of_those_that_may_go_on(begin, monkey
     away = begin({"b": (1,), "c": (2,)}, 3, text)
     wait_for(lambda: away.unreached() == {2} and all(one.agent for one in away._hosts))
     assert not away.is_cut_off({0, 1, 2}) and away.is_cut_off({2})
+
+
+def test_a_roster_that_changes_as_hosts_are_told_of_it_reaches_them(start, tmp_path, monkeypatch, capsys):
+    begin, found = module.RanksOfHost.__init__, Roster.of(1, 1, 2)
+
+    def change(*arguments):
+        begin(*arguments)
+        found.scale(2)
+        roster.write(tmp_path, found)
+
+    monkeypatch.setattr(module.RanksOfHost, "__init__", change)
+    roster.write(tmp_path, found)
+    away = start(
+        "say('started', 7)\nfor line in sys.stdin:\n    what, value = json.loads(line)\n"
+        "    what == 'roster' and say('said', json.loads(value)['size'])\n    what == 'clean' and sys.exit()"
+    )
+    for _ in range(2):
+        away.pass_on_roster()
+    away.end()
+    assert capsys.readouterr().err == "2\n"
 
 
 def test_no_rank_is_started_again_once_the_job_ends_and_what_a_starter_says_is_printed(start, tmp_path, capsys):

@@ -125,6 +125,17 @@ def test_ranks_are_started_as_the_roster_asks_for_them(started, tmp_path, capfd)
     assert ranks._processes[2].poll() is None, "it goes by itself"
 
 
+def test_a_change_within_a_tick_of_the_clock_of_files_is_seen(started, tmp_path):
+    """The second of two takes the inode that the one before has left."""
+    found, file = Roster.of(1, 1, 2), tmp_path / roster.FILE
+    roster.write(tmp_path, found)
+    ranks, at = started(STAYS, STAYS), file.stat()
+    found.scale(2)
+    file.write_text(roster.text(found))
+    os.utime(file, ns=(at.st_atime_ns, at.st_mtime_ns))
+    assert ranks.look_after(time.monotonic()) and set(ranks._processes) == {0, 1}
+
+
 def test_one_that_cannot_be_started_now_is_tried_later(started, monkeypatch, capfd):
     ranks, now = started(FAILS), time.monotonic()
     await_end(ranks, 0)
