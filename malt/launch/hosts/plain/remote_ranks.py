@@ -132,8 +132,6 @@ class RanksOfHost:
             self._print(*value)
         elif what == "alive":
             self.pulses += 1
-        elif what == "clean":
-            return False
         elif what == "started":
             self.agent = value
         elif what == "said":
@@ -146,10 +144,10 @@ class RanksOfHost:
         elif what == "done":
             self._done.restart()
             self.is_done.set()
-        elif what == ENDED:
-            for number in self._outputs.values():
-                os.close(number)
-        return True
+        elif what in ("clean", ENDED):  # nothing of this job comes after it
+            while self._outputs:
+                os.close(self._outputs.popitem()[1])
+        return what != "clean"
 
     def _print(self, rank: int, number: int, piece: str) -> None:
         """Write what a rank has printed to its pipe in the folder of the job, as ranks of this host do themselves."""

@@ -271,6 +271,18 @@ def test_what_ranks_have_printed_is_waited_for_as_long_as_it_comes(
     assert capsys.readouterr().err == (left_out if status else "")
 
 
+def test_after_a_job_no_pipe_of_its_ranks_stays_open(start, tmp_path):
+    """The connection stays, for a restart of the job."""
+    os.mkfifo(tmp_path / "out-1")
+    pipe = os.open(tmp_path / "out-1", os.O_RDWR)
+    away = start(PRINTS.format(0, "done"))
+    assert the(away).is_done.wait(60)
+    away.end()
+    files = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
+    assert [os.readlink(file) for file in files if os.path.exists(file)].count(str(tmp_path / "out-1")) == 1
+    os.close(pipe)
+
+
 def test_output_of_a_host_that_falls_silent_is_said_to_be_left_out(start, monkeypatch, capsys):
     monkeypatch.setattr(module, "SILENT_S", 0.3)
     away = start("say('started', 7); say('printed', [1, 1, 'a piece']); await_end()")
