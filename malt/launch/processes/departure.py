@@ -26,7 +26,7 @@ from malt.launch.hosts.agent.closing import has_closed
 from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.reports.control import ControlServer
 from malt.runner import departure
-from malt.runner.events import Kind, Stream
+from malt.runner.events import Event, Kind, Stream
 from malt.watch.processes import processes
 
 _FINALIZES_S = 1.0
@@ -46,20 +46,21 @@ class Departure:
         self.folder, self._all, self._control_server = Path(reports.folder), set(range(ranks)), control_server
         self.is_spread, self.is_fault_tolerant = is_spread, is_fault_tolerant
         self._reports = reports
-        self._notified: set[int] = set()
+        self._notified = set[Event]()
+        """The starts of the ranks that were notified: one that was started again has another."""
         self._finished: dict[int, Stopwatch] = {}
         """Since the ranks were seen to have finished."""
 
     def notify(self, number: int) -> None:
-        """Send signal `number` to all ranks that run Python by now and were not notified yet. Local."""
+        """Send signal `number` to all ranks that run Python by now and were not notified since their start. Local."""
         if not self._notified:
             self._tell(ENDING)
             self._tell(f"signal-{number}")
         here = self._started()
-        fresh = here.keys() - self._notified - self._reports.ranks(Kind.FINISHED)
+        fresh, elsewhere = (set(self._reports.of(kind)) - self._notified for kind in (Kind.STARTED, Kind.ELSEWHERE))
         # A rank may leave because one that was notified before is missing: a signal would keep it from closing files.
-        self._send(number, (here[rank] for rank in fresh - self._reports.ranks(Kind.STOPPED)))
-        elsewhere = self._reports.ranks(Kind.ELSEWHERE) - self._notified
+        over = self._reports.ranks(Kind.FINISHED) | self._reports.ranks(Kind.STOPPED)
+        self._send(number, (here[one.rank] for one in fresh if one.rank not in over))
         if self._control_server is not None and elsewhere:
             self._control_server.notify(number)
         self._notified |= fresh | elsewhere
