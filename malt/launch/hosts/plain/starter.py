@@ -208,6 +208,8 @@ class Ranks:
         own |= {INCARNATION: str(incarnation)} if incarnation else {}
         self._processes[rank] = self.popen(rank, {**self._environ, **own})
         self._lives[rank] = incarnation
+        if self._departs:  # the handler of a signal has come between, and did not know it
+            self._processes[rank].kill()
 
     def _is_ending(self) -> bool:
         """Return whether no rank is started again."""

@@ -146,6 +146,24 @@ def test_one_that_cannot_be_started_now_is_tried_later(started, monkeypatch, cap
     assert ranks.look_after(now + 12) and "2nd time" in capfd.readouterr().err
 
 
+def test_a_rank_that_a_signal_finds_in_the_midst_of_its_start_ends(started, monkeypatch):
+    """The handler does not know its process, and the agent would wait for its end."""
+    ranks, now = started(FAILS), time.monotonic()
+    await_end(ranks, 0)
+    popen = ranks.popen
+
+    def signalled(*arguments):
+        made = popen(*arguments)
+        ranks.kill()
+        return made
+
+    monkeypatch.setattr(ranks, "_words", [sys.executable, "-c", STAYS])
+    monkeypatch.setattr(ranks, "popen", signalled)
+    assert ranks.look_after(now + AGAIN_S)
+    wait_for(lambda: not ranks.look_after(now + AGAIN_S), 10)
+    assert ranks._lives[0] == 1 and ranks._processes[0].returncode == -signal.SIGKILL
+
+
 def refuse(*words, **named):
     raise OSError(12, os.strerror(12))
 
