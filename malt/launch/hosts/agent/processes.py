@@ -51,16 +51,16 @@ def with_variable(text: str) -> set[int]:
 
 
 def of_job(folder: str) -> set[int]:
-    """The processes of a job that run here: with its folder among their variables, or daemons with it on their line.
+    """The processes of a job that run here: those with its variable, and daemons with its folder on their line.
 
     And the daemons that have started them.
     """
-    mark, found = os.fsencode(folder), set[int]()
+    mark, found = os.fsencode(f"{WITHIN}={folder}"), set[int]()
     for number, environ in environments().items():
         with contextlib.suppress(OSError, ValueError, IndexError):
             if number == os.getpid() or stat_fields(number)[0] in _ENDED or os.fsencode(f"{ELSEWHERE}=") in environ:
                 continue
-            if mark in environ or (mark in _line(number) and _name(number) in _DAEMONS):
+            if mark in environ.split(b"\0") or (os.fsencode(folder) in _line(number) and _name(number) in _DAEMONS):
                 found.add(number)
                 parent = int(stat_fields(number)[1])
                 if _name(parent) in _DAEMONS:

@@ -22,7 +22,6 @@ from dstorm.membership.processes import is_stopped, process, stat_fields
 from malt.launch.hosts.agent import processes as found
 from malt.launch.hosts.agent import ranks, watch
 from malt.launch.hosts.connection import program as agent
-from malt.runner.program import FAILURE_DIR
 
 pytestmark = pytest.mark.serial
 AGENT = agent().decode()
@@ -353,8 +352,17 @@ def in_exec(monkeypatch):
 
 FINDERS = {
     ranks.ELSEWHERE: lambda mark: found.with_variable(f"{ranks.ELSEWHERE}={mark}"),
-    FAILURE_DIR: found.of_job,
+    found.WITHIN: found.of_job,
 }
+
+
+def test_what_a_user_runs_in_the_folder_of_a_job_is_none_of_it():
+    """Such as tail, of what ranks have printed: a shell tells it where it is."""
+    with subprocess.Popen(["sleep", "60"], env={"PWD": "/of/this job", "OLDPWD": "/of"}) as child:
+        try:
+            assert found.of_job("/of/this job") == set()
+        finally:
+            child.kill()
 
 
 @pytest.mark.parametrize("variable", FINDERS, ids=["plain processes", "an mpiexec"])
