@@ -29,8 +29,9 @@ class Writer:
     """The only one that writes to the file descriptor `number` while a job runs."""
 
     def __init__(self, number: int) -> None:
-        self.pending = 0
-        """The number of bytes not yet written."""
+        self._given = self._taken = 0
+        """The bytes that were given to `write`, and those that the thread has taken. A sum that two threads change may
+        lose what one has added."""
         self.has_lost = False
         """Whether some could not be written, as on a full disk. What nobody reads any more is not lost."""
         self._number, self._terminal = number, Terminal()
@@ -41,9 +42,14 @@ class Writer:
         """Start to write. Local."""
         self._thread.start()
 
+    @property
+    def pending(self) -> int:
+        """The number of bytes not yet written."""
+        return self._given - self._taken
+
     def write(self, data: bytes) -> None:
-        """Write `data`, soon. Local."""
-        self.pending += len(data)
+        """Write `data`, soon. Not by two threads at once. Local."""
+        self._given += len(data)
         self._queue.put(partial(self._text, data))
 
     def end_line(self) -> None:
@@ -118,5 +124,5 @@ class Writer:
             return 0
 
     def _text(self, data: bytes) -> bytes:
-        self.pending -= len(data)
+        self._taken += len(data)
         return self._terminal.text(data)
