@@ -263,13 +263,12 @@ def _memory(session: str, place: PlainRanks, ranks: ProcessGroup, free_nbytes: M
     path, local_ranks = _path(session, place), place.local_ranks
     counts = {rank: place.hosts.count(place.hosts[rank]) for rank in free_nbytes}
     nbytes = min(shm_space.share_nbytes(counts[rank], free) for rank, free in free_nbytes.items())
-    if ranks.incarnation and (path.exists() or min(local_ranks) < ranks.first):
-        try:
-            nbytes = path.stat().st_size // len(local_ranks)
-        except OSError:
-            raise Refused(ranks.rank, f"the memory of the ranks of its host is gone ({path})") from None
-    elif ranks.incarnation and len(local_ranks) * nbytes > shm_space.free_nbytes():
-        raise Refused(ranks.rank, f"its host has less shared memory than the others give each rank ({nbytes:,} bytes)")
+    if ranks.incarnation and not path.exists():
+        if min(local_ranks) < ranks.first:
+            raise Refused(ranks.rank, f"the memory of the ranks of its host is gone ({path})")
+        if len(local_ranks) * nbytes > shm_space.free_nbytes():
+            why = f"its host has less shared memory than the others give each rank ({nbytes:,} bytes)"
+            raise Refused(ranks.rank, why)
     return SharedMemory(path, place.rank, local_ranks, nbytes, fence)
 
 

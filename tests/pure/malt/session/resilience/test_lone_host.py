@@ -7,14 +7,19 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from dstorm.errors import Refused
+from dstorm.transports import shm_space
 from dstorm.transports.links.handshake import new_key
 from dstorm.transports.links.links import Links
+from dstorm.transports.shm import PlainRanks
 from malt.files import atomic
 from malt.launch.reports import control
 from malt.runner import reporting
 from malt.runner.program import JOB_DIR
+from malt.runner.roster import Roster
 from malt.session.resilience import hosts
 from malt.session.resilience.process_group import ProcessGroup
 
@@ -71,3 +76,38 @@ def test_one_that_is_started_again_meanwhile_is_not_called_any_more():
     exchange = SimpleNamespace(call_again=call, end_calls=lambda: None)
     known = SimpleNamespace(newest={0: 1}, ended=dict, started=lambda: dict(started))
     assert hosts._call_again(exchange, {1: None}, known) == ({}, {}) and called == [[1], []]
+
+
+@pytest.fixture
+def memory(monkeypatch, tmp_path):
+    """memory(rank): that of a rank which comes later, of a host with two such, or with ranks 0 and 1; file(rank)."""
+    monkeypatch.setenv(JOB_DIR, str(tmp_path))
+    job, free = Roster.of(2, 1, 4), {0: 1 << 24, 1: 1 << 24}
+
+    def place(rank):
+        return PlainRanks(rank, ["a", "a", "b", "b"])
+
+    yield (
+        lambda rank: hosts._memory("session-1", place(rank), ProcessGroup(rank, 4, True, 1, job), free),
+        lambda rank: hosts._path("session-1", place(rank)),
+    )
+    for rank in range(4):
+        hosts._path("session-1", place(rank)).unlink(missing_ok=True)
+
+
+def test_ranks_that_come_at_once_to_a_host_that_had_none_share_its_memory(memory):
+    """One may find the file that the other has made, and has not given its length yet."""
+    made, file = memory
+    file(2).touch(0o600)
+    first, second = made(3), made(2)
+    first.put(np.full(8, 7, np.uint8), 2, 0)
+    assert second.memory[:8].tolist() == [7] * 8 and first.memory.nbytes == second.memory.nbytes == 1 << 22
+
+
+def test_a_rank_does_not_come_back_where_the_memory_of_its_host_is_gone_or_is_not_to_be_had(memory, monkeypatch):
+    made, _ = memory
+    with pytest.raises(Refused, match="the memory of the ranks of its host is gone"):
+        made(1)
+    monkeypatch.setattr(shm_space, "free_nbytes", lambda: (1 << 23) - 1)
+    with pytest.raises(Refused, match="less shared memory than the others give each rank"):
+        made(2)
