@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import threading
 import time
@@ -16,6 +17,8 @@ from malt.runner.roster import Roster
 ANSWER_S = 10.0
 """How long a rank of another host waits for the answer of the launcher."""
 _NAP_S = 0.001
+_numbers = itertools.count(1)
+"""Those of the questions of this process, in all its sessions: the last answer to the one before is still there."""
 
 
 class Asking:
@@ -31,7 +34,7 @@ class Asking:
     def __init__(self, folder: str, found: Roster, attend: Callable[[], object]) -> None:
         self._folder, self._known, self._attend = folder, found, attend
         self._number = self._unheard = 0
-        """How often it has asked; and the question that was not answered, since none was."""
+        """The number of its last question; and that which was not answered, since none was."""
         self._changing = threading.RLock()
         """Held while it asks: the answer to a question takes the place of the one before."""
 
@@ -70,7 +73,7 @@ class Asking:
         """The answer of the launcher. None: there is none, or it has no roster any more."""
         if self._unheard and (self._answer() or [0])[0] >= self._unheard:
             self._unheard = 0
-        self._number += 1
+        self._number = next(_numbers)
         reporting.publish(roster.ASK, json.dumps([self._number, name, *arguments]))
         waited = Stopwatch()
         while not self._unheard and not departure.is_disconnected():

@@ -72,3 +72,13 @@ def test_it_waits_once_for_a_launcher_that_does_not_answer(launcher, mine, monke
     state["answers"] = True
     mine.change("begin", 1, 0, (0, 3), BOTH, [])
     assert mine.change("begin", 1, 0, (0, 4), BOTH, [])[1] == [0, 4], "it is heard again"
+
+
+def test_the_answer_to_a_session_before_is_none_to_this_one(launcher, mine, tmp_path, monkeypatch):
+    """The process is the same, and an answer takes a while."""
+    assert mine.change("begin", 1, 0, (0, 3), BOTH, [])[1] == [0, 3]
+    answer, asked = reporting.publish, []
+    monkeypatch.setattr(reporting, "publish", lambda *question: asked.append(question))
+    folder = str(tmp_path / "here")
+    later = Asking(folder, roster.read(folder), lambda: asked and answer(*asked.pop()))
+    assert later.change("begin", 1, 0, (1, 0), BOTH, [])[1] == [1, 0]
