@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -17,9 +18,10 @@ from reported import line, made, reported
 from dstorm.transports.links import server as server_of_dstorm
 from malt.launch.reports import control
 from malt.launch.reports.control import ControlServer
-from malt.runner import departure, reporting
+from malt.runner import departure, reporting, roster
 from malt.runner.events import Kind, Stream
 from malt.runner.reporting import CALL, CONTROL_NAME, CONTROL_SERVER
+from malt.runner.roster import Roster
 
 pytestmark = pytest.mark.serial
 KEY = "3c" * 32
@@ -215,6 +217,31 @@ def test_who_hears_that_a_rank_has_ended_has_heard_what_was_published_before(
     (tmp_path / "session-1-published-0.1").write_text("its endpoint")
     open_control_server.tell({0: 0})
     assert sent == [b"published session-1-published-0.1 its endpoint\n", b"ended 0 0\n"]
+
+
+def test_a_rank_that_takes_little_at_once_gets_whole_lines_in_order(open_control_server, caller, tmp_path):
+    """What a rank leaves behind may be longer than what a connection between hosts takes."""
+    wait_for("elsewhere-2", tmp_path)
+    text, server = "x" * 500_000, open_control_server
+    server._server._callers[0][0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    roster.write(tmp_path, Roster.of(2, 1, 4))
+    for name in ("left-0-0", "session-1-published-1.1"):
+        (tmp_path / name).write_text(text)
+        server.pass_on()
+    caller.sendall(json.dumps([roster.ASK, '[1, "scale", 3]']).encode() + b"\n")
+    while roster.read(tmp_path).size != 3:
+        time.sleep(0.001)
+    caller.settimeout(0.02)
+    got, end = b"", time.monotonic() + SOON_S
+    while got.count(b"\n") < 4 and time.monotonic() < end:
+        server.tell({1: 1})
+        with contextlib.suppress(TimeoutError):
+            got += caller.recv(1 << 20)
+    lines = sorted(got.decode().splitlines())
+    assert [line.partition(" [")[0] for line in lines] == [
+        "ended 1 1", f"published left-0-0 {text}", f"published {roster.ANSWER}",
+        f"published session-1-published-1.1 {text}",
+    ]  # fmt: skip
 
 
 def test_a_caller_without_the_key_is_refused(open_control_server, tmp_path):

@@ -51,7 +51,8 @@ class AuthenticatedServer:
         self._listening = _listen(list(addresses) or [""], ports)
         self.port = int(self._listening[0].getsockname()[1])
         self._strangers: deque[socket.socket] = deque()
-        self._callers: list[tuple[socket.socket, threading.Thread]] = []
+        self._callers: list[tuple[socket.socket, threading.Thread, bytearray]] = []
+        """Each with its thread, and what it has not taken so far."""
         self._changing = threading.Lock()
         self._accepting: threading.Thread | None = None
         self._stopped = False
@@ -61,11 +62,16 @@ class AuthenticatedServer:
         self._accepting = threading.Thread(target=self._accept, args=[serve], name=self._name, daemon=True)
         self._accepting.start()
 
-    def send(self, data: bytes) -> None:
-        """Send a few bytes to all callers that are served, without waiting. Local."""
-        for caller, _ in list(self._callers):
-            with contextlib.suppress(OSError):  # the caller has ended
-                caller.send(data, socket.MSG_DONTWAIT)
+    def send(self, data: bytes, to: socket.socket | None = None) -> None:
+        """Send to all callers that are served, or to one of them, without waiting. Local. Any thread may call it.
+
+        What a caller does not take now it gets with a later call, in this order.
+        """
+        with self._changing:
+            for caller, _, unsent in self._callers:
+                unsent += data if to in (None, caller) else b""
+                with contextlib.suppress(OSError):  # it has ended, or takes no more now
+                    del unsent[: caller.send(unsent, socket.MSG_DONTWAIT)]
 
     def stop(self) -> None:
         """Take no more callers. Local. A second call does nothing."""
@@ -87,10 +93,10 @@ class AuthenticatedServer:
         The server must be stopped before.
         """
         end = time.monotonic() + patience_s
-        for caller, _ in self._callers:
+        for caller, _, _ in self._callers:
             with contextlib.suppress(OSError):  # the caller has ended
                 caller.shutdown(socket.SHUT_RD)
-        for _, thread in self._callers:
+        for _, thread, _ in self._callers:
             thread.join(max(0.0, end - time.monotonic()))
 
     def _accept(self, serve: Serve) -> None:
@@ -123,7 +129,7 @@ class AuthenticatedServer:
             finally:
                 with self._changing:
                     self._strangers.remove(caller)
-                    known = (caller, threading.current_thread())
+                    known = (caller, threading.current_thread(), bytearray())
             if number is None:
                 self.refused(str(caller.getpeername()[0]))
             else:

@@ -95,12 +95,14 @@ class ControlServer:
 
     def pass_on(self) -> None:
         """Send what ranks have published since the last call to all ranks, also those that connect later. Local."""
+        fresh = dict[str, bytes]()
         with contextlib.suppress(OSError):
             for name in sorted(set(os.listdir(self._folder)) - self._published.keys()):
                 if _PUBLISHED.fullmatch(name):
                     text = (self._folder / name).read_text(encoding="utf-8")
-                    self._published[name] = f"published {name} {text}\n".encode()
-                    self._server.send(self._published[name])
+                    fresh[name] = f"published {name} {text}\n".encode()
+        self._published |= fresh
+        self._server.send(b"".join(fresh.values()))  # also what one has not taken so far
 
     def close(self) -> None:
         """Accept no more connections. Writes the reports that have arrived; none is written after the return. Local."""
@@ -116,7 +118,7 @@ class ControlServer:
         write = partial(self._write, rank, caller)
         write(Event(Kind.ELSEWHERE, rank))
         with contextlib.suppress(OSError), caller.makefile("rb") as lines:
-            caller.send(b"".join(tuple(self._published.values())) + _ends(self._ended))
+            self._server.send(b"".join(tuple(self._published.values())) + _ends(self._ended), caller)
             for one in _reports(lines, rank):
                 write(one)
         if not self._closing:
@@ -130,7 +132,7 @@ class ControlServer:
             if isinstance(one, Event):
                 self.add(event(one.kind, one.rank, one.text))
             elif one[0] == roster.ASK:
-                caller.sendall(f"published {roster.ANSWER} {_answer(self._folder, one[1])}\n".encode())
+                self._server.send(f"published {roster.ANSWER} {_answer(self._folder, one[1])}\n".encode(), caller)
             else:
                 reporting.write(self._folder / one[0], one[1])
 
