@@ -19,13 +19,14 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from malt.runner.reporting import write as write_whole
 
-FILE, _LOCK = "roster", "roster.lock"
+FILE, _LOCK, _NAP_S = "roster", "roster.lock", 0.001
 ASK, ANSWER = "roster-ask", "roster-answer"
 """The names under which a rank of another host publishes what it asks for: a number, and the arguments of `follow`; and
 under which the launcher does its answer: the number, a result, why it is refused or "", and the roster."""
@@ -274,16 +275,31 @@ def parsed(line: str) -> Roster:
 
 
 @contextlib.contextmanager
-def changing(folder: str | os.PathLike[str]) -> Iterator[Roster]:
+def changing(
+    folder: str | os.PathLike[str], pause: Callable[[int], object] = lambda polls: time.sleep(_NAP_S)
+) -> Iterator[Roster]:  # fmt: skip
     """A block that changes the roster of the job in `folder`, which is written at its end. Local.
 
     Others wait for it, so it is short. An exception in it changes nothing. LookupError: the job has none.
+
+    pause(polls): called while another changes it. That one may be stopped: a rank finds that out, and ends it.
     """
     with open(os.path.join(folder, _LOCK), "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        polls = 0
+        while not _takes(lock):
+            polls += 1
+            pause(polls)
         found = read(folder)
         if found is None:
             raise LookupError("the number of ranks of this job does not change: start it with malt run --elastic")
         yield found
         found.version += 1
         write(folder, found)
+
+
+def _takes(lock: IO[str]) -> bool:
+    """Take a lock, if no other has it. Returns whether it is taken."""
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False

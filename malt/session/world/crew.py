@@ -52,7 +52,7 @@ class Crew:
         self._folder, self._transport = folder, transport
         self._rank, self._incarnation = transport.rank, incarnation
         self._size, self.is_elastic = found.size, found.least < found.most
-        self._asking = Asking(folder, found, lambda: transport.attend())
+        self._asking = Asking(folder, found, lambda polls: transport.pause(polls))
         self._seen = ""
         self._loops = self._before = (session - 1) * _MOST_LOOPS
         """The loops that were begun, and those of the sessions before, which count as so many as they can be: a rank

@@ -6,7 +6,6 @@ import copy
 import itertools
 import json
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,6 @@ from malt.runner.roster import Roster
 
 ANSWER_S = 10.0
 """How long a rank of another host waits for the answer of the launcher."""
-_NAP_S = 0.001
 _numbers = itertools.count(1)
 """Those of the questions of this process, in all its sessions: the last answer to the one before is still there."""
 
@@ -28,11 +26,11 @@ class Asking:
     it changes a copy of its own, from which others learn nothing. After one wait in vain it does not wait again until
     something is heard.
 
-    `attend()`: what a rank does while it waits. The constructor is Local.
+    pause(polls): what a rank does between two looks while it waits. The constructor is Local.
     """
 
-    def __init__(self, folder: str, found: Roster, attend: Callable[[], object]) -> None:
-        self._folder, self._known, self._attend = folder, found, attend
+    def __init__(self, folder: str, found: Roster, pause: Callable[[int], object]) -> None:
+        self._folder, self._known, self._pause = folder, found, pause
         self._number = self._unheard = 0
         """The number of its last question; and that which was not answered, since none was."""
         self._changing = threading.RLock()
@@ -51,7 +49,7 @@ class Asking:
         ValueError: it is refused.
         """
         if not reporting.is_connected():
-            with roster.changing(self._folder) as found:
+            with roster.changing(self._folder, self._pause) as found:
                 result = found.follow(name, *arguments)
             self._known = found
             return found, result
@@ -75,15 +73,15 @@ class Asking:
             self._unheard = 0
         self._number = next(_numbers)
         reporting.publish(roster.ASK, json.dumps([self._number, name, *arguments]))
-        waited = Stopwatch()
+        waited, polls = Stopwatch(), 0
         while not self._unheard and not departure.is_disconnected():
             answer = self._answer()
             if answer is not None and answer[0] == self._number:
                 return answer if answer[2] or answer[3] else None
             if waited.seconds() > ANSWER_S:
                 self._unheard = self._number
-            self._attend()
-            time.sleep(_NAP_S)
+            polls += 1
+            self._pause(polls)
         return None
 
     @staticmethod

@@ -39,7 +39,7 @@ def launcher(tmp_path, monkeypatch):
 
 @pytest.fixture
 def mine(tmp_path, launcher):
-    return Asking(str(tmp_path / "here"), roster.read(tmp_path / "here"), lambda: None)
+    return Asking(str(tmp_path / "here"), roster.read(tmp_path / "here"), lambda polls: time.sleep(0.001))
 
 
 def test_the_launcher_changes_its_file_and_answers(launcher, mine):
@@ -80,5 +80,5 @@ def test_the_answer_to_a_session_before_is_none_to_this_one(launcher, mine, tmp_
     answer, asked = reporting.publish, []
     monkeypatch.setattr(reporting, "publish", lambda *question: asked.append(question))
     folder = str(tmp_path / "here")
-    later = Asking(folder, roster.read(folder), lambda: asked and answer(*asked.pop()))
+    later = Asking(folder, roster.read(folder), lambda polls: asked and answer(*asked.pop()))
     assert later.change("begin", 1, 0, (1, 0), BOTH, [])[1] == [1, 0]

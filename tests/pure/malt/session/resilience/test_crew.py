@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -102,6 +104,23 @@ def test_a_rank_that_was_told_to_leave_and_has_begun_a_loop_since_leaves_at_an_e
     with pytest.raises(SystemExit):
         two.begin(2)
     assert zero.begin(2) == 2 and zero.dealt.ranks == (0,)
+
+
+def test_a_rank_that_is_stopped_as_it_changes_the_roster_is_found_by_those_that_wait(made, tmp_path):
+    """Their transport ends it. Nobody else would: not all ranks are stopped."""
+    zero, polls = made(0), []
+    text = "import sys, time\nfrom malt.runner import roster\nwith roster.changing(sys.argv[1]):\n    print(flush=True)"
+    words = [sys.executable, "-c", f"{text}\n    time.sleep(10)", tmp_path]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as stopped:
+        stopped.stdout.readline()
+
+        def pause(count):
+            polls.append(count)
+            if count == 5:
+                stopped.kill()
+
+        zero._transport.pause = pause
+        assert zero.begin(zero.begin_loop()) == 0 and polls[:5] == [1, 2, 3, 4, 5]
 
 
 def test_rows_outside_of_epochs_are_dealt_among_as_many_as_there_are_to_be(made):
