@@ -157,7 +157,7 @@ class Ranks(StartedRanks):
 
     def _pass_on(self) -> bool:
         """Send the next pieces of what ranks have printed; return whether there were any."""
-        is_any, paths = False, glob.glob(os.path.join(self._folder, "printed-*"))
+        is_any, paths = False, glob.glob(os.path.join(glob.escape(self._folder), "printed-*"))
         nbytes = min(_PIECE_NBYTES, _PIECES_NBYTES // max(1, len(paths)) + 1)
         for path in paths:
             if (found := _PRINTED.fullmatch(path)) is not None:

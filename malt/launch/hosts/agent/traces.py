@@ -24,7 +24,8 @@ def remove_traces(folder: str) -> None:
     A file that has come since the first one in `folder`, and that no process uses, is of a rank or daemon of the job: a
     live job uses its own.
     """
-    began = min(filter(None, map(_written, glob.glob(os.path.join(folder, "*")))), default=math.inf) - _CLOCKS_S
+    files = glob.glob(os.path.join(glob.escape(folder), "*"))
+    began = min(filter(None, map(_written, files)), default=math.inf) - _CLOCKS_S
     end, left = time.monotonic() + _CLOSES_S, set[str]()
     while fresh := {path for path in _by_name() - left if _written(path) >= began}:
         processes = numbers()

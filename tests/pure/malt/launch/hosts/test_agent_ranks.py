@@ -160,6 +160,15 @@ def test_ranks_that_fail_have_started(folder):
     assert kept.ended("end") == 0 and not folder.exists()
 
 
+def test_what_ranks_print_is_found_in_a_folder_of_any_name(folder):
+    """A part of an array job of PBS has such a TMPDIR."""
+    above = folder.parent / "pbs.17[3].server"
+    above.mkdir()
+    kept = Kept(above / "malt-x", "print('said')")
+    assert b'["printed", [0, 1, "said\\n"]]\n' in iter(kept.process.stdout.readline, b'["done", null]\n')
+    assert kept.ended("end") == 0 and not os.listdir(above)
+
+
 LIVES = "import os; print('life', os.environ.get('MALT_INCARNATION')); os.kill(os.getpid(), 9)"
 
 

@@ -50,13 +50,15 @@ def test_files_that_came_during_the_job_go_unless_they_are_in_use(kind, tmp_path
     try:
         before.write_bytes(bytes(4096))
         os.utime(before, (0, time.time() - 60))
-        (tmp_path / "job").touch()
+        folder = tmp_path / "pbs.17[3].server"  # as of a part of an array job
+        folder.mkdir()
+        (folder / "job").touch()
         for file in (left, opened, mapped):
             file.write_bytes(bytes(4096))
         with open(opened, "rb"), open(mapped, "r+b") as mapping:
             its = mmap.mmap(mapping.fileno(), 0)
             mapping.close()
-            traces.remove_traces(str(tmp_path))
+            traces.remove_traces(str(folder))
         its.close()
         assert [file.exists() for file in (before, left, opened, mapped)] == [True, False, True, True]
     finally:
