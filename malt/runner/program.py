@@ -111,8 +111,8 @@ def main() -> None:
     _write_whole_lines()
     standard_input.take(folder, reporting.rank(), bool(reporting.incarnation()))
     write_stacks_when_asked(folder)
-    _join_the_job(folder)
     try:
+        _join_the_job(folder)
         if kind == "-m":
             runpy.run_module(program, run_name="__main__", alter_sys=True)
         elif kind == "-c":
@@ -138,10 +138,6 @@ def _unmarked(words: list[str]) -> list[str]:
 def _join_the_job(folder: str | None) -> None:
     """Report the start of this rank. From here on it takes the signals of the launcher, and reports how it ends."""
     departure.take_signals()
-    if reporting.CALL in os.environ:
-        threading.Thread(target=departure.listen, args=[int(os.environ[reporting.CALL])], daemon=True).start()
-    elif folder is not None:
-        _report_start(folder)
     if reporting.is_plain():
         departure.refuse_mpi()
     atexit.register(_end)
@@ -149,6 +145,10 @@ def _join_the_job(folder: str | None) -> None:
         departure.report_end_inside_mpi()
         departure.show_closing(folder)
     threading.excepthook = exit_hooks.after_thread(threading.excepthook, _end_job_for_thread)
+    if reporting.CALL in os.environ:  # last: from here on such a signal may come
+        threading.Thread(target=departure.listen, args=[int(os.environ[reporting.CALL])], daemon=True).start()
+    elif folder is not None:
+        _report_start(folder)
 
 
 def _report_start(folder: str) -> None:
