@@ -20,6 +20,7 @@ from dstorm.membership.resilient import SurvivingTransport
 from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.endpoints import Exchange
 from dstorm.transports.links.links import Links
+from dstorm.transports.links.server import shut
 from dstorm.transports.shm import PlainRanks, SharedMemory
 from dstorm.transports.solo import LoneTransport
 from dstorm.transports.tcp import LinkedTransport
@@ -128,12 +129,14 @@ def several_hosts(folder, end=lambda ranks: None):
         name = uuid.uuid4().hex
         exchanges = [Exchange(rank, "0f" * 32, name) for rank in range(SIZE)]
         endpoints = {rank: one.endpoint for rank, one in enumerate(exchanges)}
+        connections = []
 
         def make(rank):
             place = PlainRanks(rank, hosts)
             place.pause = pause
             far = {other: endpoint for other, endpoint in endpoints.items() if other not in place.local_ranks}
             out, into = exchanges[rank].connect(far, 30.0)
+            connections.extend([*out.values(), *into.values()])
             local_ranks = place.local_ranks
             memory = SharedMemory(folder / f"{name}-{local_ranks[0]}", rank, local_ranks, NBYTES, lambda: None)
             arbiter = Arbiter(rank, SIZE)
@@ -142,7 +145,12 @@ def several_hosts(folder, end=lambda ranks: None):
                 place, memory, links, arbiter, list, end, 30.0, pytest.fail, lambda rank: False
             )  # fmt: skip
 
-        return in_threads(make, body)
+        try:
+            return in_threads(make, body)
+        finally:  # that of a rank lasts until its process ends
+            for connection in connections:
+                shut(connection)
+                connection.close()
 
     return run
 
