@@ -80,8 +80,9 @@ class Exchange:
         self._into: dict[int, socket.socket] = {}
         self._halves: dict[tuple[int, int], dict[int, socket.socket]] = {}
         """The connections of ranks that were started again, by rank, incarnation and kind."""
-        self._calling: frozenset[int] = frozenset()
-        """Ranks with higher numbers that it calls, as it was started again: it does not take their calls meanwhile."""
+        self._calling: frozenset[tuple[int, int]] = frozenset()
+        """Ranks with higher numbers, and their incarnations, that it calls, as it was started again: it does not take
+        their calls meanwhile."""
         self._reached: set[tuple[int, int]] = set()
         """Ranks, and their incarnations, that it has reached so: it does not take their calls."""
         self._join: Join | None = None
@@ -116,7 +117,7 @@ class Exchange:
 
         `incarnations`: as of `call_again`, which follows.
         """
-        self._calling = frozenset(rank for rank in ranks if rank > self._rank and incarnations.get(rank))
+        self._calling = frozenset(one for one in incarnations.items() if one[0] in ranks and one[0] > self._rank)
         self._server.start(partial(self._answer, ranks))
 
     def call_again(
@@ -164,7 +165,7 @@ class Exchange:
         incarnation = number >> _RANK_BITS + 1
         if not incarnation:
             return _take(self._into, known, rank, caller)
-        if rank in self._calling or (rank, incarnation) in self._reached:
+        if (rank, incarnation) in self._calling | self._reached:
             return False
         with self._changing:
             for former in [one for one in self._halves if one[0] == rank and one[1] < incarnation]:

@@ -257,6 +257,18 @@ def test_of_two_that_were_started_again_and_call_each_other_one_connects(exchang
     assert not joined
 
 
+def test_one_that_is_started_again_while_it_is_called_need_not_wait(exchanges):
+    """The one that calls its former incarnation may have others to call still."""
+    incarnations, joined = {0: 1, 1: 1}, []
+    exchanges[0].listen([1], incarnations)
+    assert exchanges[1].call_again({0: exchanges[0].endpoint}, incarnations) == {}
+    incarnations[1] = 2
+    found = exchanges[1].call_again({0: exchanges[0].endpoint}, incarnations)
+    assert found.keys() == {0}
+    exchanges[0].join_by(lambda *one: joined.append(one[:2]))
+    assert joined == [(1, 2)]
+
+
 def test_the_half_of_a_former_incarnation_is_closed(exchanges):
     exchanges[0].listen([1], {})
     half = exchanges[1]._call(0, exchanges[0].endpoint, 1)
