@@ -112,6 +112,8 @@ class Process:
         if barrier.is_outside:
             if (words := self.returns._admitting(self.incarnation)) is not None:
                 assert self.returns._begin(words)["entered"] == barrier.next_number - 1
+            elif not self.job.deaths:
+                self.returns._ask()
             return
         if not meets:
             return barrier.check()

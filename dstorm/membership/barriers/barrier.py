@@ -555,6 +555,10 @@ class Barrier:
         found = {rank: self.word(rank) for rank in self._others}
         return {rank: word for rank, word in found.items() if word is not None}
 
+    def forget(self) -> None:
+        """Forget the words that a former incarnation was told: who asked then may be a member by now. Local."""
+        self._window.memory[:] = 0
+
     def ask(self, incarnation: int) -> None:
         """Publish that this rank asks to be admitted, as `incarnation`. One-sided."""
         with self._publishing:

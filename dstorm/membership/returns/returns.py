@@ -206,6 +206,7 @@ class Returns:
         `is_over()`: whether the others have ended the session.
         """
         self.barrier.is_outside = True
+        self.barrier.forget()
         with self._lock:
             self._common = {_K: incarnation, _PROCESS: list(process), _OPEN: {}, _OPENS: True}
         self._find_ended, self._is_over_elsewhere = find_ended, is_over

@@ -131,3 +131,17 @@ def test_a_rank_alone_goes_on_where_the_others_were_dead_before(tmp_path):
     transport.allreduce(values)
     assert values.tolist() == [0, 1, 2, 3]
     assert len(set(transport.hosts)) == 1 and transport.local_peers == {0, 1}
+
+
+def test_who_asked_a_former_incarnation_to_be_admitted_may_be_a_member(tmp_path):
+    """What it has said since has not reached the memory of a rank that was away, on another host."""
+    arenas = [SharedMemory(tmp_path / "arena", rank, range(SIZE), 1 << 22, lambda: None) for rank in range(SIZE)]
+    asking, again = (
+        SurvivingTransport(PlainRanks(rank, ["a"] * SIZE), arenas[rank], list, 5.0, readmit=lambda *_: None)
+        for rank in (1, 2)
+    )
+    asking.returns.ask(1, (), list)
+    asking.returns._ask()
+    again.clear()
+    again.returns.ask(1, (), lambda: {0})
+    assert again.returns._admitting(1) is None
