@@ -76,6 +76,11 @@ class Arbiter:
         """True if this rank was started again, and is no member yet."""
         return self._quorum.is_outside
 
+    def has(self, rank: int) -> bool:
+        """Return whether `rank` goes on with this one: both are members."""
+        state = self._quorum.state
+        return bool(state.members >> rank & 1) and state.over[rank] <= state.incarnations[rank]
+
     def failed(self) -> list[int]:
         """The ranks that do not go on: they have ended, or the others go on without them.
 

@@ -113,10 +113,10 @@ class Links:
     def flush(self, peers: Iterable[int]) -> None:
         """Wait until all Puts to these peers have arrived. Puts to ranks that this rank has lost are dropped.
 
-        A rank that was started again, and is no member yet, waits for nobody: others may still be starting, too.
+        Only members wait for each other: one that was started again may still be starting.
         """
         for way in self._ask(peers):
-            while not way.is_done() and not self._arbiter.is_outside:
+            while not way.is_done() and self._arbiter.has(way.peer):
                 with way.lock:
                     if not way.is_done():
                         way.listen()

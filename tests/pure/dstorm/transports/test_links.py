@@ -525,6 +525,17 @@ def test_one_that_ends_while_it_is_admitted_is_a_failure_again(joins):
     wait_for(lambda: arbiter.was_cut_off(1))
 
 
+def test_one_that_is_no_member_yet_is_not_waited_for(joins):
+    """It may still be starting, or have ended with its host."""
+    pair, _, _, ours = joins
+    pair.known.clear()
+    pair.first.join(1, 1, *ours)
+    flush = threading.Thread(target=pair.first.flush, args=([1],), daemon=True)
+    flush.start()
+    flush.join(10)
+    assert not flush.is_alive() and not pair.first._out[1].is_done()
+
+
 def test_one_that_is_admitted_though_it_is_not_linked_is_suspected(make):
     pair = make()
     arbiter = Arbiter(0, 2)
