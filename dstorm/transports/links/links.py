@@ -178,8 +178,9 @@ class Links:
 
     def _end(self, peer: int, incarnation: int) -> None:
         """Return when all that this incarnation has sent is written; then use the connections of the next one."""
-        if peer in self._receivers:
-            self._receivers[peer].join(_PART_S)  # it reads only what has arrived already
+        receiver = self._receivers.get(peer)
+        if receiver is not None and self._incarnations.get(peer, 0) == incarnation:
+            receiver.join(_PART_S)  # it reads only what has arrived already
         with self._changing:
             if self._incarnations.get(peer, 0) == incarnation and peer in self._joining:
                 self._link_again(peer)
@@ -286,8 +287,10 @@ class Links:
         else:
             self._arbiter.suspect([peer])
 
-    def _note(self, peer: int, kind: bytes, body: bytes) -> None:
+    def _note(self, peer: int, connection: socket.socket, kind: bytes, body: bytes) -> None:
         """Note what `peer` has sent without being asked, or as an answer to a question."""
+        if self._out[peer].connection is not connection:  # it was started again, before this thread came to that
+            return
         if kind == STATE:
             self._arbiter.note(peer, body)
         elif kind == VOTE:
@@ -300,7 +303,7 @@ class Links:
                 self._judge_end(peer)
 
     def _outgoing(self, peer: int, connection: socket.socket) -> Outgoing:
-        return Outgoing(peer, connection, partial(self._hear, peer), partial(self._note, peer))
+        return Outgoing(peer, connection, partial(self._hear, peer), partial(self._note, peer, connection))
 
     def _hear(self, peer: int) -> None:
         self._heartbeat_timeout.heard(peer, time.monotonic())
@@ -310,10 +313,11 @@ class Links:
         while not self._closed:
             time.sleep(_HASTE_S if self._arbiter.is_undecided else HEARTBEAT_S)
             self._listen(self._out.values())
-            self._suspect_silent()
-            if why := self._arbiter.decide():
-                self._go(why)
-            self.cut(rank for rank in self._into.keys() - self._cut if self._arbiter.was_cut_off(rank))
+            with self._changing:  # what is due to a rank must not befall its next incarnation
+                self._suspect_silent()
+                if why := self._arbiter.decide():
+                    self._go(why)
+                self.cut(rank for rank in self._into.keys() - self._cut if self._arbiter.was_cut_off(rank))
             for peer, incoming in self._into.items():
                 if peer not in self._ended:
                     news = self._arbiter.news_for(peer)

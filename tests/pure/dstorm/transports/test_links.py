@@ -525,6 +525,13 @@ def test_one_that_ends_while_it_is_admitted_is_a_failure_again(joins):
     wait_for(lambda: arbiter.was_cut_off(1))
 
 
+def joining(pair):
+    """New connections of rank 1, as its next incarnation makes them: those that rank 0 is given."""
+    ways = [socket.socketpair() for _ in range(2)]
+    pair.ways += ways
+    return ways[1][1], ways[0][0]
+
+
 def test_one_that_is_no_member_yet_is_not_waited_for(joins):
     """It may still be starting, or have ended with its host."""
     pair, _, _, ours = joins
@@ -534,6 +541,71 @@ def test_one_that_is_no_member_yet_is_not_waited_for(joins):
     flush.start()
     flush.join(10)
     assert not flush.is_alive() and not pair.first._out[1].is_done()
+
+
+def test_to_part_a_rank_waits_for_none_that_is_linked_meanwhile(joins, monkeypatch):
+    pair, _, _, ours = joins
+    monkeypatch.setattr(links, "_PART_S", 3600.0)
+    cut_off = pair.first._cut_off
+
+    def cut_off_then_join(*one):
+        monkeypatch.setattr(pair.first, "_cut_off", cut_off)
+        cut_off(*one)
+        pair.first.join(1, 1, *ours)
+
+    pair.known.clear()
+    monkeypatch.setattr(pair.first, "_cut_off", cut_off_then_join)
+    part = threading.Thread(target=pair.first.part, args=[{1: 0}], daemon=True)
+    part.start()
+    part.join(10)
+    assert not part.is_alive() and pair.first._incarnations[1] == 1
+
+
+def test_one_that_is_linked_as_the_former_one_is_suspected_stays_linked(make, monkeypatch):
+    pair, joined = make(), []
+    pair.second()
+    suspect = pair.arbiters[0].suspect
+    join = threading.Thread(target=lambda: pair.first.join(1, 1, *joining(pair)), daemon=True)
+
+    def suspect_late(lost):
+        if threading.current_thread().name == "malt heartbeat" and not joined:
+            join.start()
+            joined.append(1)
+            join.join(0.5)
+        suspect(lost)
+
+    monkeypatch.setattr(pair.arbiters[0], "suspect", suspect_late)
+    pair.first._out[1].broken = True
+    wait_for(lambda: joined)
+    join.join(60)
+    time.sleep(0.1)
+    assert pair.first._incarnations[1] == 1 and not pair.first._out[1].broken
+
+
+def test_what_a_former_incarnation_has_said_of_its_end_is_not_said_of_the_next_one(make, monkeypatch):
+    """A thread has received it, and waits for its turn, as the next incarnation is linked."""
+    pair = make()
+    pair.second()
+    arbiter = pair.arbiters[0]
+    note, received, linked = arbiter.note, threading.Event(), threading.Event()
+
+    def note_late(peer, state):
+        if not state:
+            received.set()
+            linked.wait(60)
+        else:
+            note(peer, state)
+
+    monkeypatch.setattr(arbiter, "note", note_late)
+    pair.ways[0][1].sendall(channels.framed(channels.STATE, b"") + channels.END)
+    assert received.wait(60)
+    to = joining(pair)
+    pair.first.join(1, 1, *to)
+    linked.set()
+    time.sleep(0.2)
+    channels.shut(to[1])
+    pair.first._receivers[1].join(60)
+    assert arbiter._quorum.state.over[1] == 1
 
 
 def test_one_that_is_admitted_though_it_is_not_linked_is_suspected(make):
