@@ -18,6 +18,7 @@ from processes import is_alive, wait_for
 from programs import ROOT
 from reported import made
 
+from dstorm.membership.processes import stat_fields
 from malt.launch import job
 from malt.launch.command import Job, Line
 from malt.launch.hosts.agent import processes
@@ -391,3 +392,21 @@ def test_mpiexec_is_not_ended_while_it_has_something_to_print(read, monkeypatch,
     assert job.wait(lambda: 0) == 0
     output.close()
     assert ended.exists() != read
+
+
+def test_all_that_runs_of_a_suspended_job_is_stopped(tmp_path):
+    """Also a rank that has not reported its start: it would take those that have for stopped, and end them."""
+    line, signals = Line({}, ["sh", "-c", "sleep 100 & wait"], Job(0, ())), Signals()
+    environ, output = {**os.environ, WITHIN: str(tmp_path)}, Output(tmp_path, 0)
+    job = Supervised(line, environ, signals, Departure(Stream(tmp_path), 0), 10, output)
+    output.start()
+    try:
+        wait_for(lambda: len(processes.of_job(str(tmp_path))) == 2)
+        running = processes.of_job(str(tmp_path))
+        for number, states in ((signal.SIGSTOP, [b"T"]), (signal.SIGCONT, [b"S", b"R"])):
+            signals.suspends[0](number)
+            wait_for(lambda states=states: all(stat_fields(one)[0] in states for one in running), 20)
+    finally:
+        processes.kill(lambda: processes.of_job(str(tmp_path)))
+        job.wait(lambda: 0)
+        output.close()

@@ -81,10 +81,6 @@ class Departure:
             self._control_server.pass_signal(number)
         return True
 
-    def send(self, number: int) -> None:
-        """Send a signal to all ranks on this host. Local."""
-        self._send(number, self._started().values())
-
     def is_over(self) -> bool:
         """Return whether all ranks that can be notified have left. Local.
 

@@ -138,9 +138,11 @@ class Supervised:
         return True
 
     def _suspend(self, number: int) -> None:
-        """Stop the ranks and mpiexec (SIGSTOP), or let them go on (SIGCONT)."""
-        self._departure.send(number)
+        """Stop all that runs here of the job (SIGSTOP), first what starts ranks; or let it go on (SIGCONT)."""
         self._process.send_signal(number)
+        for process in of_job(str(self._departure.folder)):
+            with contextlib.suppress(OSError):  # it has ended
+                os.kill(process, number)
         if number == signal.SIGSTOP:
             self._output.hide()  # the shell writes where the picture is
 
