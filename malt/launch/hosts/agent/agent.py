@@ -81,7 +81,7 @@ class Agent:
                     break
                 self._take(data)
                 silence.restart()  # after a command that has taken long, too
-            has_more = self._job is not None and self._job.tend(not self._unsent)
+            has_more = self._job is not None and not self._is_paused and self._job.tend(not self._unsent)
             is_silent = silence.seconds() > SILENCE_S and not self._is_paused
             if self._job.is_over_without(is_silent) if self._job is not None else is_silent:
                 break

@@ -299,6 +299,18 @@ time.sleep(60)"""
     kept.process.wait(60)
 
 
+def test_no_rank_is_started_again_while_the_launcher_is_stopped(folder):
+    program = "import os, sys\nprint(os.environ.get('MALT_INCARNATION', '0'))\nsys.exit(1)"
+    kept = Kept(folder, program, replaced=("AGAIN_S = 5.0", "AGAIN_S = 1.0"), environment={"MALT_REJOIN": "1"})
+    assert kept.heard("printed")[2] == "0\n"
+    kept.say("pause")
+    time.sleep(2.0)
+    assert (folder / "printed-0-1").read_text() == "0\n"
+    kept.say("alive")
+    assert kept.heard("printed")[2] == "1\n"
+    assert kept.ended("end") == 0
+
+
 def test_children_in_sessions_of_their_own_end(folder):
     program = f"""import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", {SLEEPS!r}], start_new_session=True)
