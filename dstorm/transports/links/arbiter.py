@@ -79,7 +79,11 @@ class Arbiter:
     def has(self, rank: int) -> bool:
         """Return whether `rank` goes on with this one: both are members."""
         state = self._quorum.state
-        return bool(state.members >> rank & 1) and state.over[rank] <= state.incarnations[rank]
+        return bool(state.members >> rank & 1) and not self.has_ended(rank, state.incarnations[rank])
+
+    def has_ended(self, rank: int, incarnation: int) -> bool:
+        """Return whether that incarnation of `rank` is known to have ended."""
+        return self._quorum.state.over[rank] > incarnation
 
     def failed(self) -> list[int]:
         """The ranks that do not go on: they have ended, or the others go on without them.

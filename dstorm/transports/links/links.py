@@ -332,6 +332,9 @@ class Links:
                 way.lock.release()
 
     def _suspect_silent(self) -> None:
+        for peer, way in self._out.items():
+            if self._arbiter.has_ended(peer, self._incarnations.get(peer, 0)):
+                way.break_off()  # the network may have dropped what its host has said of that
         if self._arbiter.is_outside:  # its peers do not use its connections before the former incarnation is parted
             return
         present = self._out.keys() - set(self._arbiter.failed())

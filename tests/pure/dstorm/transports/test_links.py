@@ -627,6 +627,18 @@ def test_one_that_is_no_member_yet_waits_for_no_flush(make):
     assert not flush.is_alive() and pair.left == [] and not pair.first._out[0].is_done()
 
 
+def test_a_flush_towards_one_that_is_known_to_have_ended_returns(make):
+    """The network has dropped what its host said of its end: nothing comes of it any more."""
+    pair = make()
+    flush = threading.Thread(target=pair.first.flush, args=([1],), daemon=True)
+    flush.start()
+    flush.join(0.1)
+    assert flush.is_alive()
+    pair.arbiters[0].note_over({1: 0})
+    flush.join(15)
+    assert not flush.is_alive()
+
+
 def test_one_that_is_no_member_yet_suspects_nobody(make):
     pair = make(suspect_after_s=0.0, lower=1, incarnation=1)
     pair.first._suspect_silent()
