@@ -65,6 +65,7 @@ class LinkedTransport(SurvivingTransport):
         )  # fmt: skip
         if self.returns is not None:
             self.returns.propose = arbiter.propose
+            self.returns.is_member = lambda: not arbiter.is_outside
         links.takes_part = self._takes_part
         self.carrier: TransferThread = TransferThread(self, deadline_s)
         arbiter.share(self._slice(nbytes(self.size)), place.local_peers)

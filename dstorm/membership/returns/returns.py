@@ -89,6 +89,8 @@ class Returns:
         """What all ranks know alike between two collective calls, for a newcomer; or why none can be admitted."""
         self.propose: Callable[[int, int], bool] = lambda rank, incarnation: True
         """Proposes to all who go on that a rank is admitted, as this incarnation; returns whether they all know it."""
+        self.is_member: Callable[[], bool] = lambda: True
+        """Whether this rank, once the others have admitted it, knows of that: before, its flushes wait for nobody."""
         self.send_again: Callable[[int], object] = lambda rank: None
         """Called with a rank that has come back, before this rank passes its admission on."""
         self.has_opened: Callable[[], object] = bool
@@ -219,7 +221,7 @@ class Returns:
         self._ask()
         incarnation = self._common[_K]
         waited, asked, polls = self._stopwatch(), self._stopwatch(), 0
-        while (words := self._admitting(incarnation)) is None:
+        while (words := self._admitting(incarnation)) is None or not self.is_member():
             notes = [self._board.read(rank).get(_REFUSAL, (0, "")) for rank in self._others()]
             if why := [why for refused, why in notes if refused == incarnation]:
                 raise Refused(self._rank, why[0])

@@ -17,6 +17,7 @@ from schedules import complete, send
 
 from dstorm import Group, Network, Queues, SimulatedTransport, SoloTransport, TimedGroup, parse
 from dstorm.membership.resilient import SurvivingTransport
+from dstorm.membership.votes import first
 from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.endpoints import Exchange
 from dstorm.transports.links.links import Links
@@ -153,6 +154,20 @@ def several_hosts(folder, end=lambda ranks: None):
                 connection.close()
 
     return run
+
+
+def test_a_rank_of_several_hosts_that_comes_back_is_no_member_before_the_agreement_says_so(tmp_path):
+    """Others may have admitted it before: their words come over other connections."""
+    memory = SharedMemory(tmp_path / "arena", 1, [1], NBYTES, lambda: None)
+    arbiter = Arbiter(1, 2, incarnation=1)
+    links = Links(memory.memory, {}, {}, arbiter, pytest.fail, unreached=[0])
+    made = LinkedTransport(
+        PlainRanks(1, ["a", "b"]), memory, links, arbiter, list, pytest.fail, 5.0, pytest.fail, None, pytest.fail
+    )  # fmt: skip
+    assert not made.returns.is_member()
+    arbiter.note(0, first(2)._replace(incarnations=(0, 1), epoch=1).to_bytes())
+    assert made.returns.is_member()
+    made.close()
 
 
 MAKERS = [simulated, partial(simulated, seed=7), surviving_simulated, solo, one_host, several_hosts]

@@ -149,6 +149,26 @@ def test_two_ranks_come_back_at_once(seed):
     check(job.run(trained))
 
 
+def test_one_that_is_admitted_begins_once_its_flushes_wait(monkeypatch):
+    """As where its words come before the news of the agreement, from another host."""
+    looks, begin = [], Returns._begin
+
+    def transport(job, rank):
+        made = make(job, rank)
+        made.returns.is_member = lambda: looks.append(rank) or len(looks) > 100
+        return made
+
+    def begin_late(returns, words):
+        assert len(looks) > 100
+        return begin(returns, words)
+
+    make = Job.transport
+    monkeypatch.setattr(Job, "transport", transport)
+    monkeypatch.setattr(Returns, "_begin", begin_late)
+    check(Job(3, 20, {1: 20}, {1: [0]}).run(trained), 1)
+    assert {*looks} == {1}
+
+
 def test_one_whose_request_is_lost_asks_again(monkeypatch):
     """As where the rank that is to admit it has come back after the request, on another host."""
     asked, ask = [], Barrier.ask
