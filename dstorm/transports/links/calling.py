@@ -22,6 +22,8 @@ def call(address: tuple[str, int], key: str, name: str, number: int, patience_s:
     """
     made = socket.create_connection(address, patience_s)
     try:
+        # Else a line waits for the acknowledgement of the one before, and is lost where this process ends meanwhile.
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         caller = Caller(key, name, number)
         made.sendall(caller.hello(received(made, CHALLENGE_NBYTES, time.monotonic() + patience_s)))
         if caller.is_answered_by(_proof(made, time.monotonic() + patience_s)):

@@ -58,6 +58,32 @@ def test_what_follows_the_handshake_is_left_to_who_serves(open_server, connect):
     assert is_ended(caller)
 
 
+def test_the_last_line_arrives_of_a_caller_that_ends_and_has_not_read_all(open_server, connect):
+    """As of a process that has ended well. Its end resets the connection, and drops what has not left."""
+    heard, has_ended, turns = [], threading.Event(), 8
+
+    def serve(number, caller):
+        with contextlib.suppress(ConnectionResetError):
+            for turn in range(turns):  # from now on acknowledgements are late, as an answer may take them along
+                heard.append(caller.recv(1000))
+                caller.sendall(b"answer" + b"unread" * (turn == turns - 1))
+            while line := caller.recv(1000):
+                heard.append(line)
+        has_ended.set()
+
+    open_server.start(serve)
+    caller = connect(7)
+    for _ in range(turns):
+        caller.sendall(b"x" * 400)
+        assert received(caller, 6, time.monotonic() + 10) == b"answer"
+        time.sleep(0.02)
+    time.sleep(0.05)
+    for line in (b"x" * 400, b"finished"):
+        caller.send(line)
+    caller.close()
+    assert has_ended.wait(10) and b"".join(heard).endswith(b"finished")
+
+
 @pytest.mark.parametrize("what", ["key", "name"])
 def test_a_caller_that_knows_another_is_refused(what, open_server, connect):
     """It learns that it was, and the server from where it has called."""
