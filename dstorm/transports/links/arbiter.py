@@ -60,6 +60,8 @@ class Arbiter:
         """Whether it is not decided yet who goes on. Each change of the agreement renews it, as calls ask it often."""
         self._states: dict[int, State] = {}
         """The last state that each other rank has published."""
+        self._told: dict[int, State] = {}
+        """The last state that each rank of another host was sent."""
         self._votes: dict[int, dict[int, int]] = {}
         """The answers to each question."""
         self._window: Window | None = None
@@ -147,10 +149,16 @@ class Arbiter:
             self._publish_near()  # before any rank of another host learns of it: see `is_confirmed`
             return self._quorum.why
 
-    def news_for(self, peer: int) -> bytes:
-        """The state for `peer`; b"" where it knows the same, and nothing is to be decided."""
+    def tell(self, peer: int, send: Callable[[bytes], bool]) -> None:
+        """Send the state to `peer`, or b"" where it knows that, and nothing is to be decided.
+
+        send(data): returns whether it is sent. What is not is sent the next time, also where `peer` has published the
+        same meanwhile: it must know that this rank has come to it, too.
+        """
         state = self._quorum.state
-        return state.to_bytes() if self.is_undecided or self._states.get(peer) != state else b""
+        is_known = self._told.get(peer) == state == self._states.get(peer)
+        if send(b"" if is_known and not self.is_undecided else state.to_bytes()):
+            self._told[peer] = state
 
     def answer(self, peer: int, number: int) -> bytes:
         """The answer to question `number` of `peer`, which asks to be confirmed."""

@@ -320,8 +320,7 @@ class Links:
                 self.cut(rank for rank in self._into.keys() - self._cut if self._arbiter.was_cut_off(rank))
             for peer, incoming in self._into.items():
                 if peer not in self._ended:
-                    news = self._arbiter.news_for(peer)
-                    incoming.try_answer(framed(STATE, news) if news else ALIVE)
+                    self._arbiter.tell(peer, partial(_send_state, incoming))
             for peer in self._evicted & (self._out.keys() - self._ended):
                 self._out[peer].try_dismiss()
 
@@ -352,3 +351,8 @@ class Links:
     def _go(self, why: str) -> None:
         if not self._closed:
             self._leave(why)
+
+
+def _send_state(to: Incoming, state: bytes) -> bool:
+    """Send a heartbeat, with a state or b"", if that is possible without waiting; return whether it was."""
+    return to.try_answer(framed(STATE, state) if state else ALIVE)
