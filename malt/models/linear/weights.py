@@ -85,22 +85,28 @@ class Replicated:
         self._sums = np.zeros(self.w.size + NUMBERS)
 
     def another(self, saved: Any = None) -> Any:
+        """Return `saved`, or a new array of zeros. Local."""
         return np.zeros_like(self.w) if saved is None else saved
 
     def zeros(self) -> Any:
+        """Return a new array of zeros. Local."""
         return np.zeros_like(self.w)
 
     def local(self, x: Array) -> Array:
+        """Return x: all rows are here. Local."""
         return x
 
     def seen(self, x: Array, block: Block) -> Array:
+        """Return x. Local."""
         return x
 
     def memory(self, block: Block) -> Array:
+        """Return a view of the sums of `added`, all zeros now. Local."""
         self._sums[:] = 0
         return self._sums[: self.w.size].reshape(self.w.shape)
 
     def added(self, own: Array, block: Block, numbers: Sequence[float], part: float) -> tuple[Array, Array]:
+        """Add up `own`, in place, and `numbers`, in one exchange. Collective."""
         totals = self._sums[self.w.size :]
         totals[:] = numbers
         self._exchange.take(self._sums)
@@ -108,18 +114,22 @@ class Replicated:
         return own, totals
 
     def totals(self, numbers: Sequence[float], part: float) -> Array:
+        """Return the sums over ranks of `numbers`. Collective."""
         totals = np.array(numbers, np.float64)
         self._exchange.take(totals)
         totals[0] += part
         return totals
 
     def update(self, step: Callable[..., None], x: Array, *others: Array) -> None:
+        """Call step(x, *others): all ranks do the same. Local."""
         step(x, *others)
 
     def whole(self, x: Array) -> Array:
+        """Return x. Local."""
         return x
 
     def compared(self, x: Array) -> Mapping[str, Array]:
+        """Return x itself, which is the same on all ranks. Local."""
         return {"w": x}
 
 
@@ -138,18 +148,22 @@ class Sharded:
         self.traffic: Sequence[Counted] = [moved(self.w), moved(self._gradient), Counted(self._sums)]
 
     def another(self, saved: Any = None) -> Any:
+        """Return `saved`, or a new sharded vector of zeros, whose traffic counts. Collective."""
         made = self.w.derive() if saved is None else saved
         self.traffic = [*self.traffic, moved(made)]
         return made
 
     def zeros(self) -> Any:
+        """Return zeros of the kind of w, which nobody else reads. Local."""
         return np.zeros_like(self.w)
 
     def local(self, x: Any) -> Array:
+        """Return the rows of this rank: a view. Local."""
         local: Array = x.local
         return local
 
     def seen(self, x: Any, block: Block) -> Array:
+        """Return the rows of a block, pulled from their owners after a barrier: a copy. Collective."""
         self._gradient.fill(0)  # before the barrier, after which others push to it
         barrier()
         rows = self.memory(block)
@@ -158,10 +172,12 @@ class Sharded:
         return rows
 
     def memory(self, block: Block) -> Array:
+        """Return new zeros, a row for each column of the block. Local."""
         assert block.columns is not None
         return np.zeros((len(block.columns), *self.w.shape[1:]))
 
     def added(self, own: Array, block: Block, numbers: Sequence[float], part: float) -> tuple[Any, Array]:
+        """Push `own` to its owners; return the sharded gradient, and the sums of `numbers`. Collective."""
         with suppress(PeerLost):
             self._gradient.push(own, block.columns)
         totals = self._summed(numbers, part)
@@ -169,6 +185,7 @@ class Sharded:
         return self._gradient, totals
 
     def totals(self, numbers: Sequence[float], part: float) -> Array:
+        """Return the sums over ranks of `numbers`, after a barrier. Collective."""
         totals = self._summed(numbers, part)
         barrier()
         return totals
@@ -185,11 +202,14 @@ class Sharded:
         return sum_statistics(self._numbers)
 
     def update(self, step: Callable[..., None], x: Any, *others: Any) -> None:
+        """Call step with the rows of this rank of x and others. Local."""
         x.zip(step, *others)
 
     def whole(self, x: Any) -> Array:
+        """Return all rows, pulled from their owners: a copy. One-sided."""
         rows: Array = x.pull()
         return rows
 
     def compared(self, x: Any) -> Mapping[str, Array]:
+        """Return the SHA-256 of each part. Collective."""
         return compared_parts(x.local.tobytes(), x.owners)
