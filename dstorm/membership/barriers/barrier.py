@@ -418,9 +418,10 @@ class Barrier:
             self._publish()
         if line := wait.report(now, self._awaited_by):
             self._report(line)
-        state = wait.judge(now, self._alive_at, self._awaited_by)
-        if state.silent and not wait.final and self._evict_all(state.silent, now):
-            return False
+        with self._publishing:  # else another thread may admit the next incarnation of one that is to be evicted
+            state = wait.judge(now, self._alive_at, self._awaited_by)
+            if state.silent and not wait.final and self._evict_all(state.silent, now):
+                return False
         return state.is_over
 
     def end_wait(self, in_vain: bool = False) -> None:

@@ -54,6 +54,8 @@ class Outgoing:
         self.connection = connection
         self.lock = threading.Lock()
         self.broken = False
+        self.is_evicted = False
+        """Whether this rank asks the peer to end."""
         self._hear, self._note = hear, note
         self._waiting: list[bytes | Bytes] = []
         self._asked = self._done = 0

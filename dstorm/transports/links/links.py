@@ -79,8 +79,6 @@ class Links:
         """The ranks that have said that they end in order."""
         self._cut: set[int] = set()
         """The ranks that it has cut off."""
-        self._evicted: set[int] = set()
-        """The ranks that it asks to end."""
         self._incarnations = dict(incarnations or {})
         """Those of the ranks that were started again, by rank."""
         self.takes_part: Callable[[int, int], bool] = lambda rank, incarnation: False
@@ -147,7 +145,8 @@ class Links:
 
     def evict(self, rank: int) -> None:
         """Ask `rank` to end, as it holds up the others, with each heartbeat. Once it has, the ranks agree on that."""
-        self._evicted.add(rank)
+        if rank in self._out:
+            self._out[rank].is_evicted = True
 
     def cut(self, ranks: Iterable[int]) -> None:
         """Cut `ranks` off: what they send does not arrive any more. They are notified where that is possible."""
@@ -208,7 +207,7 @@ class Links:
         self._heartbeat_timeout.begin(peer, time.monotonic())
         self._out = {**self._out, peer: self._outgoing(peer, out)}
         self._into = {**self._into, peer: Incoming(into)}
-        for some in (self._ended, self._leaving, self._cut, self._evicted):
+        for some in (self._ended, self._leaving, self._cut):
             some.discard(peer)
         receiver = threading.Thread(target=self._receive, args=(peer, self._into[peer]), name="malt link", daemon=True)
         self._receivers = {**self._receivers, peer: receiver}
@@ -321,8 +320,9 @@ class Links:
             for peer, incoming in self._into.items():
                 if peer not in self._ended:
                     self._arbiter.tell(peer, partial(_send_state, incoming))
-            for peer in self._evicted & (self._out.keys() - self._ended):
-                self._out[peer].try_dismiss()
+            for way in self._out.values():
+                if way.is_evicted:
+                    way.try_dismiss()
 
     def _listen(self, ways: Iterable[Outgoing]) -> None:
         for way in ways:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,8 @@ from interleaved import interleaved
 from dstorm import ClosedError, DeadlinePassed, Group, MismatchedCalls, PeerLost, SimulatedTransport
 from dstorm.membership.barriers.barrier import Barrier, nbytes
 from dstorm.membership.decision import DEPARTED, OPEN, Generation, Word
-from dstorm.view import FaultTolerantView, View
+from dstorm.view import FaultTolerantView, Member, View
+from dstorm.waits.wait import WaitState
 
 pytestmark = pytest.mark.serial
 
@@ -391,6 +393,35 @@ def test_an_eviction_is_of_one_incarnation():
     assert not mine.was_evicted(1)
     mine.membership.words[2] = Word(evicted=0b10, generation=Generation(1, 1, 1))
     assert mine.was_evicted(1)
+
+
+def test_who_is_judged_is_evicted_and_not_its_next_incarnation():
+    """Another thread may admit that one."""
+    transport = SimulatedTransport(Group(1, 0), 0)
+    transport.rank, transport.size, transport.view = 0, 2, FaultTolerantView(2)
+    transport.returns = SimpleNamespace(
+        watch=lambda rank: None, welcome=lambda *_: None, admit_all=lambda: None, poll=lambda: False
+    )  # fmt: skip
+    window = SimpleNamespace(memory=np.zeros(nbytes(2), np.uint8), sync=int, put=lambda *_: None, flush=lambda _: None)
+    evicted = []
+    mine = Barrier(transport, window, 5.0, evict=lambda rank: evicted.append(transport.view.member(rank)) or True)
+
+    def admit():
+        with mine._publishing:
+            mine._lose(0b10)
+            mine.follow(Word(generation=Generation(1, 1, 1)))
+
+    other = threading.Thread(target=admit)
+
+    def judge(*_):
+        other.start()
+        other.join(0.2)
+        return WaitState(True, frozenset([1]))
+
+    wait = SimpleNamespace(ranks=[1], final=False, report=lambda *_: None, judge=judge)
+    assert not mine.poll_wait(wait)
+    other.join(60)
+    assert evicted == [Member(1, 0)] and mine._evicted_at == {}
 
 
 @pytest.mark.parametrize("tolerant", [False, True])

@@ -290,6 +290,30 @@ def test_an_evicted_rank_ends_whatever_threads_hold(make, held):
     assert "rank 0 waits for it no longer" in pair.left[0]
 
 
+def test_the_next_incarnation_of_an_evicted_rank_is_not_asked_to_end(make, monkeypatch):
+    """It may be linked as the former one is about to be asked."""
+    pair, joined, dismiss = make(), [], channels.Outgoing.try_dismiss
+    ways = [socket.socketpair() for _ in range(6)]
+    pair.ways += ways
+    to1, to2, from1, from2, again, back = (way[0] for way in ways)
+    three = Links(pair.memory[0], {1: to1, 2: to2}, {1: from1, 2: from2}, Arbiter(0, 3), pair._leave)
+    pair._made.append(three)
+
+    def dismiss_late(way):
+        if way.peer == 1 and not joined:
+            three.join(2, 1, again, back)
+            joined.append(2)
+        dismiss(way)
+
+    monkeypatch.setattr(channels.Outgoing, "try_dismiss", dismiss_late)
+    for rank in (2, 1):
+        three.evict(rank)
+    wait_for(lambda: joined)
+    ways[4][1].settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        ways[4][1].recv(1)
+
+
 def test_to_evict_waits_for_nobody():
     here, there = socket.socketpair()
     way = channels.Outgoing(1, here, int, lambda *_: None)
