@@ -85,7 +85,8 @@ class Links:
         """Whether an incarnation of a rank takes part, as this rank sees it: only then can something be on its way."""
         self._joining: dict[int, tuple[int, socket.socket, socket.socket]] = {}
         """The incarnations whose connections are not used yet, and these, to and from it."""
-        self._changing = threading.Lock()
+        self._changing = threading.RLock()
+        """Held while the next incarnation of a rank is linked, and while something is noted of the one that is."""
         self._closed = False
         self._questions = 0
         self._far = frozenset(out) | frozenset(unreached)
@@ -274,11 +275,11 @@ class Links:
         with contextlib.suppress(OSError):
             answer = partial(self._arbiter.answer, peer)
             incoming.serve(self._memory, partial(self._hear, peer), answer, partial(self._go, why))
-        if self._into[peer] is not incoming:  # it was started again
-            return
-        self._ended.add(peer)
-        self._out[peer].break_off()  # it may still bring what the peer has said of its end
-        self._judge_end(peer)
+        with self._changing:
+            if self._into[peer] is incoming:  # else it was started again
+                self._ended.add(peer)
+                self._out[peer].break_off()  # it may still bring what the peer has said of its end
+                self._judge_end(peer)
 
     def _judge_end(self, peer: int) -> None:
         if peer in self._leaving:
@@ -288,18 +289,19 @@ class Links:
 
     def _note(self, peer: int, connection: socket.socket, kind: bytes, body: bytes) -> None:
         """Note what `peer` has sent without being asked, or as an answer to a question."""
-        if self._out[peer].connection is not connection:  # it was started again, before this thread came to that
-            return
-        if kind == STATE:
-            self._arbiter.note(peer, body)
-        elif kind == VOTE:
-            self._arbiter.note_answer(peer, body)
-        elif kind == CUT:
-            self._go(f"rank {peer} has lost it: the others go on without it")
-        elif kind == END:
-            self._leaving.add(peer)
-            if peer in self._ended:
-                self._judge_end(peer)
+        with self._changing:
+            if self._out[peer].connection is not connection:  # it was started again, before this thread came to that
+                return
+            if kind == STATE:
+                self._arbiter.note(peer, body)
+            elif kind == VOTE:
+                self._arbiter.note_answer(peer, body)
+            elif kind == CUT:
+                self._go(f"rank {peer} has lost it: the others go on without it")
+            elif kind == END:
+                self._leaving.add(peer)
+                if peer in self._ended:
+                    self._judge_end(peer)
 
     def _outgoing(self, peer: int, connection: socket.socket) -> Outgoing:
         return Outgoing(peer, connection, partial(self._hear, peer), partial(self._note, peer, connection))
@@ -312,7 +314,7 @@ class Links:
         while not self._closed:
             time.sleep(_HASTE_S if self._arbiter.is_undecided else HEARTBEAT_S)
             self._listen(self._out.values())
-            with self._changing:  # what is due to a rank must not befall its next incarnation
+            with self._changing:
                 self._suspect_silent()
                 if why := self._arbiter.decide():
                     self._go(why)

@@ -606,30 +606,61 @@ def test_one_that_is_linked_as_the_former_one_is_suspected_stays_linked(make, mo
     assert pair.first._incarnations[1] == 1 and not pair.first._out[1].broken
 
 
-def test_what_a_former_incarnation_has_said_of_its_end_is_not_said_of_the_next_one(make, monkeypatch):
-    """A thread has received it, and waits for its turn, as the next incarnation is linked."""
+@pytest.mark.parametrize("late", ["its turn", "at it"])
+def test_what_a_former_incarnation_has_said_of_its_end_is_not_said_of_the_next_one(make, monkeypatch, late):
+    """A thread has received it, and waits for its turn, or is at it, as the next incarnation is linked."""
     pair = make()
     pair.second()
-    arbiter = pair.arbiters[0]
-    note, received, linked = arbiter.note, threading.Event(), threading.Event()
+    to, take = joining(pair), channels.Outgoing._take
+    join = threading.Thread(target=pair.first.join, args=(1, 1, *to), daemon=True)
 
-    def note_late(peer, state):
-        if not state:
-            received.set()
-            linked.wait(60)
-        else:
-            note(peer, state)
+    class Leaving(set):
+        def add(self, rank):
+            if late == "at it":
+                join_meanwhile()
+            super().add(rank)
 
-    monkeypatch.setattr(arbiter, "note", note_late)
-    pair.ways[0][1].sendall(channels.framed(channels.STATE, b"") + channels.END)
-    assert received.wait(60)
-    to = joining(pair)
-    pair.first.join(1, 1, *to)
-    linked.set()
-    time.sleep(0.2)
+    def join_meanwhile():
+        if join.ident is None:
+            join.start()
+            join.join(0.5)
+
+    def take_late(way, received):
+        if late == "its turn" and channels.END in received:
+            join_meanwhile()
+        take(way, received)
+
+    monkeypatch.setattr(channels.Outgoing, "_take", take_late)
+    pair.first._leaving = Leaving()
+    pair.ways[0][1].sendall(channels.END)
+    wait_for(lambda: join.ident)
+    join.join(60)
     channels.shut(to[1])
     pair.first._receivers[1].join(60)
-    assert arbiter._quorum.state.over[1] == 1
+    assert pair.arbiters[0]._quorum.state.over[1] == 1
+
+
+def test_the_end_of_a_former_incarnation_that_is_seen_late_is_not_that_of_the_next(make, monkeypatch):
+    """Its receiver was given up, as the next one was linked."""
+    pair = make()
+    pair.second()
+    join = threading.Thread(target=pair.first.join, args=(1, 1, *joining(pair)), daemon=True)
+
+    class Ended(set):
+        def add(self, rank):
+            if join.ident is None:
+                join.start()
+                join.join(0.5)
+            super().add(rank)
+
+    monkeypatch.setattr(links, "_PART_S", 0.0)
+    pair.first._ended = Ended()
+    pair.end_second()
+    wait_for(lambda: join.ident)
+    join.join(60)
+    wait_for(lambda: pair.first._incarnations.get(1) == 1)
+    time.sleep(0.1)
+    assert not pair.first._out[1].broken and not pair.first._ended
 
 
 def test_one_that_is_admitted_though_it_is_not_linked_is_suspected(make):
