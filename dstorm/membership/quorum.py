@@ -50,6 +50,9 @@ LONGEST_S = 60.0
 GRANT_S = 1.0
 """For how long a rank that has confirmed another one does not vote for a set without it."""
 
+IsLinked = Callable[[int], bool | None]
+"""Tells what connections this rank has to and from a newcomer, as `Quorum.decide` says."""
+
 
 class Quorum:
     """The agreement as `rank`, one of `size` ranks, knows it. `now`: seconds of one clock, in all calls.
@@ -190,8 +193,11 @@ class Quorum:
             self.state = state._replace(newcomer=(newcomer, incarnation))
         return False
 
-    def _accept(self, is_linked: Callable[[int], bool], now: float) -> None:
-        """Accept what the lowest member proposes, once this rank is linked with the newcomer, or was so long enough."""
+    def _accept(self, is_linked: IsLinked, now: float) -> None:
+        """Accept what the lowest member proposes, once this rank is linked with the newcomer.
+
+        One that has ended, or has not called this rank for long, holds up no other: it will be left out again.
+        """
         own = self.state
         lowest = (own.members & -own.members).bit_length() - 1
         seen = self._seen.get(lowest, (own, 0.0))[0]
@@ -199,9 +205,11 @@ class Quorum:
         if own.newcomer != NONE or not self.may_ask or not is_asked:
             self._proposed_at = None
             return
-        if self._proposed_at is None:
+        rank, incarnation = seen.newcomer
+        linked = is_linked(rank)
+        if self._proposed_at is None or linked is None:
             self._proposed_at = now
-        if is_linked(seen.newcomer[0]) or now - self._proposed_at > ECHO_S:
+        if linked or own.over[rank] > incarnation or now - self._proposed_at > ECHO_S:
             self.state = own._replace(newcomer=seen.newcomer)
 
     def _enter_if_accepted(self) -> None:
@@ -255,10 +263,10 @@ class Quorum:
             if not some >> rank & 1 and (own.members >> rank & 1 or own.started[rank] > own.incarnations[rank])
         )
 
-    def decide(self, now: float, is_linked: Callable[[int], bool] = lambda rank: True) -> None:
+    def decide(self, now: float, is_linked: IsLinked = lambda rank: True) -> None:
         """Vote and install what can be installed by now. To be called now and then, and after each change.
 
-        `is_linked(rank)`: whether this rank has connections to and from a newcomer.
+        `is_linked(rank)`: whether this rank uses connections to and from a newcomer; None: it will, and has them.
         """
         if self.is_outside:
             return

@@ -15,7 +15,7 @@ import numpy as np
 
 from dstorm.membership import votes
 from dstorm.membership.decision import ranks
-from dstorm.membership.quorum import Quorum
+from dstorm.membership.quorum import IsLinked, Quorum
 from dstorm.membership.votes import State, from_bytes
 from dstorm.transport import Window
 from dstorm.waits.stopwatch import Stopwatch
@@ -53,8 +53,8 @@ class Arbiter:
         self._clock = clock or Stopwatch().seconds
         """Time in which this process was stopped is no time in which others might have answered."""
         self._quorum = Quorum(rank, size, incarnation, absent)
-        self.is_linked: Callable[[int], bool] = lambda rank: True
-        """Whether this rank has connections to and from one that is to become a member."""
+        self.is_linked: IsLinked = lambda rank: True
+        """Whether this rank has connections to and from one that is to become a member, as for `Quorum.decide`."""
         self._deciding = threading.RLock()
         self.is_undecided = False
         """Whether it is not decided yet who goes on. Each change of the agreement renews it, as calls ask it often."""
@@ -124,7 +124,7 @@ class Arbiter:
     def propose(self, newcomer: int, incarnation: int) -> bool:
         """Propose `newcomer` as a member (`Quorum.propose`); return False if this rank has no connections to it."""
         with self._deciding:
-            return self.is_linked(newcomer) and self._quorum.propose(newcomer, incarnation)
+            return bool(self.is_linked(newcomer)) and self._quorum.propose(newcomer, incarnation)
 
     def note(self, peer: int, data: bytes) -> None:
         """Note the state that `peer` has published, as bytes. One of another length is ignored."""

@@ -216,8 +216,13 @@ class Links:
         for connection in former:
             connection.close()
 
-    def _is_linked_again(self, peer: int) -> bool:
-        """Return whether `peer` is on this host, or its connections are in use."""
+    def _is_linked_again(self, peer: int) -> bool | None:
+        """Return whether `peer` is on this host, or its connections are in use.
+
+        None: they are once the former incarnation is parted. This rank may compute for long before that.
+        """
+        if peer in self._joining:
+            return None
         return peer not in self._far or (peer in self._into and self._is_linked(peer))
 
     def settle(self) -> None:

@@ -623,6 +623,19 @@ def test_a_newcomer_without_a_link_is_accepted_late():
         assert second.state.epoch == epoch
 
 
+def test_a_newcomer_that_waits_to_be_linked_is_waited_for_unless_it_ends():
+    """It would be left out again. The main thread of this rank may compute meanwhile. Others may come after it."""
+    first, second = begun(1), begun(2)
+    first.propose(0, 1)
+    second.note(1, first.state, 1.0)
+    for times, is_linked in ((0.0, False), (0.9, None), (1.8, False), (2.7, None), (9.0, None)):
+        second.decide(1.0 + times * ECHO_S, lambda rank, is_linked=is_linked: is_linked)
+        assert second.state.epoch == 0
+    second.note_over({0: 1})
+    second.decide(1.0 + 9 * ECHO_S, lambda rank: None)
+    assert second.state.epoch == 1 and second.vote == 0b0110
+
+
 def test_one_that_has_voted_without_a_member_enters_no_epoch_with_it():
     """Though it had accepted the newcomer before, as all others have."""
     first, second = accepted()

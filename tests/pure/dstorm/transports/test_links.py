@@ -13,6 +13,7 @@ import pytest
 from processes import wait_for
 
 from dstorm.membership import quorum
+from dstorm.membership.quorum import Quorum
 from dstorm.transports.links import channels, links
 from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.links import Links
@@ -473,6 +474,38 @@ def test_a_rank_that_was_started_again_is_heard_once_the_former_one_is_parted(jo
     head = from_.recv(channels.HEAD.size + 2, socket.MSG_WAITALL)
     assert channels.HEAD.unpack_from(head) == (channels.PUT, 40, 2) and head[-2:] == b"\7\7"
     from_.sendall(channels.DONE)
+
+
+def test_one_whose_former_incarnation_is_not_parted_waits_to_be_a_member(make, monkeypatch):
+    """The main thread of this rank computes for long. The newcomer would be left out for the end of the former one."""
+    monkeypatch.setattr(quorum, "ECHO_S", 0.1)
+    pair, arbiter, lowest, known = make(), Arbiter(1, 3), Quorum(0, 3), {(2, 0)}
+    ways = [socket.socketpair() for _ in range(4)]
+    pair.ways += ways
+    to, from_, again, back = (way[0] for way in ways)
+    three = Links(pair.memory[0], {2: to}, {2: from_}, arbiter, pair._leave)
+    pair._made.append(three)
+    three.takes_part = lambda *one: one in known
+    for _, former in ways[:2]:
+        channels.shut(former)
+    three.join(2, 1, again, back)
+
+    def is_admitted():
+        """Each of both ranks tells the other its state."""
+        lowest.note(1, arbiter._quorum.state, time.monotonic())
+        lowest.note_over({2: 0})
+        lowest.decide(time.monotonic())
+        found = lowest.propose(2, 1)
+        arbiter.note(0, lowest.state.to_bytes())
+        return found
+
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        assert not is_admitted() and arbiter._quorum.state.epoch == 0
+    known.clear()
+    three.part({2: 0})
+    wait_for(is_admitted)
+    assert lowest.members == arbiter._quorum.members == 0b111
 
 
 def test_nothing_that_was_put_for_a_former_incarnation_reaches_the_next(joins):
