@@ -227,7 +227,7 @@ def test_a_rank_that_takes_little_at_once_gets_whole_lines_in_order(open_control
     roster.write(tmp_path, Roster.of(2, 1, 4))
     for name in ("left-0-0", "session-1-published-1.1"):
         (tmp_path / name).write_text(text)
-        server.pass_on()
+        assert not server.pass_on()
     caller.sendall(json.dumps([roster.ASK, '[1, "scale", 3]']).encode() + b"\n")
     while roster.read(tmp_path).size != 3:
         time.sleep(0.001)
@@ -242,6 +242,16 @@ def test_a_rank_that_takes_little_at_once_gets_whole_lines_in_order(open_control
         "ended 1 1", f"published left-0-0 {text}", f"published {roster.ANSWER}",
         f"published session-1-published-1.1 {text}",
     ]  # fmt: skip
+    assert server.pass_on()
+
+
+def test_nothing_is_kept_for_a_rank_that_has_ended(open_control_server, caller, tmp_path):
+    wait_for("elsewhere-2", tmp_path)
+    for place in range(2):
+        (tmp_path / f"left-{place}-0").write_text("x" * 5_000_000)
+        assert open_control_server.pass_on() is bool(place)
+        caller.close()
+        wait_for("ended-2", tmp_path)
 
 
 def test_a_caller_without_the_key_is_refused(open_control_server, tmp_path):

@@ -62,16 +62,21 @@ class AuthenticatedServer:
         self._accepting = threading.Thread(target=self._accept, args=[serve], name=self._name, daemon=True)
         self._accepting.start()
 
-    def send(self, data: bytes, to: socket.socket | None = None) -> None:
+    def send(self, data: bytes, to: socket.socket | None = None) -> bool:
         """Send to all callers that are served, or to one of them, without waiting. Local. Any thread may call it.
 
-        What a caller does not take now it gets with a later call, in this order.
+        What a caller does not take now it gets with a later call, in this order. Returns whether they have taken all.
         """
         with self._changing:
             for caller, _, unsent in self._callers:
                 unsent += data if to in (None, caller) else b""
-                with contextlib.suppress(OSError):  # it has ended, or takes no more now
+                try:
                     del unsent[: caller.send(unsent, socket.MSG_DONTWAIT)]
+                except BlockingIOError:  # it takes no more now
+                    pass
+                except OSError:  # it has ended
+                    unsent.clear()
+            return not any(unsent for _, _, unsent in self._callers)
 
     def stop(self) -> None:
         """Take no more callers. Local. A second call does nothing."""

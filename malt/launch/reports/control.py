@@ -93,8 +93,11 @@ class ControlServer:
         self.pass_on()
         self.report_ended(ended)
 
-    def pass_on(self) -> None:
-        """Send what ranks have published since the last call to all ranks, also those that connect later. Local."""
+    def pass_on(self) -> bool:
+        """Send what ranks have published since the last call to all ranks, also those that connect later. Local.
+
+        Returns whether those that are connected have taken all that was sent so far.
+        """
         fresh = dict[str, bytes]()
         with contextlib.suppress(OSError):
             for name in sorted(set(os.listdir(self._folder)) - self._published.keys()):
@@ -102,7 +105,7 @@ class ControlServer:
                     text = (self._folder / name).read_text(encoding="utf-8")
                     fresh[name] = f"published {name} {text}\n".encode()
         self._published |= fresh
-        self._server.send(b"".join(fresh.values()))  # also what one has not taken so far
+        return self._server.send(b"".join(fresh.values()))  # also what one has not taken so far
 
     def close(self) -> None:
         """Accept no more connections. Writes the reports that have arrived; none is written after the return. Local."""

@@ -226,7 +226,8 @@ def _gather(session: str, ranks: ProcessGroup, mine: Sequence[Any], deadline_s: 
         if waited.seconds() > deadline_s:
             raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))
         time.sleep(_POLL_S)
-    joining.pass_on()
+    while not joining.pass_on() and waited.seconds() <= deadline_s:
+        time.sleep(_POLL_S)  # nobody sends the rest afterwards
     while ranks.incarnation and _newest(session).get(ranks.rank, 0) < ranks.incarnation:
         if departure.is_disconnected() or waited.seconds() > deadline_s:
             raise Refused(ranks.rank, "the launcher, which tells the others that this rank is back, does not answer")

@@ -88,10 +88,12 @@ def end_job() -> None:
         job_folder.remove(os.environ.get(JOB_DIR, ""))
 
 
-def pass_on() -> None:
-    """Send what ranks have published to those on other hosts, if this rank is their control server. Local."""
-    if _server is not None:
-        _server.pass_on()
+def pass_on() -> bool:
+    """Send what ranks have published to those on other hosts, if this rank is their control server. Local.
+
+    Returns whether they have taken all.
+    """
+    return _server is None or _server.pass_on()
 
 
 def _meet(one: Started, folder: Path, key: str, deadline_s: float) -> socket.socket | None:

@@ -17,10 +17,10 @@ from dstorm.transports.links.links import Links
 from dstorm.transports.shm import PlainRanks
 from malt.files import atomic
 from malt.launch.reports import control
-from malt.runner import reporting
+from malt.runner import departure, reporting
 from malt.runner.program import JOB_DIR
 from malt.runner.roster import Roster
-from malt.session.resilience import hosts
+from malt.session.resilience import hosts, joining
 from malt.session.resilience.process_group import ProcessGroup
 
 pytestmark = pytest.mark.serial
@@ -76,6 +76,16 @@ def test_one_that_is_started_again_meanwhile_is_not_called_any_more():
     exchange = SimpleNamespace(call_again=call, end_calls=lambda: None)
     known = SimpleNamespace(newest={0: 1}, ended=dict, started=lambda: dict(started))
     assert hosts._call_again(exchange, {1: None}, known) == ({}, {}) and called == [[1], []]
+
+
+def test_rank_0_of_torchrun_goes_on_once_the_others_have_taken_what_it_has_sent(monkeypatch):
+    """It is their control server. Nothing is sent after that, and so not the rest of a list of many ranks either."""
+    polls, text = [], json.dumps(["a"])
+    monkeypatch.setattr(departure, "published", lambda name: text)
+    monkeypatch.setattr(joining, "pass_on", lambda: polls.append(1) or len(polls) > 5)
+    assert hosts._gather("session-1", ProcessGroup(0, 2), ["a"], 60.0) == {0: ["a"], 1: ["a"]} and len(polls) == 6
+    monkeypatch.setattr(joining, "pass_on", lambda: False)  # one takes nothing any more
+    assert hosts._gather("session-1", ProcessGroup(0, 2), ["a"], 0.05).keys() == {0, 1}
 
 
 @pytest.fixture
