@@ -36,8 +36,8 @@ def open_control_server(tmp_path, monkeypatch):
         yield made
 
 
-def connected(server, key=KEY):
-    return server_of_dstorm.call((server.addresses[0], server.port), key, CONTROL_NAME, 2, SOON_S)
+def connected(server, key=KEY, rank=2):
+    return server_of_dstorm.call((server.addresses[0], server.port), key, CONTROL_NAME, rank, SOON_S)
 
 
 def call(server, *lines):
@@ -243,6 +243,19 @@ def test_a_rank_that_takes_little_at_once_gets_whole_lines_in_order(open_control
         f"published session-1-published-1.1 {text}",
     ]  # fmt: skip
     assert server.pass_on()
+
+
+def test_others_report_while_a_rank_waits_for_a_change_of_the_roster(open_control_server, caller, tmp_path):
+    """One of this host may have been stopped as it changed it. That others have lost it ends the job."""
+    roster.write(tmp_path, Roster.of(2, 1, 4))
+    with roster.changing(tmp_path):
+        caller.sendall(json.dumps([roster.ASK, '[1, "scale", 3]']).encode() + b"\n")
+        time.sleep(0.1)
+        with connected(open_control_server, rank=1) as other:
+            other.sendall(line("lost-0", "0"))
+            wait_for("lost-0", tmp_path)
+    caller.settimeout(SOON_S)
+    assert caller.recv(100).startswith(b"published roster-answer [1, ")
 
 
 def test_nothing_is_kept_for_a_rank_that_has_ended(open_control_server, caller, tmp_path):

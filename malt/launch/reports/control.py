@@ -123,7 +123,10 @@ class ControlServer:
         with contextlib.suppress(OSError), caller.makefile("rb") as lines:
             self._server.send(b"".join(tuple(self._published.values())) + _ends(self._ended), caller)
             for one in _reports(lines, rank):
-                write(one)
+                if isinstance(one, Event) or one[0] != roster.ASK:
+                    write(one)
+                elif self._callers[rank] is caller:
+                    self._answer(one[1], caller)
         if not self._closing:
             write(Event(Kind.ENDED, rank))
 
@@ -134,10 +137,13 @@ class ControlServer:
                 return
             if isinstance(one, Event):
                 self.add(event(one.kind, one.rank, one.text))
-            elif one[0] == roster.ASK:
-                self._server.send(f"published {roster.ANSWER} {_answer(self._folder, one[1])}\n".encode(), caller)
             else:
                 reporting.write(self._folder / one[0], one[1])
+
+    def _answer(self, asked: str, caller: socket.socket) -> None:
+        """Answer a question. Others may report meanwhile: a rank may be stopped as it changes the roster."""
+        with contextlib.suppress(OSError):  # a full disk
+            self._server.send(f"published {roster.ANSWER} {_answer(self._folder, asked)}\n".encode(), caller)
 
 
 def _answer(folder: Path, asked: str) -> str:
