@@ -110,7 +110,8 @@ def _events(folder: str) -> Sink:
     def write(numbers: Mapping[str, float]) -> None:
         nonlocal count
         count += 1
-        step = int(numbers.get("step", count))
+        step = numbers.get("step", count)
+        step = int(step) if math.isfinite(step) else count
         for name, number in numbers.items():
             if name != "step":
                 writer.add_scalar(name, number, step)

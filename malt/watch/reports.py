@@ -7,6 +7,7 @@ the program, or `malt run --metrics`, has asked for each report.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import time
@@ -23,6 +24,8 @@ from malt.watch.trace.files import METRICS as METRICS_OF_TRACE
 from vol import arguments
 
 _Item = TypeVar("_Item")
+_MOST = sys.float_info.max
+"""A greater integer counts as infinity."""
 Callback = Callable[[Mapping[str, float]], object]
 
 
@@ -51,7 +54,7 @@ class Reports:
 
     def _of_epochs(self, now: float) -> Progress:
         epoch, epochs = self.numbers.get("epoch"), self.numbers.get("epochs")
-        if epoch is None or not epochs:
+        if epoch is None or not epochs or not math.isfinite(epoch + epochs):
             return Progress()
         return Progress(min(1.0, epoch / epochs), self.epochs.left_s(now, epochs), int(epoch))
 
@@ -75,8 +78,10 @@ def report(**numbers: float) -> None:
 
     TypeError: a value is not a number. Nothing of the report is shown.
     """
-    checked = {name: one if type(one) in (int, float) else arguments.real(f"malt.report: {name}", one)
-               for name, one in numbers.items()}  # fmt: skip
+    checked = {
+        name: one if type(one) in (int, float) and abs(one) <= _MOST else arguments.real(f"malt.report: {name}", one)
+        for name, one in numbers.items()
+    }
     if not _has_begun:
         _begin()
     if _is_child:

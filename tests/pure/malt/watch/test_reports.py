@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -14,8 +15,9 @@ import malt
 from dstorm.membership import children
 from malt.session import session
 from malt.session.world.counters import counters
-from malt.watch import metrics, reports
+from malt.watch import metrics, reports, table
 from malt.watch.progress import Loop, Loops, Rate
+from malt.watch.ranks import Shown
 from malt.watch.record import Counters, Record, parsed
 
 pytestmark = pytest.mark.serial
@@ -53,6 +55,17 @@ def test_what_is_no_number_is_refused(number):
     with pytest.raises(TypeError, match=r"malt.report: loss must be a number"):
         malt.report(epoch=1, loss=number)
     assert shown().numbers == {}
+
+
+def test_numbers_that_are_too_large_are_infinite(capsys):
+    """10**400 is no float, and `malt status` ended in a traceback."""
+    malt.report(loss=10**400, epoch=-(10**400), epochs=10**400, examples=10**308)
+    malt.report(examples=2 * 10**307, epoch=float("nan"))
+    found = shown()
+    assert found.numbers["loss"] == found.numbers["epochs"] == math.inf
+    assert (found.progress, found.left_s, found.done) == (None, None, 0)
+    assert "inf" in table.lines(table.rows([Shown(0, record=found)])).splitlines()[1]
+    assert '"loss": null' in metrics.line(0, 0.0, found.numbers)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"sent": 3}', '{"sent": {}, "waits_for": [], "more": 1}'])
@@ -228,8 +241,11 @@ def test_reports_in_event_files(tmp_path, monkeypatch):
     monkeypatch.setenv(metrics.METRICS, str(tmp_path))
     malt.report(loss=0.5)
     malt.report(loss=0.25, step=7)
+    malt.report(loss=0.2, step=float("nan"))
     run = str(tmp_path / "rank-0")
-    assert written == [(run, "loss", 0.5, 1), "flush", (run, "loss", 0.25, 7), "flush"]
+    assert written == [
+        (run, "loss", 0.5, 1), "flush", (run, "loss", 0.25, 7), "flush", (run, "loss", 0.2, 3), "flush",
+    ]  # fmt: skip
 
 
 def test_event_files_without_what_writes_them(tmp_path, monkeypatch, capsys):
