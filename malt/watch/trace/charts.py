@@ -6,6 +6,7 @@ Text is text. Colours are classes of the page (page.py), so they follow its ligh
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from html import escape
 from typing import NamedTuple
@@ -17,6 +18,8 @@ _ROW = 22
 """The height of a row of bars."""
 _TICKS = 5
 _MOST_BARS = 24
+_NEAR = 1e-12
+"""Values that differ by no greater part of them are drawn as one: others lie on either side of it."""
 
 
 class Series(NamedTuple):
@@ -141,8 +144,9 @@ def _scale(
     `exact`: no room is added.
     """
     least, most = min(values), max(values)
-    if least == most:
-        least, most = least - 0.5, most + 0.5
+    if most - least <= max(_NEAR * abs(least), sys.float_info.min):
+        room = max(0.5, 0.5 * abs(least))
+        least, most = least - room, most + room
     step = 10 ** math.floor(math.log10((most - least) / _TICKS))
     step *= next(times for times in (1, 2, 5, 10) if (most - least) / (step * times) <= _TICKS)
     if not exact:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -26,6 +25,8 @@ _LATEST = 1e9
 """Seconds: a record of a later time was being written when its rank was killed."""
 _LONGEST = 1e12
 """Seconds: a clock that says more is none."""
+_LARGEST = 1e300
+"""A larger number counts as infinity: differences of such numbers are."""
 _TEXTS = "survive", "rejoin", "mpi", "malt", "python", "machine", "folder", "began"
 _NUMBERS = "ranks", "cores", "status", "seconds"
 _LISTS = "program", "hosts"
@@ -167,10 +168,8 @@ def _is_as_written(name: str, value: Any) -> bool:
 
 
 def _is_finite(value: Any) -> bool:
-    """Return whether `value` is a number, of those that a float can hold."""
-    with contextlib.suppress(OverflowError):
-        return isinstance(value, (int, float)) and math.isfinite(value)
-    return False
+    """Return whether `value` is a number, of those that can be drawn."""
+    return isinstance(value, (int, float)) and abs(value) < _LARGEST
 
 
 def _rank(path: Path) -> tuple[RankTrace, float]:

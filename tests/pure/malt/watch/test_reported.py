@@ -61,6 +61,18 @@ def test_every_number_is_drawn_with_a_legend_of_ranks(folder):
     assert "rank 0<span" not in both and both.count('class="line two"') == 2 * 3, "there it is the run"
 
 
+@pytest.mark.parametrize("numbers", [
+    (1e17, 1e17), (1e20, 1e20), (5e-324, 0), (1, 1 + 2.3e-16), (1e308, -1e308), (-1e299, 1e299),
+], ids=str)  # fmt: skip
+def test_numbers_of_any_size_are_drawn(numbers, folder):
+    """The page ended in a traceback. Those whose difference is infinite count as infinite, and are left out."""
+    for second, number in enumerate(numbers):
+        at(folder, second, 0, loss=number)
+    text = page(runs_of([read(folder)]))
+    assert ("Loss over time" in text) == (abs(numbers[0]) < 1e300)
+    assert "nan" not in text and "inf" not in re.sub("information", "", text)
+
+
 def test_speeds_are_of_the_time_between_reports(folder):
     for seconds, examples in ((1, 0), (2, 50), (3, 10), (6, 60)):  # it was started again at 3
         at(folder, seconds, 0, examples=examples)
