@@ -22,6 +22,8 @@ def advice(trace: Trace, found: Summary) -> list[str]:
     cores, hosts = trace.job.get("cores"), trace.job.get("hosts")
     if isinstance(cores, int) and not hosts and cores < trace.size:
         lines.append(f"{trace.size} ranks take turns on {count(cores, 'core')}: they also wait for a core.")
+    if not lines and not found.spent.any():
+        lines = ["No call is in the trace, so it does not show how ranks spent their time."]
     if not lines:
         computes = found.shares[:, ACTIVITIES.index("compute")].min()
         lines = [f"Nothing to improve: each rank computes for at least {computes:.0%} of its time."]

@@ -9,6 +9,7 @@ import os
 import re
 import struct
 import threading
+import time
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -358,6 +359,15 @@ def summary_of(folder):
 
     trace = read(folder)
     return advice(trace, summary.summarize(trace))
+
+
+def test_what_the_report_says_of_a_run_without_calls(tmp_path):
+    """Each rank was said to compute for at least 0% of its time."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    log = Log(files.log_of(folder, 0), 0, 1, 1 << 10, time.monotonic)
+    log.begin(time.monotonic())
+    assert summary_of(folder) == ["No call is in the trace, so it does not show how ranks spent their time."]
 
 
 def test_what_the_report_says_of_messages_that_were_overwritten(tmp_path):
