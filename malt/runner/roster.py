@@ -289,12 +289,15 @@ def changing(
         while not _takes(lock):
             polls += 1
             pause(polls)
-        found = read(folder)
-        if found is None:
-            raise LookupError("the number of ranks of this job does not change: start it with malt run --elastic")
-        yield found
-        found.version += 1
-        write(folder, found)
+        try:
+            found = read(folder)
+            if found is None:
+                raise LookupError("the number of ranks of this job does not change: start it with malt run --elastic")
+            yield found
+            found.version += 1
+            write(folder, found)
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)  # else a process that another thread has forked meanwhile would keep it
 
 
 def _takes(lock: IO[str]) -> bool:

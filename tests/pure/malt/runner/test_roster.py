@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections import Counter
 
 import pytest
@@ -180,6 +182,23 @@ def test_what_is_written_is_read(tmp_path):
     with pytest.raises(ValueError, match="to 5, not 9"), roster.changing(tmp_path) as found:
         found.scale(9)
     assert roster.read(tmp_path).size == 4
+
+
+def test_a_process_that_is_forked_during_a_change_does_not_keep_others_from_the_next(tmp_path):
+    """As by another thread of a rank: it has the file that is locked."""
+    roster.write(tmp_path, Roster.of(2, 1, 4))
+    with roster.changing(tmp_path):
+        child = os.fork()
+        if not child:
+            signal.pause()
+            os._exit(0)
+    try:
+        with roster.changing(tmp_path, lambda polls: pytest.fail("the child has the lock")) as found:
+            found.scale(3)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert roster.read(tmp_path).size == 3
 
 
 def test_a_rank_that_is_told_to_leave_goes_although_it_is_not_the_last():
