@@ -111,6 +111,11 @@ def parsed(line: str | bytes) -> Event | None:
     return None
 
 
+def number(text: str) -> int:
+    """Return the number that the text of an event is; 0 where it is none. Pure."""
+    return int(text) if text.isdecimal() else 0
+
+
 def append(folder: str | os.PathLike[str], one: Event) -> None:
     """Add an event to the file of its rank in `folder`, by one write: others may write there, too. OSError. Local."""
     if one.kind is Kind.AGAIN:
@@ -127,7 +132,10 @@ def append(folder: str | os.PathLike[str], one: Event) -> None:
 
 
 class History:
-    """The events of a job, as far as they count: the last of each kind and rank. Pure."""
+    """The events of a job, as far as they count: the last of each kind and rank. Pure.
+
+    Of LOST, which other ranks report, each when it hears of it, it is that of the last incarnation.
+    """
 
     def __init__(self) -> None:
         self._events: dict[Kind, dict[int, Event]] = {kind: {} for kind in Kind}
@@ -137,7 +145,9 @@ class History:
         for one in events:
             for kind in _INVALIDATES.get(one.kind, ()):
                 self._events[kind].pop(one.rank, None)
-            self._events[one.kind][one.rank] = one
+            before = self._events[one.kind].get(one.rank)
+            if one.kind is not Kind.LOST or before is None or number(before.text) <= number(one.text):
+                self._events[one.kind][one.rank] = one
 
     def get(self, kind: Kind, rank: int) -> Event | None:
         """Return the event of a kind and rank, or None without one."""

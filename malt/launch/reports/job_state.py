@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Set
 from typing import Final
 
-from malt.runner.events import History, Kind
+from malt.runner.events import History, Kind, number
 
 BAD_INPUT: Final = 2
 """The status of a program whose arguments or input are wrong. A restart would end alike."""
@@ -17,7 +17,7 @@ a rank may take to start."""
 
 def failed_with(reports: History) -> int | None:
     """Return the status of the rank that failed first, as far as ranks have reported that; else None."""
-    return next((_number(one.text) or 1 for one in reports.of(Kind.STATUS)), None)
+    return next((number(one.text) or 1 for one in reports.of(Kind.STATUS)), None)
 
 
 def ends_inside_mpi(reports: History, status: int) -> tuple[int, str]:
@@ -150,12 +150,12 @@ class JobState:
     def _incarnation(self, rank: int) -> int:
         """Return the number of times that a rank was restarted."""
         again = self._reports.get(Kind.AGAIN, rank)
-        return _number(again.text) if again else 0
+        return number(again.text) if again else 0
 
     def _lost(self) -> set[int]:
         """The ranks that others have marked failed, in their present incarnations."""
         lost = self._reports.texts(Kind.LOST)
-        return {rank for rank, text in lost.items() if _number(text) == self._incarnation(rank)}
+        return {rank for rank, text in lost.items() if number(text) == self._incarnation(rank)}
 
     def _note(self, failed: Set[int], at: int) -> None:
         """Note when each rank has failed: as it has said, or as that was seen first."""
@@ -169,13 +169,13 @@ class JobState:
         present = {rank: self._incarnation(rank) for rank in self._all}
         failed = sorted((at, rank) for (rank, life), at in self.failed.items() if present[rank] == life)
         first = next((rank for _, rank in failed if left.get(rank) != "0"), None)  # the others have departed
-        return 1 if first is None else _number(left.get(first) or ended.get(first) or self._exited(first)) or 1
+        return 1 if first is None else number(left.get(first) or ended.get(first) or self._exited(first)) or 1
 
     def _exited(self, rank: int) -> str:
         """The status with which the present incarnation of a rank on another host has failed, or ""."""
         said = self._reports.get(Kind.EXITED, rank)
         incarnation, _, status = said.text.partition(" ") if said else ("", "", "")
-        return status if _number(incarnation) == self._incarnation(rank) else ""
+        return status if number(incarnation) == self._incarnation(rank) else ""
 
     def _are_missing_too_long(self, missing: Set[int], known: Set[int], now_s: float) -> bool:
         """Return whether ranks of `missing` that have not come to the session have been missing for too long."""
@@ -188,10 +188,6 @@ class JobState:
             return False
         self._unheard = set() if failed else unheard
         return True
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
 
 
 def _line(ranks: Collection[int], what: str) -> str:

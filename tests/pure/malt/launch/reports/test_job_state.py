@@ -140,6 +140,19 @@ def test_a_job_has_failed_once_fewer_ranks_are_alive_than_it_must_have(
     assert follower.state.silent_failures() == (line if status else follower.state.silent_failures())
 
 
+def test_a_loss_that_is_reported_late_does_not_undo_that_of_a_later_incarnation(tmp_path):
+    """Rank 1 was lost, came back, and was lost again; the second of the others tells of the first loss alone."""
+    for rank in range(2):
+        add(tmp_path, f"elsewhere-{rank}")
+        add(tmp_path, f"ready-{rank}")
+    for name, text in (("again-1", "10"), ("ready-1", ""), ("lost-1", "10"), ("lost-1", "9")):
+        add(tmp_path, name, text)
+    follower = Follower(Stream(tmp_path), 2, is_spread=True)
+    assert follower.status() is None and follower.state.members == {0}
+    add(tmp_path, "finished-0")
+    assert follower.status() == 0
+
+
 def test_all_ranks_have_failed(tmp_path, ended):
     assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == 1
 
