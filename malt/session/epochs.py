@@ -60,4 +60,7 @@ def scale(ranks: int) -> None:
     if crew is None or not crew.is_elastic:
         raise RuntimeError("malt.scale: the number of ranks of this job does not change: start it with malt run "
                            "--elastic MIN:MAX")  # fmt: skip
-    crew.scale(wanted)
+    try:
+        crew.scale(wanted)
+    except ValueError as error:
+        raise ValueError(f"malt.scale: {error}") from None

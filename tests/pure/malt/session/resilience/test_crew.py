@@ -15,6 +15,7 @@ from apps.harness.training import Training
 from dstorm.view import FaultTolerantView
 from malt.runner import roster
 from malt.runner.roster import Roster
+from malt.session import session
 from malt.session.vectors.graphs import session_graph
 from malt.session.world.crew import Crew, Dealt
 
@@ -160,6 +161,12 @@ def test_a_job_of_a_fixed_number_of_ranks_is_not_scaled():
     assert list(malt.epochs(3)) == [0, 1, 2] and list(malt.epochs(3, 2)) == [2]
     with pytest.raises(ValueError, match="malt.epochs: start"):
         malt.epochs(3, -1)
+
+
+def test_a_number_of_ranks_that_cannot_be_is_refused_in_the_name_of_the_call(monkeypatch):
+    monkeypatch.setattr(session.world(), "crew", SimpleNamespace(is_elastic=True, scale=Roster.of(2, 1, 4).scale))
+    with pytest.raises(ValueError, match="^malt.scale: the number of ranks of this job is from 1 to 4, not 9$"):
+        malt.scale(9)
 
 
 def test_a_program_notes_the_epochs_that_passed_while_a_rank_came():
