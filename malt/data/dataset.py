@@ -88,7 +88,7 @@ def load_svmlight(
     `n_features`: the number of columns of X; by default what the whole file needs.
     `labels`: the two labels that become -1 and +1; by default the smaller and the larger label of the file. An only
     label becomes +1 if it is above 0, else -1. With "raw", or by default with more than two labels, y holds the labels
-    of the file as float32.
+    of the file as float32. Integers that float32 does not hold, 2**24 + 1 and others above, are refused.
     `zero_based`: whether the file counts features from 0; by default whether index 0 occurs in it.
 
     Load test data with the arguments of the training data:
@@ -239,12 +239,18 @@ def _csr(values: Any, indices: Any, indptr: NDArray[np.int64], width: int) -> Fe
 
 
 def _singles(labels: NDArray[np.float64], path: str, first: int) -> NDArray[np.float32]:
-    """Return `labels`, those of the rows from `first` on, as float32. ValueError: a label is too large."""
+    """Return `labels`, those of the rows from `first` on, as float32.
+
+    ValueError: a label is too large, or an integer that float32 rounds: two classes could become one.
+    """
     singles = as_singles(labels)
-    large = np.flatnonzero(~np.isfinite(singles))
-    if large.size:
-        raise ValueError(f"{path}: row {first + int(large[0])}, counted from 0, has label {labels[large[0]]:g}, which "
-                         "is too large for float32")  # fmt: skip
+    changed = np.flatnonzero((singles != labels) & (labels == np.rint(labels)))  # so is each that is too large
+    if changed.size:
+        place = int(changed[0])
+        label, single = labels[place], singles[place]
+        what = f"{label:.0f}, which float32 rounds to {single:.0f}: use smaller numbers"
+        what = what if np.isfinite(single) else f"{label:g}, which is too large for float32"
+        raise ValueError(f"{path}: row {first + place}, counted from 0, has label {what}")
     return singles
 
 

@@ -376,6 +376,16 @@ def test_labels_that_are_too_large_for_float32(write):
     assert failure(path) == f"{path}: row 2, counted from 0, has label 1e+39, which is too large for float32"
 
 
+@serial
+def test_labels_that_float32_would_round(write):
+    """16777216 and 16777217 were one class. Other numbers than integers are rounded, as everywhere."""
+    path = write("1 1:1\n16777216 1:1\n-16777217 1:1\n")
+    where = f"{path}: row 2, counted from 0, has label -16777217"
+    assert failure(path) == f"{where}, which float32 rounds to -16777216: use smaller numbers"
+    assert opened(write("0.1 1:1\n1e9 1:1\n16777218 1:1\n", "kept.svm")).y.tolist() == [np.float32(0.1), 1e9, 2**24 + 2]
+    assert opened(write("16777216 1:1\n16777217 1:1\n", "two.svm")).y.tolist() == [-1, 1]
+
+
 # -- arguments ---------------------------------------------------------------------------------------------------
 
 
