@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
@@ -52,6 +53,7 @@ VALUES = {
     "nested": {"first": [1, (2.5, None)], 0: {"w": np.arange(3, dtype=np.float16)}, "number": np.float32(3)},
     "ragged": [[1], [2, 3]], "mixed": [1, "1"], "nul": ["a\0"], "whole": [2**53 + 1, 0.5], "turns": [2**53 + 1, 1j],
     "wide": np.longdouble(1) / 3, "day": np.datetime64("2026-01-02"), "turn": 1 + 2j, "plain": [1.5, float("nan")],
+    "kinds": [np.int64(2**62 + 1), np.uint64(1)],
 }  # fmt: skip
 
 
@@ -122,6 +124,13 @@ def test_all_ranks_refuse_what_does_not_match(path):
     ]:
         message = same_error(malt.Checkpoint(path, 0, match=match).load)
         assert message == f"{path}: a checkpoint {problem}: continue with the same options, or name another file"
+
+
+def test_a_number_that_is_none_matches_itself(path):
+    match = {"l2": float("nan"), "layers": {"b": [1.0, math.nan], "a": math.inf}}
+    malt.Checkpoint(path, 0, match=match).save({"n": 1})
+    assert malt.Checkpoint(path, 0, match={**match, "layers": {"a": math.inf, "b": (1.0, math.nan)}}).load()["n"] == 1
+    assert "with l2 nan, not 0.5 as here" in same_error(malt.Checkpoint(path, 0, match={**match, "l2": 0.5}).load)
 
 
 def test_a_missing_folder_is_an_error_at_once(path):

@@ -369,6 +369,7 @@ def _room(text: str) -> Packed:
 def _check_same(path: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
     """Check that the `match` of the file and the one given are the same. ValueError: they differ."""
     for key in {**ours, **theirs}:
-        if theirs.get(key) != ours.get(key):
-            raise ValueError(f"{path}: a checkpoint with {key} {theirs.get(key)}, not {ours.get(key)} as here: "
+        one, other = theirs.get(key), ours.get(key)
+        if one != other and json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True):  # as NaN is
+            raise ValueError(f"{path}: a checkpoint with {key} {one}, not {other} as here: "
                              "continue with the same options, or name another file")  # fmt: skip

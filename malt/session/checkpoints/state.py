@@ -87,7 +87,8 @@ def _exact(value: Any, as_array: AsArray) -> NDArray[Any] | None:
     except (TypeError, ValueError, RuntimeError):  # lists of unequal lengths, say
         return None
     if array.dtype.kind in "fcUS":  # where numbers may be text now, or rounded; or text has lost NULs at its end
-        pairs = zip(array.ravel().tolist(), theirs.ravel(), strict=False)
+        exact = (one.item() if isinstance(one, np.generic) else one for one in theirs.ravel())  # NumPy's == may round
+        pairs = zip(array.ravel().tolist(), exact, strict=False)
         if array.shape != theirs.shape or not all(one == other or one != one for one, other in pairs):
             return None
     return array if array.dtype.kind in _KINDS else None
