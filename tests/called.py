@@ -39,6 +39,12 @@ def exits(status):
     sys.exit(status)
 
 
+def ends_at_once():
+    """Rank 1 does, with nothing that MPI would see."""
+    if "1" in (os.environ.get("PMIX_RANK"), os.environ.get("PMI_RANK")):
+        os._exit(0)
+
+
 def makes_a_set():
     """What its text does not show."""
     return malt.rank(), set(range(2)) if malt.size() else None

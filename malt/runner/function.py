@@ -47,9 +47,9 @@ def main(folder: str) -> None:
     try:
         result = function(*args)
     except SystemExit as error:
-        if program.exit_hooks.status_of(error) == 0:
-            raise
-        raise RuntimeError(f"{name} ended by sys.exit({error.code!r})") from error
+        if program.exit_hooks.status_of(error) != 0:
+            raise RuntimeError(f"{name} ended by sys.exit({error.code!r})") from error
+        result = None
     try:
         packed = values.pack(result)
     except (TypeError, RecursionError):

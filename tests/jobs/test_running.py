@@ -88,6 +88,7 @@ def test_the_error_of_a_rank_is_raised(capfd):
     (called.fails_alone, [], "the job ended with status 137"),
     (called.makes_a_set, [], r"the result of makes_a_set\[1\] is of type set, which cannot be sent: list\(\) makes a"),
     (called.calls_again, [], "malt.run starts ranks, and cannot be called in one"),
+    (called.ends_at_once, [], "^malt.run: rank 1 ended before ends_at_once had returned, as by os._exit$"),
 ])  # fmt: skip
 def test_other_failures(function, args, message):
     with pytest.raises(RuntimeError, match=message):

@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from dstorm.membership import children
+from dstorm.words import named
 from malt.files.refusals import refusal
 from malt.files.values import Packed, joined, pack, parted
 from malt.runner import function as runner
+from malt.runner.reporting import survive_of
 from malt.session import session
 from malt.session.opening import started
 from malt.session.running.functions import Sent, sent
@@ -78,7 +80,7 @@ def run(
     cannot be sent; its text shows that a result cannot be: an object that it makes of a class, and returns. The message
     names what it is, and what to send in its place. NameError: it uses a name that is not defined. ValueError: `n` is
     not an integer of at least 1. RuntimeError: the call is made in a rank; a rank has failed, and the message has its
-    traceback; the job cannot be started.
+    traceback; without `survive` one has ended by os._exit; the job cannot be started.
     """
     _check_is_no_rank()
     ranks = arguments.whole("n", n, 1)
@@ -91,7 +93,11 @@ def run(
         folder = Path(name)
         _write(folder, found, packed)
         _run_job(folder, [*options, *(["--label"] if label else []), runner.FILE, name])
-        return [_result(folder / runner.RESULT.format(rank)) for rank in range(ranks)]
+        files = [folder / runner.RESULT.format(rank) for rank in range(ranks)]
+        silent = [rank for rank, file in enumerate(files) if not file.exists()]
+        if silent and not (survive or survive_of(os.environ)):
+            raise RuntimeError(f"malt.run: {named(silent)} ended before {found.name} had returned, as by os._exit")
+        return [_result(file) for file in files]
 
 
 def _check_is_no_rank() -> None:
