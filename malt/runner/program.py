@@ -323,7 +323,16 @@ def _write_whole_lines() -> None:
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True, write_through=False)
+            encoding = encoding_of_lines(stream.encoding)
+            stream.reconfigure(encoding=encoding, errors=stream.errors, line_buffering=True, write_through=False)
+
+
+def encoding_of_lines(wanted: str) -> str:
+    """Return the encoding of what ranks print: `wanted`, or UTF-8 in place of UTF-16, say, whose newline is no byte.
+
+    The launcher would find no lines in that. Pure.
+    """
+    return wanted if "\n".encode(wanted) == b"\n" else "utf-8"
 
 
 if __name__ == "__main__":

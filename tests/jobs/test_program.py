@@ -233,6 +233,14 @@ def test_a_line_is_written_at_once_and_in_one_piece(tmp_path, unbuffered):
         assert [ours.recv(100), ours.recv(100)] == [b"a b c\n", b"1 2\n"]
 
 
+def test_lines_are_found_in_what_a_rank_prints(tmp_path, run):
+    """In UTF-16 a newline is two bytes: lines of several ranks got mixed, and a later one lost its first half."""
+    done = run("import sys\nprint('ä')\nprint('ü', file=sys.stderr)", RUNNER, "program.py", PYTHONIOENCODING="utf-16")
+    assert (done.stdout, done.stderr) == ("ä\n", "ü\n")
+    text = "import sys\nprint(sys.stdout.encoding, sys.stdout.errors)"
+    assert run(text, RUNNER, "program.py", PYTHONIOENCODING="latin-1:replace").stdout == "iso8859-1 replace\n"
+
+
 CANNOT_PRINT = {
     "a stdout of its own": "import sys\nclass S:\n    def flush(self): raise KeyError\nsys.stdout = S()\n",
     "no stdout": "import sys\nsys.stdout = sys.stderr = None\n",

@@ -25,6 +25,7 @@ from dstorm.words import named
 from malt.files.refusals import refusal
 from malt.files.values import Packed, joined, pack, parted
 from malt.runner import function as runner
+from malt.runner.program import encoding_of_lines
 from malt.runner.reporting import survive_of
 from malt.session import session
 from malt.session.opening import started
@@ -170,7 +171,8 @@ class _Output:
         self._selector = selectors.DefaultSelector()
         for pipe, stream in ((launcher.stdout, sys.stdout), (launcher.stderr, sys.stderr)):
             assert pipe is not None
-            decoder = codecs.getincrementaldecoder(getattr(stream, "encoding", None) or "utf-8")("backslashreplace")
+            encoding = encoding_of_lines(getattr(stream, "encoding", None) or "utf-8")
+            decoder = codecs.getincrementaldecoder(encoding)("backslashreplace")
             self._selector.register(pipe, selectors.EVENT_READ, (stream, decoder))
 
     def pass_on(self) -> None:
