@@ -56,7 +56,7 @@ _SEND_S, _NAP_S = 2.0, 0.01
 """How long a report that this rank may end after waits for the launcher to take it; others wait for nothing."""
 _LAST = Kind.FINISHED, Kind.STATUS, Kind.LEFT, Kind.TRACEBACK
 _LONGEST_TEXT = 100_000
-"""A longer text loses its beginning: the end of a traceback says most, and the launcher takes lines of 1 MiB."""
+"""A longer text of an event loses its beginning: the end of a traceback says most."""
 
 _sending = threading.RLock()
 _connection: socket.socket | None = None

@@ -117,7 +117,7 @@ def wait_for(name, folder):
 
 
 def test_a_rank_that_sends_invalid_lines_has_not_ended(caller, tmp_path, monkeypatch):
-    """One line was cut off by a signal, another is too long."""
+    """One line was cut off by a signal, another is nothing but brackets."""
     caller.sendall(line("left-2", "3")[:-2] + b"\n" + b"[" * (1 << 21))
     monkeypatch.setenv(CALL, str(caller.fileno()))
     monkeypatch.setenv(reporting.RANK, "2")
@@ -127,6 +127,14 @@ def test_a_rank_that_sends_invalid_lines_has_not_ended(caller, tmp_path, monkeyp
     wait_for("traceback-2", tmp_path)
     assert names(tmp_path) == ["elsewhere-2", "traceback-2"]
     assert reported(tmp_path)["traceback-2"].endswith("xthe error")
+
+
+def test_what_a_rank_publishes_may_be_long(caller, tmp_path):
+    """Of a text above 1 MiB nobody would have heard, and nobody said so."""
+    text = "x" * (1 << 21)
+    caller.sendall(b"\n" + json.dumps(["left-2-0", text]).encode() + b"\n" + line("finished-2"))
+    wait_for("finished-2", tmp_path)
+    assert (tmp_path / "left-2-0").read_text() == text
 
 
 def test_a_rank_is_asked_to_leave(open_control_server, caller, tmp_path, monkeypatch):

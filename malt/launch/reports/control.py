@@ -29,7 +29,6 @@ _PUBLISHED = re.compile(r"session-\d+-(published-\d+(\.\d+)?|over)|left-\d+-\d+"
 """What a rank publishes to all others (malt/session/resilience/hosts.py); one that was started again, with its
 incarnation. And what one that leaves does (malt/session/world/crew.py)."""
 _FILE = re.compile(rf"shown-\d+|{roster.ASK}|{_PUBLISHED.pattern}")
-_LONGEST_NBYTES = 1 << 20
 _CLOSE_S = 5.0
 """How long `close` waits for reports that have arrived to be written."""
 
@@ -169,13 +168,9 @@ def _ends(incarnations: Mapping[int, int]) -> bytes:
 def _reports(lines: BinaryIO, rank: int) -> Iterator[Event | tuple[str, str]]:
     """The reports of `rank`, events or names and texts of files, until the connection closes.
 
-    A line that is too long, or no report, is skipped: the rank has ended only when its connection has closed.
+    A line that is no report is skipped: the rank has ended only when its connection has closed.
     """
-    while line := lines.readline(_LONGEST_NBYTES):
-        if not line.endswith(b"\n"):
-            while (rest := lines.readline(_LONGEST_NBYTES)) and not rest.endswith(b"\n"):
-                pass
-            continue
+    for line in lines:
         one = parsed(line)
         if one is not None and one.kind in SENT and (one.rank == rank or one.kind is Kind.LOST):
             yield one
