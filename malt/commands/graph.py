@@ -21,6 +21,8 @@ _PANELS = 12
 """The most phases that are drawn."""
 _EDGES = 5000
 """The most edges that are drawn: more are a black disk, and take minutes."""
+_RANKS = 4096
+"""The most ranks of a graph whose facts are found: more take minutes, or all of the memory."""
 _COLUMNS = 4
 _FILLS = ("#fde725", "#5ec962", "#7ad0f0", "#f89c6b", "#c9a6e8", "#d0d0d0")
 """The colours of ranks, by host."""
@@ -36,6 +38,8 @@ def main(
     """
     if name == "hierarchical" and not hosts:
         raise LaunchError("the graph hierarchical depends on the hosts of the ranks: give --hosts H1:SLOTS,H2:SLOTS")
+    if size > _RANKS:
+        raise LaunchError(f"-n {size}: the facts of a graph are found for up to {_RANKS} ranks")
     names = names_by_rank(hosts, size)
     try:
         built = graph(name, size, degree, seed, hosts=names or None if name in BY_HOST else None)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from malt import __version__
-from malt.launch.hosts.allocation import hosts
+from malt.launch.hosts.allocation import MOST_RANKS, hosts
 from malt.launch.machine.mpi_library import NAMES
 from malt.runner.departure import GRACE_S
 from malt.runner.reporting import BEST_EFFORT
@@ -73,9 +72,9 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
     run.formatter_class, run.epilog = argparse.RawDescriptionHelpFormatter, _EXAMPLES
     number = run.add_mutually_exclusive_group()
-    number.add_argument("-n", "-np", "--np", dest="n", type=_number_of("ranks", 1), metavar="N",
+    number.add_argument("-n", "-np", "--np", dest="n", type=_number_of_ranks, metavar="N",
                         help="number of ranks (default: slots of the hosts or batch system, else cores)")  # fmt: skip
-    number.add_argument("--nproc-per-node", "--nproc_per_node", type=_number_of("ranks", 1), metavar="N",
+    number.add_argument("--nproc-per-node", "--nproc_per_node", type=_number_of_ranks, metavar="N",
                         help="the same as -n, on one host")  # fmt: skip
     number.add_argument("--compare", type=_compared, metavar="N,N...",
                         help="run on each of these numbers of ranks, and compare the times")  # fmt: skip
@@ -125,7 +124,7 @@ def _add_output(run: argparse.ArgumentParser) -> None:
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.description = "Run a small job and report what works on this machine, with a remedy for what does not."
-    parser.add_argument("-n", type=_number_of("ranks", 1), default=2, metavar="N", help="number of ranks (default: 2)")
+    parser.add_argument("-n", type=_number_of_ranks, default=2, metavar="N", help="number of ranks (default: 2)")
     parser.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2",
                         help="check these hosts, and the network between the first and each of the others")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the facts and findings as one JSON object")
@@ -139,7 +138,7 @@ def _add_graph(parser: argparse.ArgumentParser) -> None:
         "ranks, and the spectral gap: the larger, the faster ranks agree."
     )
     parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(NAMES)}")
-    parser.add_argument("-n", type=_number_of("ranks", 1), required=True, metavar="N", help="number of ranks")
+    parser.add_argument("-n", type=_number_of_ranks, required=True, metavar="N", help="number of ranks")
     parser.add_argument("--degree", type=_number_of("peers", 1), metavar="K", help="maximum number of peers per rank")
     parser.add_argument("--seed", type=_number_of("seeds", 0), default=0, metavar="S",
         help="seed of random graphs (default: 0)")  # fmt: skip
@@ -206,7 +205,7 @@ def _add_scale(parser: argparse.ArgumentParser) -> None:
         "Change the number of ranks of a job of malt run --elastic to N: it starts more, or some leave."
     )
     _add_job(parser)
-    parser.add_argument("n", type=_number_of("ranks", 1), metavar="N", help="number of ranks that the job should have")
+    parser.add_argument("n", type=_number_of_ranks, metavar="N", help="number of ranks that the job should have")
 
 
 def _add_completion(parser: argparse.ArgumentParser) -> None:
@@ -235,16 +234,20 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
 """The commands of malt: a line on each, and what adds its options to its parser."""
 
 
-def _number_of(things: str, least: int) -> Callable[[str], int]:
-    """A type for argparse: an integer, `least` or more."""
+def _number_of(things: str, least: int, most: float = math.inf) -> Callable[[str], int]:
+    """A type for argparse: an integer, from `least` to `most`."""
+    bounds = f"{least} or more" if math.isinf(most) else f"from {least} to {most}"
 
     def parse(word: str) -> int:
         """The number. ArgumentTypeError."""
-        if not (word.isdecimal() and int(word) >= least):
-            raise argparse.ArgumentTypeError(f"the number of {things} is {least} or more, not {word!r}")
+        if not (word.isdecimal() and least <= int(word) <= most):
+            raise argparse.ArgumentTypeError(f"the number of {things} is {bounds}, not {word!r}")
         return int(word)
 
     return parse
+
+
+_number_of_ranks = _number_of("ranks", 1, MOST_RANKS)
 
 
 def _name_of(what: str) -> Callable[[str], str]:
@@ -291,14 +294,16 @@ def _ranks(word: str) -> tuple[int, ...]:
 def _bounds(word: str) -> tuple[int, int]:
     """A type for argparse: the least and the largest number of ranks."""
     least, colon, most = word.partition(":")
-    if not (colon and least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most)):
-        raise argparse.ArgumentTypeError(f"the bounds of the number of ranks are MIN:MAX, as 1:4, not {word!r}")
+    if not (colon and least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most) <= MOST_RANKS):
+        raise argparse.ArgumentTypeError(
+            f"the bounds of the number of ranks are MIN:MAX, as 1:4, up to {MOST_RANKS}, not {word!r}"
+        )
     return int(least), int(most)
 
 
 def _compared(word: str) -> tuple[int, ...]:
     """A type for argparse: two or more numbers of ranks, between commas, in their order."""
-    numbers = _numbers(word, range(1, sys.maxsize), "1 or more")
+    numbers = _numbers(word, range(1, MOST_RANKS + 1), f"from 1 to {MOST_RANKS}")
     if len(numbers) < 2:
         raise argparse.ArgumentTypeError(f"two numbers of ranks or more are compared, as in 1,2, not {word!r}")
     return numbers

@@ -27,6 +27,8 @@ MPIJOB_FILES = (
 )  # fmt: skip
 """The variables in which the operator of MPIJob names its hostfile: for Open MPI, MPICH and Intel MPI."""
 
+MOST_RANKS = 1 << 22
+"""The most processes that Linux has (proc_sys_kernel(5), pid_max)."""
 _WORD = r"(?:[^\[\],]|\[[^\[\]]*\])+"
 """A word of a node list of Slurm: commas within brackets are of it."""
 
@@ -99,8 +101,8 @@ def _host(word: str) -> Host:
     name, colon, slots = word.partition(":")
     if not name or name.startswith("-") or name.split() != [name]:
         raise ValueError(f"no host name in {word!r}")
-    if colon and not (slots.isdecimal() and int(slots) > 0):
-        raise ValueError(f"the slots of a host are a number from 1, not {slots!r}")
+    if colon and not (slots.isdecimal() and 0 < int(slots) <= MOST_RANKS):
+        raise ValueError(f"the slots of a host are a number from 1 to {MOST_RANKS}, not {slots!r}")
     return Host(name, int(slots) if colon else None)
 
 
