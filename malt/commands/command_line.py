@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -28,6 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     `arguments`: the words after `malt`. None: those of this process.
     """
     _open_what_is_closed()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # it may lack dashes, and letters of names
+    if arguments is None:
+        _end_in_order()
     words = list(sys.argv[1:] if arguments is None else arguments)
     may_need_mpi = words[:1] == ["run"] and not any(word.startswith(_NO_MPI) for word in words)
     with _printing(), looking_for_library(may_need_mpi and not os.environ.get(_SURVIVE)) as library:
@@ -116,6 +121,14 @@ def _other(chosen: argparse.Namespace, program: Sequence[str], parser: options.P
     if chosen.command == "stacks":
         return watching.print_stacks(chosen.job)
     return watching.status(chosen.job, chosen.json)
+
+
+def _end_in_order() -> None:
+    """Have SIGTERM and SIGHUP end this process by SystemExit, which removes what it has made. During a job Signals
+    handles them."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # else it is ignored, as under nohup
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def _open_what_is_closed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 
@@ -73,14 +74,18 @@ def test_what_cannot_be_planned_is_said_in_one_line(tmp_path, job_environment, t
     assert line.startswith("malt plan: ") and why in line
 
 
-def test_the_program_ends_with_a_plan_that_is_killed(tmp_path, job_environment):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_program_ends_with_a_plan_that_is_killed(number, tmp_path, job_environment):
     """It may be one of hours."""
-    noted, file = tmp_path / "pid", tmp_path / "loop.py"
+    noted, file, temporary = tmp_path / "pid", tmp_path / "loop.py", tmp_path / "temporary"
     file.write_text(LONG)
+    temporary.mkdir()
     planning = subprocess.Popen(
-        [sys.executable, "-m", "malt", "plan", file, noted], env={**job_environment, "PYTHONPATH": str(ROOT)}
+        [sys.executable, "-m", "malt", "plan", file, noted],
+        env={**job_environment, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
     )
     wait_for(lambda: noted.exists() and noted.read_text())
-    planning.terminate()
-    planning.wait(100)
+    planning.send_signal(number)
+    assert planning.wait(100) == 128 + number
     wait_for(lambda: not is_alive(int(noted.read_text())), 10.0)
+    assert [path for path in temporary.iterdir() if not path.name.startswith("ompi.")] == []
