@@ -6,7 +6,6 @@ the job does, this process remains to report it.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import platform
@@ -56,8 +55,6 @@ def main(ranks: int, as_json: bool = False, where: Sequence[Host] = ()) -> int:
         facts = gather(ranks, environ)
         findings, job = judge(facts), f"a job of {count(ranks, 'rank')}"
         found = record(facts, findings)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # the encoding of a terminal may have no dashes
     print(json.dumps(found, indent=1) if as_json else text(job, findings))
     return 0 if can_run(findings) else 1
 

@@ -7,10 +7,12 @@ import fcntl
 import os
 import re
 import shlex
+import subprocess
 import sys
 import tempfile
 
 import pytest
+from programs import ROOT
 
 import malt
 from dstorm.membership.children import RANK_PROCESS, RANKS
@@ -154,6 +156,17 @@ def test_refused_in_one_line(words, capsys):
     reports = capsys.readouterr()
     assert reports.out == "" and reports.err.endswith("\n") and reports.err.count("\n") == 1
     assert re.match(REFUSED[words], reports.err), reports.err
+
+
+def test_letters_that_the_output_lacks_are_shown_by_their_numbers(tmp_path):
+    """A name of a file may have any, and bytes that are no letter."""
+    for name, shown in (("ä.py", "\\xe4.py'\n"), (os.fsdecode(b"\xff.py"), "\\udcff.py'\n")):
+        (tmp_path / name).touch()
+        done = subprocess.run(
+            [sys.executable, "-m", "malt", "run", "--survive", "-n", "1", "--dry-run", tmp_path / name],
+            cwd=ROOT, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, timeout=100,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "") and done.stdout.endswith(shown)
 
 
 @pytest.mark.parametrize("words", ["run -n 2 -m json.tool", "run -n 2 --trace t -c 0", "plan -m json.tool"])
