@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
@@ -14,6 +15,7 @@ AUTO: Final = "auto"
 """An interval between exchanges that follows what they cost (`malt.Exchanges`)."""
 
 
+_MOST_SEED: Final = (1 << 128) - 1
 _SHOWN: Final = " (default: %(default){})"
 
 
@@ -46,7 +48,7 @@ class Parser(argparse.ArgumentParser):
 def add_common_options(parser: Parser) -> None:
     """Add the options that all programs have."""
     add = parser.add_argument
-    parser.whole("--seed", default=0, least=0, text="random seed")
+    parser.whole("--seed", default=0, type=whole_number(0, _MOST_SEED), text="random seed")
     add("--save", metavar="FILE", help="write the final model to FILE, as .npz")
     add("--checkpoint", metavar="FILE", help="at the end of epochs, save a state from which --resume continues")
     add("--checkpoint-every", type=number, default=60.0, metavar="SECONDS",
@@ -105,13 +107,13 @@ def interval(text: str) -> int | str:
     return AUTO if text == AUTO else whole_number(1)(text)
 
 
-def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
-    """A type for argparse: an integer of at least `least`, and of at most `most`."""
+def whole_number(least: int, most: int = sys.maxsize) -> Callable[[str], int]:
+    """A type for argparse: an integer from `least` to `most`."""
 
     def parse(text: str) -> int:
         found = int(text)
-        if found < least or (most is not None and found > most):
-            span = f"of at least {least}" if most is None else f"from {least} to {most}"
+        if not least <= found <= most:
+            span = f"of at least {least}" if found < least and most >= sys.maxsize else f"from {least} to {most}"
             raise argparse.ArgumentTypeError(f"must be an integer {span}, got {text}")
         return found
 

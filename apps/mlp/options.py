@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from argparse import Namespace
 from typing import Any, Final
 
@@ -65,6 +66,6 @@ def _both(name: str) -> str:
 def layer_sizes(text: str) -> list[int]:
     """A type for argparse: integers such as "128" or "256,64"."""
     sizes = [int(size) if size.isdecimal() else 0 for size in text.split(",")]
-    if min(sizes) < 1:
-        raise argparse.ArgumentTypeError(f"must be integers of at least 1, with commas between them, got {text}")
+    if not 1 <= min(sizes) <= max(sizes) <= sys.maxsize:
+        raise argparse.ArgumentTypeError(f"must be integers from 1 to {sys.maxsize}, with commas between, got {text}")
     return sizes
