@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Final
@@ -32,9 +33,9 @@ def user_errors() -> Iterator[None]:
     """
     try:
         yield
-    except BrokenPipeError:  # of the output
-        raise
     except OSError as error:
+        if is_of_output(error):
+            raise
         raise BadInput(
             f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
         ) from None
@@ -44,6 +45,12 @@ def user_errors() -> Iterator[None]:
         if error.name not in _EXTRAS:
             raise
         raise BadInput(_lack(error.name) or str(error)) from None
+
+
+def is_of_output(error: OSError) -> bool:
+    """Return whether what is printed cannot be written: nobody reads it, or its disk is full."""
+    # Errors of files have their names.
+    return error.filename is None and error.errno in (errno.EPIPE, errno.ENOSPC)
 
 
 def _lack(module: str) -> str:

@@ -14,7 +14,7 @@ import malt
 from apps.harness import memory, newcomers
 from apps.harness.agreement import common_hash, on_lowest_rank, print_once
 from apps.harness.checkpoints import Checkpoints, check_checkpoint
-from apps.harness.errors import BadInput, HelpGiven, StaysOut, user_errors
+from apps.harness.errors import BadInput, HelpGiven, StaysOut, is_of_output, user_errors
 from apps.harness.marks import Mark, over_ranks
 from apps.harness.options import Parser
 from apps.harness.outputs import Report, check_outputs, header
@@ -154,8 +154,9 @@ def _report_measured(program: Program, options: Namespace, measured: Measured) -
 def main(program: str, work: Callable[[Sequence[str]], None] | None = None) -> None:
     """Call work(arguments) on all ranks, and end the process: with status 0, or with one line of error and status 2.
 
-    Status 1 where a rank has failed with what the others cannot do without. That of SIGPIPE, and no line, where nobody
-    reads what is printed. `work`: `run` of the program's own module, unless it is given.
+    Status 1 where a rank has failed with what the others cannot do without, and where the disk of the output is full.
+    That of SIGPIPE, and no line, where nobody reads what is printed. `work`: `run` of the program's own module, unless
+    it is given.
     """
     lack = ""
     try:
@@ -184,9 +185,12 @@ def main(program: str, work: Callable[[Sequence[str]], None] | None = None) -> N
         if malt.lowest():
             print(f"{program}: error: {error}", file=sys.stderr, flush=True)
         sys.exit(1)
-    except BrokenPipeError:
+    except OSError as error:
+        if not is_of_output(error):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python says what it could not write
-        sys.exit(128 + signal.SIGPIPE)
+        lost = f"{program}: error: the output cannot be written: {error.strerror}"
+        sys.exit(128 + signal.SIGPIPE if isinstance(error, BrokenPipeError) else lost)
     except HelpGiven:
         pass
     malt.finalize()
