@@ -220,8 +220,8 @@ def _records(data: bytes, start: int, capacity: int, numbers: range) -> Records:
     ring = np.frombuffer(data, DTYPE, min(capacity, (len(data) - start) // DTYPE.itemsize), start)
     places = np.arange(max(numbers.start, 0), numbers.stop) % capacity
     found = ring[places[places < len(ring)]]
-    times = found["start"] + found["seconds"]
     with np.errstate(invalid="ignore"):
+        times = found["start"] + found["seconds"]
         is_sound = np.isin(found["kind"], list(Kind)) & np.isfinite(times) & (np.abs(times) < _LATEST)
     sound: Records = found[is_sound & (found["seconds"] >= 0)]
     return sound

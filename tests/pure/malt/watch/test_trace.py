@@ -10,6 +10,7 @@ import re
 import struct
 import threading
 import time
+import warnings
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -239,6 +240,12 @@ def test_an_event_that_was_being_written_is_left_out(run, tmp_path):
     data[end - DTYPE.itemsize : end] = bytes(DTYPE.itemsize)
     path.write_bytes(data)
     assert len(read(path.parent).ranks[1].records) == len(whole) - 1
+    at = end - DTYPE.itemsize + DTYPE.fields["seconds"][1]
+    data[at : at + 4] = struct.pack("<I", 0x7F800001)  # a NaN of which NumPy warns
+    path.write_bytes(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(read(path.parent).ranks[1].records) == len(whole) - 1
     (path.parent / files.METRICS).write_text('{"rank": 0, "time": 3, "loss": 1}\n{"rank": 0, "ti')
     assert [one["loss"] for one in read(path.parent).metrics] == [1]
 
