@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import IO, Final
 
 from malt.files import heartbeats
+from malt.files.paths import text_of
 
 _UNFINISHED: Final = re.compile(r"\.[0-9a-f]{32}\.partial")
 
@@ -34,10 +35,10 @@ def write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> 
 
     `file` is open for writing and reading. All that is written is a sign of life for ranks that wait for this one. If
     `path` is a symbolic link, its target is written. OSError, with the name `path`: the file cannot be written, or is a
-    device or a pipe, which the file would replace. After that, and if fill raises, `path` is unchanged and no other
-    file is left.
+    device or a pipe, which the file would replace. TypeError: `path` is neither a string nor a path. After that, and if
+    fill raises, `path` is unchanged and no other file is left.
     """
-    final = os.path.realpath(path)
+    final = os.path.realpath(text_of(path))
     if os.path.exists(final) and not (os.path.isfile(final) or os.path.isdir(final)):
         raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
     try:
@@ -53,7 +54,7 @@ def write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> 
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(partial)
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and error.errno is not None and error.filename in (None, partial):  # else fill's
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         raise
     with contextlib.suppress(OSError):  # some file systems cannot sync a folder

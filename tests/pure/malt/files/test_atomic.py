@@ -66,6 +66,36 @@ def test_a_failed_write_leaves_the_file_unchanged(path, monkeypatch):
     assert path.read_text() == "before" and os.listdir(path.parent) == ["file"]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError("cannot write mode RGBA as JPEG"),  # as Pillow has it
+        FileNotFoundError(2, "No such file or directory", "input.csv"),
+        TimeoutError("rank 1 is missing"),
+    ],
+)
+def test_an_error_of_the_function_is_raised_as_it_is(path, error):
+    """It is about something else: with the name of the file it would say nothing, or what is not so."""
+
+    def fail(file):
+        file.write(b"half")
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        atomic.write(path, fail)
+    assert raised.value is error
+    assert path.read_text() == "before" and os.listdir(path.parent) == ["file"]
+
+
+def test_a_path_may_be_of_any_kind(path):
+    for one in (str(path), path, os.fsencode(path)):
+        atomic.write(one, lambda file, one=one: file.write(repr(one).encode()))
+        assert path.read_text() == repr(one) and os.listdir(path.parent) == ["file"]
+    for wrong in (3, None, ["file"]):
+        with pytest.raises(TypeError, match="path must be a string or a path, got"):
+            atomic.write(wrong, lambda file: file.write(b"after"))
+
+
 def test_a_link_stays_a_link(path):
     link = path.with_name("link")
     link.symlink_to("file")
