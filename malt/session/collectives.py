@@ -293,8 +293,8 @@ def together(function: Callable[[], Result]) -> Result:
 
     If function() raises on some ranks, all ranks raise the error of the lowest of them. A built-in exception keeps
     its type and message, and PeerLost its rank. An OSError keeps its errno and file name, and names the host if there
-    are several. An error of another type becomes a RuntimeError that names the type. On a rank where function() raised,
-    its own error is that error, or its cause.
+    are several. An error of another type becomes a RuntimeError that names the type, as do StopIteration and the errors
+    of codecs. On a rank where function() raised, its own error is that error, or its cause.
 
     function() may take as long as the deadline of the session; if it takes longer, it calls malt.heartbeat(). A rank
     that comes back calls it without the others until they have admitted it: they have already made these calls.

@@ -5,6 +5,7 @@ If one rank raised alone, the others would wait for it in the next collective ca
 
 from __future__ import annotations
 
+import builtins
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -15,15 +16,17 @@ Result = TypeVar("Result")
 Checked = TypeVar("Checked")
 Description = Mapping[str, Any]
 
-_KINDS: Final = {
-    kind.__name__: kind
-    for kind in (
-        ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, FloatingPointError, ImportError,
-        IndexError, KeyError, LookupError, MemoryError, ModuleNotFoundError, NameError, NotImplementedError, OSError,
-        OverflowError, RecursionError, RuntimeError, TypeError, ValueError, ZeroDivisionError,
-    )
+_RENAMED: Final = {
+    "ExceptionGroup", "StopAsyncIteration", "StopIteration", "UnicodeDecodeError", "UnicodeEncodeError",
+    "UnicodeTranslateError",
 }  # fmt: skip
-"""Built-in exceptions that can be made from a message alone, by name."""
+"""Built-in exceptions that are made from more than a message, or would end a loop of the caller's."""
+_KINDS: Final[Mapping[str, type[Exception]]] = {
+    kind.__name__: kind
+    for kind in vars(builtins).values()
+    if isinstance(kind, type) and issubclass(kind, Exception) and kind.__name__ not in _RENAMED
+}
+"""The other ones, by name."""
 _END: Final = b"\n"
 """What ends a text in JSON, before the bytes that are sent along."""
 
@@ -145,7 +148,7 @@ def described(error: Exception) -> list[Any]:
     """`error` as a report that JSON can express: its type, message and rank if any; or errno, message, file name."""
     if isinstance(error, PeerLost):
         return ["PeerLost", str(error), error.rank]
-    if isinstance(error, OSError) and error.errno is not None:
+    if isinstance(error, OSError) and isinstance(error.strerror, str):
         return [error.errno, error.strerror, None if error.filename is None else str(error.filename)]
     kind = MemoryError if isinstance(error, MemoryError) else type(error)  # NumPy raises a subclass of the same name
     if _KINDS.get(kind.__name__) is kind:

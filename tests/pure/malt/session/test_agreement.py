@@ -61,6 +61,21 @@ def test_an_os_error_keeps_its_number_and_file():
     assert str(error) == "[Errno 2] No such file or directory: 'data.svm'"
 
 
+@pytest.mark.parametrize("kind", [FileNotFoundError, TimeoutError, ConnectionResetError, SyntaxError, UserWarning])
+def test_any_built_in_error_keeps_its_type(kind):
+    """A program raises these itself, with a message alone, and catches them by type."""
+    error = failing(1, kind("no data"))
+    assert type(error) is kind and str(error) == "no data"
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, None), StopIteration("x"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x")]
+)
+def test_an_error_that_cannot_be_made_from_its_message_is_raised_too(error):
+    raised = failing(1, error)
+    assert type(raised) in (OSError, RuntimeError) and str(error) in str(raised)
+
+
 def test_an_os_error_names_the_host_where_there_are_several():
     error = failing(1, PermissionError(errno.EACCES, "Permission denied", "data.svm"), hosts="ab")
     assert str(error) == "[Errno 13] Permission denied on host b: 'data.svm'"
