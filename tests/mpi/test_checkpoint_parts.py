@@ -228,6 +228,23 @@ def test_an_array_that_cannot_hold_the_numbers_of_the_file_is_named(path):
     assert np.array_equal(w, np.array([0.1, np.nan, -np.inf], np.float32), equal_nan=True)
 
 
+def test_arrays_of_text_and_dates_get_back_what_they_had(path):
+    """They cannot be asked whether they are finite, as numbers can."""
+    one = malt.Checkpoint(path)
+    saved = {
+        "classes": np.array(["ab", "c"]), "raw": np.array([b"ab", b""]), "z": np.array([1j, np.nan]),
+        "days": np.array(["2026-11-30", "NaT"], "M8[D]"),
+    }  # fmt: skip
+    one.save(saved, True, mine={"k": np.zeros(1)})
+    found = {name: np.zeros_like(array) for name, array in saved.items()}
+    one.restore(found, mine={"k": np.zeros(1)})
+    assert all(array.tobytes() == saved[name].tobytes() for name, array in found.items())
+    short = {"classes": np.array(["x", "y"])}
+    error = same_error(lambda: one.restore(short, mine={"k": np.zeros(1)}))
+    assert error.startswith(f"{path}: 'classes' does not fit: an array of <U1 cannot hold all")
+    assert short["classes"].tolist() == ["x", "y"]
+
+
 def test_what_does_not_fit_is_named(path):
     malt.Checkpoint(path).save({"w": np.zeros(2)}, True, mine={"thing": Thing(3), "k": np.ones(4)})
     one = malt.Checkpoint(path)

@@ -99,11 +99,11 @@ def _has_state(value: Any) -> bool:
 def _copy_into(array: Any, state: Any) -> None:
     """Copy `state` into `array`, of another dtype maybe: floats are rounded, as NumPy does.
 
-    TypeError, ValueError: a number of `state` is out of the range of `array`.
+    TypeError, ValueError: a number of `state` is out of the range of `array`, or a text is too long.
     """
     with np.errstate(over="ignore"):
         copied = state.astype(array.dtype, casting="same_kind")
-    fits = copied == state if array.dtype.kind in "iub" else np.isfinite(copied) | ~np.isfinite(state)
+    fits = copied == state if array.dtype.kind in "iubSU" else np.isfinite(copied) | ~np.isfinite(state)
     if not fits.all():
         raise ValueError(f"an array of {array.dtype} cannot hold all that is in the file, of {state.dtype}")
     array[...] = copied
