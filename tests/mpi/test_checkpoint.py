@@ -198,6 +198,15 @@ def test_a_state_that_cannot_be_saved_is_an_error_before_it_is_due(tmp_path, nam
 
 
 @pytest.mark.serial
+def test_what_is_given_in_the_place_of_force_is_refused(tmp_path):
+    """`mine` there would force each save, and be lost."""
+    one = malt.Checkpoint(tmp_path / "train.ckpt")
+    with pytest.raises(TypeError, match="^force must be True or False, got {'rng': 1}"):
+        one.save({"w": np.zeros(2)}, {"rng": 1})
+    assert one.load() is None
+
+
+@pytest.mark.serial
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [((1.5,), TypeError), ((None,), TypeError), (("",), ValueError), (("x", "1"), TypeError), (("x", True), TypeError),

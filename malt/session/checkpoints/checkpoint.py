@@ -126,6 +126,7 @@ class Checkpoint:
         call is Collective, they are raised on all ranks; so are TypeError: the sharded vectors in `state`, or names,
         differ; PeerLost: a rank has failed with its part of one that is open.
         """
+        arguments.truth("force", force)  # not `mine`, in its place
         world = session.world()
         if mine is not None and not may_save(state, mine):
             return False
