@@ -43,7 +43,8 @@ def test_results_by_rank(capfd, tmp_path, monkeypatch):
     os.putenv("SET_BY_MPI", "1")  # which Python does not see
     monkeypatch.chdir(tmp_path)
     tests = os.path.dirname(called.__file__)
-    monkeypatch.setattr(sys, "path", [one for one in sys.path if one != tests])  # it may be relative to another folder
+    path = [one for one in sys.path if one != tests]  # it may be relative to another folder
+    monkeypatch.setattr(sys, "path", [*path, tmp_path])  # a pathlib.Path, which imports ignore
     x = np.arange(3.0)
     results = malt.run(called.scaled, 3, (x, [2]))
     assert [one["rank"] for one in results] == [0, 1, 2]

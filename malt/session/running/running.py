@@ -122,7 +122,8 @@ def _packed(args: Sequence[Any]) -> Packed:
 
 def _write(folder: Path, found: Sent, packed: Packed) -> None:
     """Write the files that the launcher and the ranks read."""
-    call = {**asdict(found), "path": sys.path, "argv": sys.argv}
+    path = [one for one in sys.path if isinstance(one, str)]  # as imports do: a pathlib.Path there is ignored
+    call = {**asdict(found), "path": path, "argv": sys.argv}
     del call["values"]
     (folder / runner.CALL).write_text(json.dumps(call), encoding="utf-8")
     joined([packed, pack(found.values)]).tofile(folder / runner.SENT)
