@@ -97,7 +97,7 @@ def adam(
     """
     rate, epsilon = _rate(rate), _positive("epsilon", epsilon)
     beta1, beta2 = _fraction("beta1", beta1), _fraction("beta2", beta2)
-    steps = int(_checked("steps", steps, steps >= 0))
+    steps = arguments.whole("steps", steps, 0)
 
     def step(w: Array, mean: Array, variance: Array, gradient: Array) -> None:
         """One step, in place: all change but `gradient`."""
@@ -131,12 +131,13 @@ def ftrl(alpha: float = 0.1, beta: float = 1.0, l1: float = 0.0, l2: float = 0.0
         z += gradient - (after - before) / alpha * w
         w[...] = np.where(np.abs(z) <= l1, 0, (np.sign(z) * l1 - z) / ((beta + after) / alpha + l2))
 
-    return _after(None, step)
+    step.__dict__["warmup"] = None  # it is no outer step
+    return step
 
 
-def _after(warmup: int | None, step: Step) -> Step:
-    """`step`, which says how long its warm-up is as an outer step. None: it is none."""
-    step.__dict__["warmup"] = warmup if warmup is None else arguments.whole("warmup", warmup, 0)
+def _after(warmup: int, step: Step) -> Step:
+    """`step`, which says how long its warm-up is as an outer step."""
+    step.__dict__["warmup"] = arguments.whole("warmup", warmup, 0)
     return step
 
 

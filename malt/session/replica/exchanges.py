@@ -62,8 +62,11 @@ class Exchanges:
         return self._pacing.every
 
     def count(self, n: int = 1) -> bool:
-        """Count `n` examples or batches; return whether an exchange is due. Local."""
-        self._count += n
+        """Count `n` examples or batches; return whether an exchange is due. Local.
+
+        TypeError, ValueError: `n` is not a non-negative integer.
+        """
+        self._count += arguments.whole("n", n, 0)
         if self._count < self._due_at:
             return False
         self._due_at = self._pacing.begin(self._count)  # also where nothing says what the exchange costs

@@ -346,6 +346,14 @@ def test_numbers_out_of_range(wrong):
         wrong()
 
 
+def test_numbers_that_are_not_whole():
+    """A step of ftrl, which is no outer one, is not what `warmup=None` makes."""
+    for wrong in ({"steps": 1.5}, {"warmup": None}, {"warmup": 2.0}):
+        [name] = wrong
+        with pytest.raises(TypeError, match=f"^{name} must be an integer of at least 0, got "):
+            malt.optim.adam(**wrong)
+
+
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_an_optimizer_written_for_arrays_runs_unchanged(nesterov):
     """That of scikit-learn's neural networks."""

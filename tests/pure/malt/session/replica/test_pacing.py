@@ -188,6 +188,17 @@ def test_an_epoch_is_a_number_of_counts():
         malt.Replica(np.zeros(3), epoch=0)
 
 
+def test_counts_are_not_negative_and_whole():
+    def live(rank):
+        exchanges = malt.Exchanges(3)
+        for wrong, kind in ((-1, ValueError), (1.5, TypeError), ("1", TypeError), (True, TypeError)):
+            with pytest.raises(kind, match="^n must be an integer of at least 0, got "):
+                exchanges.count(wrong)
+        return [exchanges.count(np.int64(1)) for _ in range(3)]
+
+    assert malt.simulate(live, 1) == [[False, False, True]]
+
+
 def test_what_is_computed_between_the_parts_of_an_exchange_is_no_cost(monkeypatch):
     now = [0.0]
 
