@@ -1,4 +1,4 @@
-"""Counts, ranks and times in words, for messages. Pure."""
+"""Counts, ranks, times and values in words, for messages. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 _NAMED = 6
 """The most ranks that are named one by one."""
+_SHOWN = 100
+"""The most characters of a value that a message shows."""
 
 
 def count(number: int, noun: str) -> str:
@@ -17,6 +19,12 @@ def named(ranks: Sequence[int]) -> str:
     """The ranks in words, at most so many of them: "ranks 0, 1 and 5 more"."""
     more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:_NAMED]))}{more}"
+
+
+def shown(value: object) -> str:
+    """Return the repr of a value for a message: in one line, and cut where it is long. Pure."""
+    text = " ".join(map(str.strip, repr(value).split("\n")))
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def duration(seconds: float) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from operator import index
 from typing import Any
 
 import numpy as np
+
+from dstorm.words import shown
 
 
 def real(name: str, number: Any) -> float:
@@ -21,7 +24,7 @@ def real(name: str, number: Any) -> float:
             return math.inf
         except (TypeError, ValueError):
             pass
-    raise TypeError(f"{name} must be a number, got {number!r}")
+    raise TypeError(f"{name} must be a number, got {shown(number)}")
 
 
 def integer(number: Any) -> int:
@@ -38,7 +41,7 @@ def whole(name: str, number: Any, least: int, unit: str = "") -> int:
     in which `unit` it is.
     """
     kind = f"a whole number of {unit}" if unit else "an integer"
-    message = f"{name} must be {kind} of at least {least}, got {number!r}"
+    message = f"{name} must be {kind} of at least {least}, got {shown(number)}"
     try:
         found = integer(number)
     except TypeError:
@@ -51,8 +54,15 @@ def whole(name: str, number: Any, least: int, unit: str = "") -> int:
 def truth(name: str, value: Any) -> bool:
     """Return `value` as a bool. Local. TypeError: it is neither True nor False. `name`: of the argument."""
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
+        raise TypeError(f"{name} must be True or False, got {shown(value)}")
     return bool(value)
+
+
+def choice(name: str, value: Any, choices: Sequence[str]) -> str:
+    """Return `value`. Local. ValueError: it is none of `choices`. The message calls the argument `name`."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, got {shown(value)}")
+    return value
 
 
 def weight(name: str, value: Any) -> float:
@@ -62,7 +72,7 @@ def weight(name: str, value: Any) -> float:
     """
     number = real(f"{name}: weight", value)
     if not 0 <= number < math.inf:
-        raise ValueError(f"{name}: weight must be finite and not negative, got {value!r}")
+        raise ValueError(f"{name}: weight must be finite and not negative, got {shown(value)}")
     return number
 
 
@@ -75,5 +85,5 @@ def timeout(name: str, timeout_s: Any) -> float | None:
         return None
     seconds = real(f"{name}: timeout_s", timeout_s)
     if not seconds >= 0:
-        raise ValueError(f"{name}: timeout_s must be a number of seconds of at least 0, got {timeout_s!r}")
+        raise ValueError(f"{name}: timeout_s must be a number of seconds of at least 0, got {shown(timeout_s)}")
     return seconds

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from dstorm.words import shown
+
 VALID = '"asp", "ssp:S" with S = 0, 1, 2..., "bsp", "notify-ack"'
 
 
@@ -64,7 +66,7 @@ def parse(sync: str) -> Consistency:
     ValueError lists the valid names. TypeError: `sync` is not a string.
     """
     if not isinstance(sync, str):
-        raise TypeError(f"sync must be a string, one of {VALID}; got {sync!r}")
+        raise TypeError(f"sync must be a string, one of {VALID}; got {shown(sync)}")
     fixed = {mode.name: mode for mode in (ASP, BSP, NOTIFY_ACK)}
     if sync in fixed:
         return fixed[sync]

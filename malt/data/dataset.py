@@ -15,6 +15,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from dstorm import Transport
+from dstorm.words import shown
 from malt.data.reader_group import readers
 from malt.data.rows import StoredRows, shared_rows
 from malt.data.shards import bounds
@@ -178,7 +179,7 @@ def _known(labels: Any) -> tuple[float, ...] | str:
     with contextlib.suppress(TypeError, ValueError):  # a lone number, or text
         pair = () if isinstance(labels, str) else tuple(float(label) for label in labels)
     if len(pair) not in (1, 2) or len(set(pair)) < len(pair) or not all(map(math.isfinite, pair)):
-        raise ValueError(f"labels must be the two that become -1 and +1, or the only one, got {labels!r}; "
+        raise ValueError(f"labels must be the two that become -1 and +1, or the only one, got {shown(labels)}; "
                          f"{RAW!r} leaves them as in the file")  # fmt: skip
     return pair
 

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from dstorm.words import shown
 from malt.optim.vectors import alike, assign
 from vol import arguments
 
@@ -91,7 +92,7 @@ class Objective:
             assign(self.w, point)
         found = self._function(self.w)
         if not (isinstance(found, (tuple, list)) and len(found) == 2):
-            raise TypeError(f"{_RETURNS}, got {found!r}")
+            raise TypeError(f"{_RETURNS}, got {shown(found)}")
         self.value = arguments.real("the loss", found[0])
         self.gradient = alike(found[1], self.w, f"{_RETURNS},").copy()
         self.evaluations += 1

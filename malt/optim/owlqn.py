@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from dstorm.words import shown
 from malt.optim.history import Pair, Products, direction, measured
 from malt.optim.line_search import DECREASE, ROUNDING
 from malt.optim.objective import (
@@ -123,7 +124,7 @@ def _penalty(l1: Any, w: Any) -> Any:
         wrong = combined(lambda one: (~((one >= 0) & (one < math.inf))).astype(one.dtype), penalty)
         is_right = dots([(wrong, wrong)]) == [0]
     if not is_right:
-        raise ValueError(f"l1 must be at least 0 and finite, got {l1!r}")
+        raise ValueError(f"l1 must be at least 0 and finite, got {shown(l1)}")
     return penalty
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dstorm.words import shown
 from vol import sharded
 from vol.sharded import Arithmetic, Temporary
 
@@ -35,16 +36,22 @@ def assign(w: Any, x: Any) -> None:
 
 def checked(w: Any) -> Any:
     """`w`. TypeError: it is neither a writable array of floats nor a sharded vector. Local."""
-    if isinstance(w, Arithmetic) or (isinstance(w, np.ndarray) and w.dtype.kind == "f" and w.flags.writeable):
+    if isinstance(w, Arithmetic):
         return w
-    raise TypeError(f"w must be a sharded vector, or a writable array of floats, got {w!r}")
+    if isinstance(w, np.ndarray) and not isinstance(w, (np.matrix, np.ma.MaskedArray)):
+        if w.dtype.kind == "f" and w.flags.writeable:
+            return w
+        got = f"an array of {w.dtype}{'' if w.flags.writeable else ', which is read-only'}"
+    else:
+        got = f"a {type(w).__name__}"
+    raise TypeError(f"w must be a sharded vector, or a writable array of floats, got {got}")
 
 
 def alike(x: Any, w: Any, what: str) -> Any:
     """`x`. TypeError, ValueError, which begin with `what`: it is of another kind or shape than `w`. Local."""
     shape = getattr(x, "shape", None)
     if shape is None or isinstance(x, Arithmetic) is not isinstance(w, Arithmetic):
-        raise TypeError(f"{what} of the kind of w, got {x!r}")
+        raise TypeError(f"{what} of the kind of w, got {shown(x)}")
     if shape != w.shape:  # NumPy would broadcast it
         raise ValueError(f"{what} of shape {w.shape} as w, got shape {shape}")
     return x

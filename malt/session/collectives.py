@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dstorm import PeerLost, Transport, reduction
 from dstorm.reduction import ALGORITHMS, OPERATIONS
+from dstorm.words import shown
 from malt.session import session
 from malt.session.world.agreement import succeed
 from vol import arguments
@@ -111,8 +112,8 @@ def _allreduce(array: Array, op: str, weight: float, algorithm: str) -> None:
 
     def check() -> tuple[Array, Mapping[str, Any]]:
         """The array of this rank, and what must be the same on all. Local. TypeError, ValueError."""
-        _choose("op", op, OPERATIONS)
-        _choose("algorithm", algorithm, _ALGORITHMS)
+        arguments.choice("op", op, OPERATIONS)
+        arguments.choice("algorithm", algorithm, _ALGORITHMS)
         described = {"op": op, "algorithm": algorithm, "_weight": _weight(weight, op)}
         return _own(array, _NUMBERS), {**described, **_described(array)}
 
@@ -206,7 +207,7 @@ def reduce_rows(array: Array, op: str = "mean") -> Array:
     transport = world.transport
 
     def check() -> tuple[Array, Mapping[str, Any]]:
-        _choose("op", op, OPERATIONS)
+        arguments.choice("op", op, OPERATIONS)
         _check_array(array, _NUMBERS)
         if not array.ndim:
             raise ValueError("array has no rows")
@@ -304,11 +305,6 @@ def together(function: Callable[[], Result]) -> Result:
     return succeed(session.world().reading, function)
 
 
-def _choose(name: str, value: Any, choices: Sequence[str]) -> None:
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, got {value!r}")
-
-
 def _check_mean(call: str, array: Array, op: str) -> None:
     if op == "mean" and array.dtype.kind in "biu":
         raise TypeError(f"{call}: a mean of {array.dtype} would be truncated: use floats, or op='sum'")
@@ -316,14 +312,14 @@ def _check_mean(call: str, array: Array, op: str) -> None:
 
 def _root(root: Any, size: int) -> int:
     if isinstance(root, bool) or not hasattr(root, "__index__") or not 0 <= index(root) < size:
-        raise ValueError(f"root must be a rank from 0 to {size - 1}, got {root!r}")
+        raise ValueError(f"root must be a rank from 0 to {size - 1}, got {shown(root)}")
     return index(root)
 
 
 def _weight(weight: Any, op: str) -> float:
     number = arguments.real("weight", weight)
     if not 0 <= number < math.inf:
-        raise ValueError(f"weight must be a number of at least 0, got {weight!r}")
+        raise ValueError(f"weight must be a number of at least 0, got {shown(weight)}")
     if op != "mean" and number != 1:
         raise ValueError(f"weight is for op='mean', got weight={weight!r} with op={op!r}")
     return number

@@ -15,6 +15,7 @@ import numpy as np
 from dstorm import ClosedError, DeadlinePassed, MismatchedCalls
 from dstorm.errors import OverlappingCalls
 from dstorm.membership import children
+from dstorm.words import shown
 from malt.files import heartbeats
 from malt.runner import exit_hooks
 from malt.runner.departure import is_leaving
@@ -267,7 +268,7 @@ def present_world() -> World | None:
 
 def _checked_seconds(name: str, seconds: Any) -> float:
     if not isinstance(seconds, (int, float, np.number)) or isinstance(seconds, bool) or not seconds > 0:
-        raise ValueError(f"{name} must be a positive number of seconds, got {seconds!r}")
+        raise ValueError(f"{name} must be a positive number of seconds, got {shown(seconds)}")
     return float(seconds)
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from dstorm import Network, SoloTransport
+from dstorm.words import shown
 from malt.session import session
 from malt.session.world.world import World
 from vol import arguments
@@ -74,7 +75,7 @@ def compute(seconds: float) -> None:
     ValueError: `seconds` is not a finite number of at least 0.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float, np.number)) or not 0 <= seconds < math.inf:
-        raise ValueError(f"malt.compute takes a finite number of seconds of at least 0, got {seconds!r}")
+        raise ValueError(f"malt.compute takes a finite number of seconds of at least 0, got {shown(seconds)}")
     transport = session.world().transport
     if seconds:
         transport.compute(float(seconds))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dstorm.waits import interruption
+from dstorm.words import shown
 from vol.merging.undo_buffer import is_kept
 from vol.sharded.operand import Operand
 from vol.update import Array
@@ -161,5 +162,5 @@ def is_number(value: Any) -> bool:
 def number(name: str, value: Any) -> Any:
     """`value`, if it is a number. TypeError. Pure."""
     if not is_number(value):
-        raise TypeError(f"{name} must be a number, got {value!r}")
+        raise TypeError(f"{name} must be a number, got {shown(value)}")
     return value

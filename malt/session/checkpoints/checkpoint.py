@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import PeerLost
+from dstorm.words import shown
 from malt.files import checkpoint, values
 from malt.files.arrays import array_of, checked
 from malt.files.checkpoint import Content
@@ -323,11 +324,11 @@ def _seconds(every_s: Any) -> float:
 def _described(match: Mapping[str, Any]) -> dict[str, Any]:
     """`match` as a file has it: with lists for tuples, say. TypeError, ValueError: JSON cannot represent it."""
     if not isinstance(match, Mapping):
-        raise TypeError(f"match must be a dict, got {match!r}")
+        raise TypeError(f"match must be a dict, got {shown(match)}")
     try:
         described: dict[str, Any] = json.loads(json.dumps(dict(match)))
     except (TypeError, ValueError) as error:
-        raise type(error)(f"match must hold what JSON can represent, got {match!r}: {error}") from None
+        raise type(error)(f"match must hold what JSON can represent, got {shown(match)}: {error}") from None
     return described
 
 

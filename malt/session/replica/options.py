@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dstorm import Consistency, parse
+from dstorm.words import shown
 from malt.session.replica.modes.exchange_mode import ExchangeMode, ModeOptions
 from malt.session.replica.modes.models import Models
 from malt.session.replica.parameters import Parameters
@@ -37,7 +38,7 @@ def bounds(every: Any, sync: str, **changed: Any) -> tuple[int, int | None]:
             raise ValueError(f'every="auto" cannot be combined with {fixed[0]}: give the counts between exchanges')
         return low, high
     if isinstance(every, (str, tuple, list)):
-        raise ValueError(f'every must be an integer of at least 1, "auto" or bounds, (low, high), got {every!r}')
+        raise ValueError(f'every must be an integer of at least 1, "auto" or bounds, (low, high), got {shown(every)}')
     number = arguments.whole("every", every, 1)
     return number, number
 
@@ -64,8 +65,7 @@ def checked(
     `rank`: of this process. `by_host`: as of `is_by_host`. `returns`: whether ranks may come back. `changed`: the
     arguments `outer`, `wire` and `top`. TypeError, ValueError: an argument is wrong.
     """
-    if average not in _AVERAGES:
-        raise ValueError(f"average {average!r} is not valid: use {', '.join(map(repr, _AVERAGES))}")
+    arguments.choice("average", average, _AVERAGES)
     consistency = parse(sync)
     same: dict[str, Any] = {"params": parameters.described, "average": average, "graph": mesh.name}
     same |= {"sync": consistency.name, "fragments": arguments.whole("fragments", fragments, 1)}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dstorm.words import shown
 from malt.session.vectors.creation import create
 from malt.session.vectors.vector import checked_array
 from malt.session.world.world import World
@@ -67,7 +68,7 @@ def blocks(init: Array, sizes: Sequence[int], owners: Any = None, name: str | No
 
 def _array(init: Any) -> Array:
     if not isinstance(init, np.ndarray):
-        raise TypeError(f"init must be a NumPy array, got {init!r}")
+        raise TypeError(f"init must be a NumPy array, got {shown(init)}")
     return init
 
 
@@ -75,7 +76,7 @@ def _checked_sizes(sizes: Any, array: Array) -> list[int]:
     try:
         counts = [arguments.whole("sizes: a number of rows", one, 0) for one in sizes]
     except TypeError:
-        raise TypeError(f"sizes must be a list of numbers of rows, got {sizes!r}") from None
+        raise TypeError(f"sizes must be a list of numbers of rows, got {shown(sizes)}") from None
     if not array.ndim or not counts or sum(counts) != len(array):
         raise ValueError(f"sizes must add up to the rows of init, of shape {array.shape}; they add up to {sum(counts)}")
     return counts

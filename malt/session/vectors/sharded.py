@@ -12,6 +12,7 @@ from dstorm import PeerLost, parse
 from dstorm.queues.consistency import ASP, Consistency
 from dstorm.reduction import OPERATIONS, RanksChanged
 from dstorm.transports import shm_space
+from dstorm.words import shown
 from malt.session.vectors.creation import create
 from malt.session.world.world import World
 from vol import arguments
@@ -69,8 +70,7 @@ def sharded(
     """
 
     def check(world: World) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], Mapping[str, Any]]:
-        if kind not in _KINDS:
-            raise ValueError(f"kind must be {' or '.join(map(repr, _KINDS))}, got {kind!r}")
+        arguments.choice("kind", kind, _KINDS)
         found = _dtype(dtype)
         shape = _length(n) if kind == "sparse" else _shape(n, found, world.size)
         mode = parse(sync)
@@ -103,8 +103,7 @@ def reduce_scatter(array: Any, op: str = "mean", name: str | None = None) -> Sha
     def check(world: World) -> tuple[Array, Mapping[str, Any]]:
         if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
             raise TypeError(f"array must be a NumPy array, got {type(array).__name__}")
-        if not isinstance(op, str) or op not in OPERATIONS:
-            raise ValueError(f"op must be {' or '.join(map(repr, OPERATIONS))}, got {op!r}")
+        arguments.choice("op", op, OPERATIONS)
         shape = _shape(array.shape, _dtype(array.dtype), world.size)
         return np.ascontiguousarray(array), {"shape": list(shape), "dtype": array.dtype.str, "op": op}
 
@@ -155,7 +154,7 @@ def _made(
 def _dtype(dtype: Any) -> np.dtype[Any]:
     found: np.dtype[Any]
     try:
-        found = np.dtype(dtype)
+        found = np.dtype(object if dtype is None else dtype)  # to NumPy None is float64
     except TypeError:
         found = np.dtype(object)
     if found.name not in _DTYPES or not found.isnative:
@@ -167,7 +166,7 @@ def _length(n: Any) -> tuple[int, ...]:
     try:
         length = arguments.integer(n)
     except TypeError:
-        raise TypeError(f"n of a sparse vector must be a length, got {n!r}") from None
+        raise TypeError(f"n of a sparse vector must be a length, got {shown(n)}") from None
     if not 0 <= length <= _LONGEST:
         raise ValueError(f"n of a sparse vector must be a length from 0 to 2**63, got {n!r}")
     return (length,)
@@ -177,7 +176,7 @@ def _shape(n: Any, dtype: np.dtype[Any], size: int) -> tuple[int, ...]:
     try:
         shape = tuple(map(arguments.integer, n if isinstance(n, (tuple, list)) else (n,)))
     except TypeError:
-        raise TypeError(f"n must be a length, or a shape (n, k), got {n!r}") from None
+        raise TypeError(f"n must be a length, or a shape (n, k), got {shown(n)}") from None
     if len(shape) not in (1, 2) or shape[0] < 0 or shape[1:] == (0,) or min(shape) < 0:
         raise ValueError(f"n must be a length of at least 0, or a shape (n, k) with k of at least 1, got {n!r}")
     shm_space.check_host(f"n: a part of shape {shape} of {dtype}", prod(shape) * dtype.itemsize // size)

@@ -11,6 +11,7 @@ import numpy as np
 
 from dstorm import Consistency, parse
 from dstorm.transports import shm_space
+from dstorm.words import shown
 from malt.session.vectors.creation import create
 from malt.session.vectors.graphs import session_graph
 from malt.session.world.world import World
@@ -101,9 +102,9 @@ def _array(init: Any) -> Array:
     try:
         shape = tuple(map(arguments.integer, init if isinstance(init, (tuple, list)) else (init,)))
     except TypeError:
-        raise TypeError(f"init must be a length, a shape or a NumPy array, got {init!r}") from None
+        raise TypeError(f"init must be a length, a shape or a NumPy array, got {shown(init)}") from None
     if any(length < 0 for length in shape):
-        raise ValueError(f"init must be a length or a shape of numbers of at least 0, got {init!r}")
+        raise ValueError(f"init must be a length or a shape of numbers of at least 0, got {shown(init)}")
     shm_space.check_host(f"init: an array of shape {shape} of float32", 4 * prod(shape))
     try:
         return np.zeros(shape, np.float32)
@@ -125,8 +126,7 @@ def checked_array(array: Array) -> Array:
 
 
 def _check_options(kind: str, depth: int) -> None:
-    if kind not in _KINDS:
-        raise ValueError(f"kind {kind!r} is not valid: use {', '.join(map(repr, _KINDS))}")
+    arguments.choice("kind", kind, _KINDS)
     arguments.whole("depth", depth, 1, "messages")
 
 
@@ -136,7 +136,7 @@ def _row_options(
 ) -> dict[str, Any]:  # fmt: skip
     """The options of a sparse vector, checked; empty for a dense one."""
     if not isinstance(track, (bool, np.bool_)):
-        raise ValueError(f"track must be True or False, got {track!r}")
+        raise ValueError(f"track must be True or False, got {shown(track)}")
     if kind == "dense":
         if capacity is not None:
             raise ValueError("capacity is for sparse vectors: a dense one sends the whole array")
@@ -173,8 +173,7 @@ def _whole_wire(wire: str | None, array: Array, consistency: Consistency) -> str
 
 def check_wire(wire: Any, array: Array) -> None:
     """Check that values of `array` can be sent as `wire` says. ValueError: they cannot."""
-    if wire not in _WIRES:
-        raise ValueError(f"wire {wire!r} is not valid: use {', '.join(map(repr, _WIRES))}")
+    arguments.choice("wire", wire, _WIRES)
     if array.dtype.kind != "f" or array.dtype.itemsize <= np.dtype(wire).itemsize:
         raise ValueError(f"wire={wire!r} is for vectors of float32 and float64, this one is of {array.dtype}")
 

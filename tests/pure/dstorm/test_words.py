@@ -1,10 +1,11 @@
-"""Counts, ranks and times, as the view, the reports and the launcher show them."""
+"""Counts, ranks, times and values, as the view, the reports, the launcher and errors show them."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from dstorm.words import count, duration, named
+from dstorm.words import count, duration, named, shown
 
 pytestmark = pytest.mark.serial
 
@@ -21,3 +22,10 @@ def test_few_ranks_are_named():
 def test_times_are_as_exact_as_they_need_be():
     shown = [duration(seconds) for seconds in (0, 0.25, 2.5, 12.4, 185, 3750)]
     assert shown == ["0 s", "0.2 s", "2.5 s", "12 s", "3:05", "1:02:30"]
+
+
+def test_a_value_is_shown_in_one_short_line():
+    """An array or a list in place of a number, which users pass by mistake, may have millions of elements."""
+    assert [shown(one) for one in (3, "a  b", [1, 2], None)] == ["3", "'a  b'", "[1, 2]", "None"]
+    assert shown(np.zeros((2, 2))) == "array([[0., 0.], [0., 0.]])"
+    assert shown(list(range(10**5))).startswith("[0, 1, 2, ") and len(shown(list(range(10**5)))) == 103

@@ -39,6 +39,13 @@ def test_whole_numbers():
         arguments.whole("n", 2, 3, "rows")
 
 
+def test_choices():
+    assert arguments.choice("op", "sum", ("mean", "sum")) == "sum"
+    for bad in ("su", None, ["sum"], np.zeros(2), np.array(["sum"])):
+        with pytest.raises(ValueError, match="^op must be 'mean' or 'sum', got "):
+            arguments.choice("op", bad, ("mean", "sum"))
+
+
 def test_timeouts():
     assert arguments.timeout("v", None) is None and arguments.timeout("v", 2) == 2.0
     for bad, error in ((-1, ValueError), (float("nan"), ValueError), ("a", TypeError), (True, TypeError)):

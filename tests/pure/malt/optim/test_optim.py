@@ -164,6 +164,15 @@ class TestLbfgs:
         with pytest.raises(kind):
             malt.optim.lbfgs(lambda w: 1 / 0, w, **options)
 
+    @pytest.mark.parametrize("w, got", [
+        ([1.0] * 10**5, "a list"), (np.ones((9, 9), int), "an array of int64"), (np.matrix([[1.0]]), "a matrix"),
+        (np.ma.ones(2), "a MaskedArray"), (np.broadcast_to(1.0, 2), "an array of float64, which is read-only"),
+    ])  # fmt: skip
+    def test_a_wrong_w_is_described_in_one_line(self, w, got):
+        """Its elements would be many lines; a mask would be ignored, and a matrix has other products."""
+        with pytest.raises(TypeError, match=f"^w must be a sharded vector, or a writable array of floats, got {got}$"):
+            malt.optim.lbfgs(lambda w: 1 / 0, w)
+
 
 @pytest.mark.parametrize("minimize", [malt.optim.lbfgs, partial(malt.optim.owlqn, l1=0.1)])
 @pytest.mark.parametrize(

@@ -244,6 +244,7 @@ def test_what_malt_sharded_refuses():
             (lambda: malt.sharded(N + 1, kind="sparse"), "n of a sparse vector must be a length from 0 to 2"),
             (lambda: malt.sharded((5, 2), kind="sparse"), "n of a sparse vector must be a length, got"),
             (lambda: malt.sharded(5, kind="hashed"), "kind must be 'dense' or 'sparse', got 'hashed'"),
+            (lambda: malt.sharded(5, None), "dtype must be float32 or float64, got None"),  # float64 to NumPy
             (lambda: malt.sharded(5, kind="sparse" if malt.rank() else "dense"), "ranks disagree on kind"),
         ):
             with pytest.raises(ValueError, match=text):
