@@ -128,10 +128,10 @@ class Gated:
         words = [str(folder / "gated.py"), str(folder), str(gate), module, *arguments]
         self.job = Job(words, {**environment, "PYTHONPATH": str(ROOT)}, folder, **options)
 
-    def strike(self, number, choose, failures=1):
-        """Signal random ranks, each after it has begun a random exchange before the gate. Returns those ranks."""
-        struck = choose.sample(range(4), failures)
-        for rank in struck:
+    def strike(self, numbers, choose):
+        """Send each signal to a rank that has begun a random exchange before the gate. Returns them by rank."""
+        struck = dict(zip(choose.sample(range(4), len(numbers)), numbers, strict=True))
+        for rank, number in struck.items():
             exchange = choose.randint(1, self._gate)
             wait_for(lambda rank=rank, exchange=exchange: self._begun(rank) >= exchange, LIMIT_S)
             os.kill(self.job.ranks()[rank], number)
@@ -144,34 +144,6 @@ class Gated:
     def _begun(self, rank):
         file = self._folder / f"progress-{rank}"
         return file.stat().st_size if file.exists() else 0
-
-
-KILLED = """
-import importlib, os, signal, sys
-sys.path.insert(0, {root!r})
-import malt
-from apps.harness import main
-calls = 0
-module, names = {place!r}.split(":")
-owner = importlib.import_module(module)
-*outer, name = names.split(".")
-for one in outer:
-    owner = getattr(owner, one)
-function = getattr(owner, name)
-def counted(*words, **more):
-    global calls
-    calls += 1
-    if calls == {at} and malt.rank() == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return function(*words, **more)
-setattr(owner, name, counted)
-main({program!r}, importlib.import_module({program!r} + ".program").run)
-"""
-
-
-def killed_at(at, program, place):
-    """The text of a program of apps/ whose rank 1 is killed at that call, from 1, of the function MODULE:NAME."""
-    return KILLED.format(at=at, program=program, place=place, root=str(ROOT))
 
 
 def strike(job, number, choose, failures=1, within_s=1.5):

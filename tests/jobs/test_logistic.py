@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
-from programs import as_job, in_process, last_line
+from programs import in_process, last_line
+from ranks import run_failing
 
 pytest.importorskip("numba")
 
 import malt
+from apps.harness.job import main
 from apps.logistic import program
 
 pytestmark = pytest.mark.serial
@@ -19,15 +22,15 @@ KINDS = pytest.mark.parametrize("kind", ["replicated", "sharded"])
 
 
 @pytest.fixture
-def report(job_environment, tmp_path, capsys):
-    """report(ranks, *arguments): what a run reports, and its model. Four ranks: a job; fewer are simulated."""
-    job, here = as_job("apps.logistic", job_environment), in_process(program.run, capsys)
+def report(tmp_path, capsys):
+    """report(ranks, *arguments): what a run on simulated ranks reports, and its model."""
+    run = in_process(program.run, capsys)
 
     def report(ranks, *arguments):
         file, model = tmp_path / "report.json", tmp_path / "model.npz"
         words = [{"sharded": "--sharded"}.get(word, word) for word in arguments if word != "replicated"]
         words += ["--json", file, "--save", model]
-        done = job(*words, ranks=ranks) if ranks == 4 else here(*words, ranks=ranks)
+        done = run(*words, ranks=ranks)
         made = json.loads(file.read_text())
         shape = r"final: objective ([\d.]+) (?:test accuracy ([\d.]+) )?model ([0-9a-f]{64})"
         assert float(last_line(done, shape)[0]) == pytest.approx(made["final"]["objective"], abs=1e-6)
@@ -44,6 +47,21 @@ def test_the_embedded_data(report, ranks, kind):
     assert made["final"]["objective"] == pytest.approx(0.324413044, rel=1e-3)
     assert made["final"]["test_accuracy"] > 0.848 and model["weights"].shape == (123,)
     assert len(made["epochs"]) < 100 and (made["epochs"][-1]["bytes_sent"] > 0) == (ranks > 1)
+
+
+def test_weights_that_fail_with_a_rank_end_the_job_in_a_line_where_there_is_no_checkpoint(monkeypatch, capsys):
+    """Where there is one: tests/pure/apps/harness/test_minima.py."""
+    monkeypatch.setattr(sys, "argv", ["apps.logistic", "--sharded", "--epochs", "5"])
+
+    def live(rank):
+        with pytest.raises(SystemExit) as end:
+            main("apps.logistic")
+        return end.value.code
+
+    ends, failed = run_failing(3, 0, {1: 200}, live)
+    assert (ends[0], ends[2], failed) == (1, 1, {1})
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("apps.logistic: error: rank 1 is lost: its part of the model is lost with it; with --check")
 
 
 @pytest.mark.thorough
