@@ -8,7 +8,7 @@ import struct
 
 import numpy as np
 import pytest
-from programs import as_job, in_process, last_line
+from programs import in_process, last_line
 
 pytest.importorskip("sklearn")
 
@@ -23,15 +23,13 @@ FINAL = r"final: loss ([\d.e-]+) chunk bytes ([\d,]+) model ([0-9a-f]{64})"
 
 @pytest.fixture
 def alone(capsys):
-    """Runs the program here, in a world of one."""
+    """Runs the program here, on simulated ranks."""
     return in_process(run, capsys)
 
 
 @pytest.mark.thorough
-def test_it_runs_at_once_on_four_ranks(job_environment, alone, tmp_path):
-    done = as_job("apps.autoencoder", job_environment)(
-        "--patches", 1500, "--epochs", 30, "--json", tmp_path / "report", ranks=4
-    )
+def test_it_runs_at_once_on_four_ranks(alone, tmp_path):
+    done = alone("--patches", 1500, "--epochs", 30, "--json", tmp_path / "report", ranks=4)
     loss, nbytes, model = last_line(done, FINAL)
     epochs = json.loads((tmp_path / "report").read_text())["epochs"]
     assert len(epochs) == 30 and epochs[-1]["loss"] < 0.9 * epochs[0]["loss"]

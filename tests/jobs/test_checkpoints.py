@@ -275,14 +275,12 @@ def test_exchanges_fall_where_they_would_in_an_uninterrupted_run(failing, tmp_pa
 
 
 @pytest.mark.thorough
-def test_a_job_resumes_from_the_factors_of_another(job_environment, tmp_path, file):
-    """The ranks of the other job have other users."""
+def test_a_run_resumes_from_the_factors_of_another(tmp_path, file):
+    """The ranks of the other run have other users."""
     report = tmp_path / "report.json"
     options = ["--checkpoint", file, "--checkpoint-every", 0, "--json", report, "--epochs"]
     simulated("apps.mf", 3, *options, 6)
-    done = as_job("apps.mf", job_environment)(*options, 9, "--resume", ranks=2)
-    assert done.returncode == 0 and done.stderr == "" and "9 epochs, resumed after epoch 6" in done.stdout
-    reports = json.loads(report.read_text())
+    reports = simulated("apps.mf", 2, *options, 9, "--resume")
     assert reports["resumed_from"] == 6 and [epoch["epoch"] for epoch in reports["epochs"]] == [7, 8, 9]
     assert reports["final"]["test_rmse"] < 0.5  # 0.6 after 6 epochs
 
@@ -475,13 +473,6 @@ class TestRefused:
         with pytest.raises(BadInput, match="--checkpoint is for training"):
             mf.run(["--model", str(model), "--test", "x", "--checkpoint", str(file)])
 
-    def test_on_all_ranks_with_status_2(self, kept, job_environment, file):
-        before = kept("apps.svm")
-        done = as_job("apps.svm", job_environment)("--checkpoint", file, "--resume", "--l2", 3, ranks=2)
-        assert done.returncode == 2 and done.stderr.count("\n") == 1
-        assert done.stderr.startswith(f"apps.svm: error: {file}: a checkpoint with l2 0.0001, not 3.0 as here")
-        assert file.read_bytes() == before
-
 
 @every_program
 def test_one_command_line_begins_and_goes_on(capsys, tmp_path, file, name):
@@ -504,24 +495,6 @@ def test_a_job_that_is_run_again_resumes_if_it_can(alone, failing, file, monkeyp
         shutil.copy(file, copy := file.with_name("copy"))
         rest = alone(name, *keeping[:3], copy, *options)
         assert rest["resumed_from"] == 1 and rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
-
-
-@pytest.mark.thorough
-def test_a_restarted_job_ends_well(malt_run, file):
-    """Its first attempt is killed within an epoch."""
-    program = (
-        "import os, malt\nfrom apps import harness\nfrom apps.harness import checkpoints\n"
-        "from apps.svm.program import run\n"
-        "save = checkpoints.Checkpoints.save\n"
-        "def save_and_die(self, epoch, *rest):\n    save(self, epoch, *rest)\n"
-        "    if epoch == 2 and malt.lowest() and 'MALT_RESTART' not in os.environ: os.kill(os.getpid(), 9)\n"
-        "checkpoints.Checkpoints.save = save_and_die\nharness.main('apps.svm', run)\n"
-    )
-    words = ["--epochs", "4", "--checkpoint", file, "--checkpoint-every", "0"]
-    done = malt_run(program, *words, options=["--restarts", "3"])
-    assert done.returncode == 0 and "resumed after epoch 2" in done.stdout, done.stderr
-    assert re.findall("malt run: the job ended with status .*: restart . of 3", done.stderr)[1:] == []
-    assert [line.split()[0] for line in done.stdout.splitlines() if re.match(r"\d ", line)] == ["3", "4"]
 
 
 def test_fingerprints():

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from programs import ROOT, as_job, on_simulated_ranks
+from programs import ROOT, on_simulated_ranks
 from ranks import run_failing
 
 pytest.importorskip("numba")
@@ -158,12 +158,9 @@ def test_bad_input_is_one_line(tmp_path, text, options, message):
 
 
 @pytest.mark.thorough
-def test_the_embedded_data_as_a_job(job_environment, tmp_path):
+def test_the_embedded_data(report):
     """The measures are scikit-learn's HistGradientBoostingClassifier's, to 0.5 %."""
-    file = tmp_path / "report.json"
-    done = as_job("apps.gbdt", job_environment)("--json", file, ranks=4)
-    assert done.returncode == 0, done.stderr
-    final = json.loads(file.read_text())["final"]
+    final = report(2)["final"]
     assert final["test_logloss"] == pytest.approx(0.321149, rel=0.005)
     assert final["test_auc"] == pytest.approx(0.904192, rel=0.005)
 

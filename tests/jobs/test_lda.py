@@ -9,7 +9,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from programs import as_job, dying_after, in_process, last_line, on_simulated_ranks
+from programs import dying_after, in_process, on_simulated_ranks
 from ranks import run_failing
 
 pytest.importorskip("numba")
@@ -164,7 +164,7 @@ def corpora():
 
 
 @pytest.mark.thorough
-def test_held_out_documents_are_predicted_as_well_as_by_scikit_learn(job_environment, tmp_path):
+def test_held_out_documents_are_predicted_as_well_as_by_scikit_learn(simulated, tmp_path):
     """On one rank and on four."""
     decomposition = pytest.importorskip("sklearn.decomposition")
     train, test, topics = corpora()
@@ -178,6 +178,4 @@ def test_held_out_documents_are_predicted_as_well_as_by_scikit_learn(job_environ
     expected = held.perplexity(counts[held.words], counts.sum(axis=0), 0.1, 0.01, len(counts))
     words = [tmp_path / "train", "--test", tmp_path / "test", "--topics", topics, "--epochs", 150]
     for ranks in (1, 4):
-        done = as_job("apps.lda", job_environment)(*words, ranks=ranks)
-        shape = r"final: of training [\d.]+ perplexity ([\d.]+) model [0-9a-f]{64}"
-        assert float(last_line(done, shape)[0]) < 1.02 * expected
+        assert simulated(ranks, *words)[0]["final"]["perplexity"] < 1.02 * expected

@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.serial
 
 RANKS = 1024
-MOST_S, MOST_MIB = 60, 2048
+MOST_S, MOST_MIB = 30, 2048
 
 PROGRAM = f"""
 import json, resource
@@ -20,7 +20,7 @@ import malt
 
 def live(rank):
     v = malt.vector(np.full(100, float(rank), np.float32), graph="exponential", sync="asp")
-    for _ in range(10):
+    for _ in range(6):
         v.scatter()
         v.gather()
     v.close()
@@ -40,5 +40,5 @@ def test_a_thousand_ranks():
     assert done.returncode == 0, done.stderr
     lowest, highest, processor_s, mib = json.loads(done.stdout)
     assert 0 < lowest <= highest < RANKS - 1
-    assert highest - lowest < RANKS / 4
+    assert highest - lowest < RANKS / 2
     assert processor_s < MOST_S and mib < MOST_MIB

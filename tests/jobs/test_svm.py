@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from programs import ROOT, as_job, in_process, last_line, on_simulated_ranks
 
 import malt
 from apps.harness import BadInput
+from apps.harness.job import main
 from apps.svm.program import run
 from malt.models import Sharing, linear
 
@@ -26,7 +28,7 @@ def svm(job_environment):
 
 @pytest.fixture
 def alone(capsys):
-    """Runs the program here, in a world of one."""
+    """Runs the program here, on simulated ranks."""
     return in_process(run, capsys)
 
 
@@ -238,7 +240,7 @@ def test_more_than_two_classes(tmp_path, labels, reports):
 
 def test_bad_input_is_one_line_and_status_2(svm):
     arguments, message = BAD["no such file"]
-    done = svm(*arguments, ranks=3)
+    done = svm(*arguments, ranks=2)
     assert done.returncode == 2
     assert done.stderr == f"apps.svm: error: {message}\n"
 
@@ -280,9 +282,10 @@ def test_features_that_no_step_suits_are_reported_in_one_line(tmp_path, scale, o
 
 
 @pytest.mark.thorough
-def test_help(svm):
-    done = svm("--help", ranks=2)
-    assert done.returncode == 0 and done.stdout.count("--exchange-every N") == 2  # usage and list, once
+def test_help(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["apps.svm", "--help"])
+    malt.simulate(lambda rank: main("apps.svm"), 2)
+    assert capsys.readouterr().out.count("--exchange-every N") == 2  # usage and list, once
 
 
 @pytest.mark.thorough
@@ -291,17 +294,13 @@ class TestRcv1:
 
     @pytest.mark.parametrize(("ranks", "sync"), [(1, "asp"), (4, "bsp")])
     def test_reaches_the_optimum_within_one_percent(self, alone, data, ranks, sync):
-        """On simulated ranks, jobs are in the next test. Under asp several ranks may drift apart on a busy machine."""
         train, test = (data / "rcv1-ccat" / name for name in ("train.svm.xz", "test.svm.xz"))
         options = ["--l2", 1e-4, "--no-intercept", "--epochs", 10, "--sync", sync]
         objective, accuracy, _ = final(alone(train, "--test", test, *options, ranks=ranks))
         assert objective <= 0.1905 and accuracy >= 0.938
 
     @pytest.mark.parametrize("ranks", [1, 2])
-    def test_the_duality_gap_closes(self, svm, data, tmp_path, ranks):
-        report = tmp_path / "report.json"
-        options = ["--l2", 1e-4, "--no-intercept", "--optimizer", "dual", "--json", report]
-        done = svm(data / "rcv1-ccat" / "train.svm.xz", *options, ranks=ranks)
-        assert done.returncode == 0 and done.stderr == ""
-        final = json.loads(report.read_text())["final"]
+    def test_the_duality_gap_closes(self, data, tmp_path, ranks):
+        options = ["--l2", 1e-4, "--no-intercept", "--optimizer", "dual"]
+        final = on_simulated_ranks(run, tmp_path)(ranks, data / "rcv1-ccat" / "train.svm.xz", *options)[0]["final"]
         assert final["duality_gap"] <= 1e-4 and 0.18855 < final["objective"] < 0.18858
