@@ -66,7 +66,8 @@ def test_a_program_that_is_not_there_is_named_as_by_run(capsys, words, why):
     (LOOP.replace("malt.report(epoch=epoch + 1)", "pass"), "reports no epoch: call malt.report(epoch=...)"),
     (LOOP.replace("every=5", "every=500"), "makes no exchange"),
     ("import malt\n1 / 0\n", "failed on one rank, with status 1: ZeroDivisionError: division by zero"),
-], ids=["no replica", "no report", "no exchange", "failure"])  # fmt: skip
+    ("import os\nos.write(2, b'\\xff!')\nraise SystemExit(3)\n", "failed on one rank, with status 3: \ufffd!"),
+], ids=["no replica", "no report", "no exchange", "failure", "no text"])  # fmt: skip
 def test_what_cannot_be_planned_is_said_in_one_line(tmp_path, job_environment, text, why):
     done = plan(tmp_path, job_environment, text, "--ranks", "2")
     assert (done.returncode, done.stdout) == (2, "")

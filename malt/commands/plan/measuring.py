@@ -79,7 +79,7 @@ def is_on_harness(program: str) -> bool:
         return False
     if spec is None or spec.origin is None:
         return False
-    text = Path(spec.origin).read_text(encoding="utf-8")
+    text = Path(spec.origin).read_text(encoding="utf-8", errors="replace")  # it may be compiled
     return "harness.Program" in text
 
 
@@ -88,7 +88,7 @@ def _run(words: Sequence[str], program: str) -> None:
     command = [sys.executable, "-m", "malt.commands.plan.profile_run", *words]
     environ = outside(os.environ)
     done = subprocess.run(
-        command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8", errors="replace",
         preexec_fn=end_with_parent,
     )  # fmt: skip
     if done.returncode:
