@@ -103,7 +103,7 @@ def looking_for_library(begins: bool = True) -> Iterator[Callable[[], Library]]:
 def _start_probe() -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", PROBE], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, errors="replace",
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"}, encoding="utf-8", errors="replace",
     )  # fmt: skip
 
 

@@ -101,11 +101,11 @@ def checked(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "sources": sources(wanted["package"]), "mpi": "", "trouble": "",
     }  # fmt: skip
     if wanted["probe"]:
-        environ = {**kept(), **wanted["environment"]}
+        environ = {**kept(), **wanted["environment"], "PYTHONIOENCODING": "utf-8"}
         try:
             done = subprocess.run(
                 [sys.executable, "-c", wanted["probe"]], env=environ, stdin=subprocess.DEVNULL, capture_output=True,
-                text=True, timeout=_MPI_S,
+                encoding="utf-8", errors="replace", timeout=_MPI_S,
             )  # fmt: skip
             found["mpi"] = done.stdout.partition("\n")[2] if done.returncode == 0 else ""
             found["trouble"] = "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it failed"])[-1]

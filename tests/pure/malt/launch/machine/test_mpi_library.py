@@ -101,8 +101,11 @@ def test_an_import_of_mpi4py_that_hangs(tmp_path, monkeypatch):
         bound_library()
 
 
-def test_the_library_at_hand():
+@pytest.mark.parametrize("encoding", ["", "utf-16"])
+def test_the_library_at_hand(encoding, monkeypatch):
+    """Whatever the encoding in which Python prints."""
     pytest.importorskip("mpi4py")
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
     found = bound_library()
     assert found.version >= (1, 0) and "libmpi" in found.path
 
