@@ -124,7 +124,7 @@ class HistGradientBoostingClassifier(ClassifierMixin, HistGradientBoosting):
         `sample_weight`: of shape (rows,); None: 1 for each row. On all ranks, or on none.
 
         ValueError, the same on all ranks: an argument or parameter is wrong on one of them; with rows="shard" X or y
-        differ; there is one class.
+        differ; there is one class. FloatingPointError, on all: the trees diverge.
         """
         name = f"{type(self).__name__}.fit"
         (X, y, own, weights), reports = agreed(name, lambda: self._checked(X, y, sample_weight, is_numeric=False))
@@ -170,7 +170,7 @@ class HistGradientBoostingRegressor(RegressorMixin, HistGradientBoosting):
         `HistGradientBoostingClassifier.fit`.
 
         ValueError, the same on all ranks: an argument or parameter is wrong on one of them; with rows="shard" X or y
-        differ.
+        differ. FloatingPointError, on all: the trees diverge.
         """
         name = f"{type(self).__name__}.fit"
         (X, y, _, weights), reports = agreed(name, lambda: self._checked(X, y, sample_weight, is_numeric=True))

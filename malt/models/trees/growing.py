@@ -25,6 +25,8 @@ MOST_ROWS: Final = 1 << 24
 """Sums of more rows would leave too few bits for a Hessian."""
 WORD_BITS: Final = 30
 """The bits of a gradient or Hessian of a row, at most."""
+_LARGEST: Final = 1e300
+"""Values of leaves are smaller: scores, the sums of those of all trees, are finite then, and so are gradients."""
 SMALL_NBYTES: Final = 1 << 17
 """Histograms of a level that are no larger go from each rank to all others: an exchange instead of three."""
 
@@ -127,7 +129,8 @@ class Grower:
 
         `y`: numbers, or +1 and -1 of two classes. `chances`: for the softmax, the probabilities of y = 1.
 
-        PeerLost, on all ranks: a rank has failed. The scores are as before.
+        PeerLost, on all ranks: a rank has failed. The scores are as before. FloatingPointError, on all ranks: the
+        trees diverge.
         """
         growth = self._growth
         scale = self._begin(scores if chances is None else chances, y)
@@ -146,6 +149,8 @@ class Grower:
             scores, self._order, tree.spans, tree.sums, tree.nodes.left, scale, growth.l2, growth.learning_rate,
             tree.nodes.value[: tree.count],
         )  # fmt: skip
+        if not (np.abs(tree.nodes.value[: tree.count]) < _LARGEST).all():
+            raise FloatingPointError(f"the trees diverge: the learning rate, {growth.learning_rate:g}, is too large")
         return tree.finished(self._binning)
 
     def _begin(self, scores: Any, y: Any) -> Scale:

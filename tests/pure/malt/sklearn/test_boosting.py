@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -135,3 +136,15 @@ def test_wrong_parameters_are_refused(wrong):
     X, y = blobs(2)
     with pytest.raises((ValueError, TypeError)):
         HistGradientBoostingClassifier(**wrong).fit(X, y)
+
+
+@pytest.mark.parametrize(("kind", "rate", "trees"), [
+    (HistGradientBoostingRegressor, 10.0, 1000), (HistGradientBoostingRegressor, 1e308, 3),
+    (HistGradientBoostingClassifier, 1e308, 3),
+])  # fmt: skip
+def test_trees_that_diverge_are_an_error(kind, rate, trees):
+    """Once scores were infinite a round began again for ever, as if a rank had failed with its rows."""
+    X = np.arange(60.0).reshape(-1, 1)
+    model = kind(learning_rate=rate, max_iter=trees, min_samples_leaf=5, max_depth=2)
+    with pytest.raises(FloatingPointError, match=re.escape(f"the learning rate, {rate:g}, is too large")):
+        model.fit(X, X[:, 0] // 20)
