@@ -58,7 +58,8 @@ class Trainer(harness.Parts):
         for first in range(0, len(nodes), options.exchange_every):
             starts = nodes[first : first + options.exchange_every]
             pairs = self._pairs[: len(starts) * problem.pairs]
-            kernels.draw(links, starts, self._walk, options.window, options.p, options.q, generator, pairs)
+            window = min(options.window, options.length)  # else sums of it are beyond 64 bits
+            kernels.draw(links, starts, self._walk, window, options.p, options.q, generator, pairs)
             done = (epoch - 1 + first / len(nodes)) / options.epochs
             loss += self._vectors.learn(pairs, options.step * max(1 - done, 1e-4))
         if not np.isfinite(loss):
@@ -149,8 +150,9 @@ class Program(harness.Program):
         whole("--length", default=40, least=2, text="nodes per walk")
         whole("--window", default=5, text="maximum steps between the nodes of a pair")
         whole("--negatives", default=5, text="negative samples per pair")
-        real("--p", 1.0, "1/p: weight of a step back", harness.positive_number)
-        real("--q", 1.0, "1/q: weight of a step away", harness.positive_number)
+        # Neighbours are drawn until one is taken, which for smaller weights lasts for ever.
+        real("--p", 1.0, "1/p: weight of a step back", harness.number_from(1e-4, 1e4))
+        real("--q", 1.0, "1/q: weight of a step away", harness.number_from(1e-4, 1e4))
         real("--step", 0.025, "initial step size; it decays linearly to 0", harness.positive_number)
         add("--model", metavar="FILE", help="start from vectors written by --save")
         whole("--exchange-every", default=50, text="maximum walks of all ranks between two exchanges")

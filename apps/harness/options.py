@@ -137,6 +137,19 @@ def share_below_1(text: str) -> float:
     return found
 
 
+def number_from(least: float, most: float) -> Callable[[str], float]:
+    """A type for argparse: a number from `least` to `most`."""
+
+    def parse(text: str) -> float:
+        found = float(text)
+        if not least <= found <= most:
+            raise argparse.ArgumentTypeError(f"must be a number from {least:g} to {most:g}, got {text}")
+        return found
+
+    parse.__name__ = "number"
+    return parse
+
+
 def positive_number(text: str) -> float:
     """A type for argparse: a finite number above 0."""
     found = float(text)

@@ -47,6 +47,12 @@ def test_the_vectors_of_several_ranks_are_those_of_one(simulated):
         assert report["epochs"][-1]["bytes_sent"] == pytest.approx(2 * (ranks - 1) * 4 * 6 * pairs, rel=0.01)
 
 
+def test_a_window_may_be_wider_than_a_walk(simulated):
+    """The process ended by SIGSEGV."""
+    whole, widest = (simulated(1, *FEW, "--length", 5, "--window", window)[0] for window in (4, 2**63 - 1))
+    assert whole["final"]["model_sha256"] == widest["final"]["model_sha256"]
+
+
 def test_steps_of_a_node_in_one_exchange_do_not_add_up_at_hubs(simulated, tmp_path):
     """The star has a loop at its centre, which is in half of all pairs."""
     edges = tmp_path / "edges"
@@ -145,6 +151,8 @@ WRONG = {
     "unlabelled": (["a b\n"], "a 1\n", [], "there is no label for node b"),
     "missing": (None, "", [], "No such file or directory"),
     "step": (["a b\n", "b c\n"], "", ["--step", "1e30"], "the loss is not finite: take a smaller --step"),
+    "p": (["a b\n"], "", ["--p", "1e-320"], "argument --p: must be a number from 0.0001 to 10000, got 1e-320"),
+    "q": (["a b\n"], "", ["--q", "inf"], "argument --q: must be a number from 0.0001 to 10000, got inf"),
     "window": (["a b\n"], "", ["--window", "0"], "must be an integer of at least 1, got 0"),
 }
 
