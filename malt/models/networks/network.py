@@ -28,7 +28,7 @@ def first_weights(sizes: Sequence[int], generator: np.random.Generator) -> list[
     for n_inputs, n_outputs in pairwise(sizes):
         layer = np.zeros((n_inputs + 1, n_outputs), np.float32)
         generator.standard_normal(out=layer[:-1].reshape(-1), dtype=np.float32)
-        layer[:-1] *= np.float32(np.sqrt(2 / n_inputs))
+        layer[:-1] *= np.float32(np.sqrt(2 / max(1, n_inputs)))
         layers.append(layer)
     return layers
 

@@ -19,6 +19,7 @@ from malt.models import Sharing
 from malt.models.networks import OPTIMIZERS, Network, compiled
 from malt.models.networks import sparse as kernels
 from malt.models.networks.mixed import MixedNetwork
+from malt.models.networks.network import first_weights
 from malt.models.networks.touched import SparseAdagrad, SparseLearner, TouchedNetwork
 
 pytestmark = pytest.mark.serial
@@ -78,6 +79,13 @@ def test_a_dense_gradient_is_that_of_dense_rows(l2, made, generator):
         assert list(sparse.backward(labels[order])) == list(dense.backward(labels[order]))
         for found, expected in zip(sparse.gradients, dense.gradients, strict=True):
             assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_rows_without_features_leave_the_biases(generator):
+    """A file of labels alone ended in a ZeroDivisionError."""
+    assert [(one.shape, np.isfinite(one).all()) for one in first_weights([0, 3, 1], generator)] == [
+        ((1, 3), True), ((4, 1), True),
+    ]  # fmt: skip
 
 
 def test_the_largest_logit_of_a_row_becomes_zero(generator):
