@@ -74,6 +74,14 @@ class Word(NamedTuple):
     """The ranks that it has evicted."""
     generation: Generation = Generation()
     """Its generation: `failed` are members of that. Of a rank that asks to be admitted: its rank and incarnation."""
+    before: int = 0
+    """Checksum of the name of the barrier before."""
+
+    def called(self, number: int) -> int:
+        """Return the checksum of the name that it had for barrier `number`; 0: it has not said. Pure."""
+        if self.entered == number:
+            return self.name
+        return self.before if self.entered == number + 1 else 0
 
 
 def ranks(mask: int) -> frozenset[int]:
@@ -105,12 +113,12 @@ class Membership:
 
     def enter(self, name: int) -> int:
         """Enter the next barrier; return its number."""
-        self._write(self.own._replace(entered=self.own.entered + 1, name=name))
+        self._write(self.own._replace(entered=self.own.entered + 1, name=name, before=self.own.name))
         return self.own.entered
 
     def withdraw(self) -> None:
         """Undo `enter`: the barrier did not take place, and is the next one again."""
-        self._write(self.own._replace(entered=self.own.entered - 1))
+        self._write(self.own._replace(entered=self.own.entered - 1, name=self.own.before, before=0))
 
     def is_former(self, rank: int, word: Word) -> bool:
         """Return whether a former incarnation of `rank` has left `word`."""

@@ -4,7 +4,7 @@ Each rank has a cell in the memory of every rank. It alone writes the cell, by P
 if it is whole. It holds:
 
     name     the name of the collective call that the rank is in, cut to NAME_NBYTES
-    body     the masks of ranks, the generation, the number of heartbeats and the flags
+    body     the masks of ranks, the generation, the number of heartbeats, the flags and the checksum of the name before
     header   the other numbers of the word, and the checksums of name and body
 """
 
@@ -20,7 +20,7 @@ from dstorm.transport import Bytes
 
 NAME_NBYTES = 64
 _LINE = 64
-_NUMBERS = struct.Struct("<6q")
+_NUMBERS = struct.Struct("<5q2I")
 _MASKS = 4
 _CRC_BITS = 30
 
@@ -52,7 +52,7 @@ class Cells:
         masks = word.failed
         for place, mask in enumerate((word.lost, word.awaited, word.evicted), 1):
             masks |= mask << place * self._mask_bits
-        numbers = _NUMBERS.pack(*word.generation, word.heartbeats, word.flags)
+        numbers = _NUMBERS.pack(*word.generation, word.heartbeats, word.flags, word.before)
         body = masks.to_bytes(self._masks_nbytes, "little") + numbers
         view = cell.data
         view[: NAME_NBYTES + len(body)] = name.ljust(NAME_NBYTES, b"\0") + body
@@ -76,11 +76,11 @@ class Cells:
         failed, lost, awaited, evicted = (
             masks >> place * self._mask_bits & (1 << self._mask_bits) - 1 for place in range(_MASKS)
         )
-        *generation, heartbeats, flags = _NUMBERS.unpack_from(body, self._masks_nbytes)
+        *generation, heartbeats, flags, before = _NUMBERS.unpack_from(body, self._masks_nbytes)
         checksum = seen.encoding >> _CRC_BITS
         word = Word(
             seen.number, seen.step, failed, seen.nbytes, lost, checksum, heartbeats, flags, awaited, evicted,
-            Generation(*generation),
+            Generation(*generation), before,
         )  # fmt: skip
         self._read[rank] = found, word
         return word

@@ -97,7 +97,7 @@ class Barrier:
         self._publishing = threading.RLock()
         """Held by any thread that changes or publishes this rank's word."""
         self._call_lock = CallLock()
-        self._name = b""
+        self._name = self._name_before = b""
         self.calls = Calls()
         """The collective calls that its barriers are part of."""
         self._flags = self._steps = self._heartbeats = self._open = self._awaited = self._marked = 0
@@ -211,7 +211,7 @@ class Barrier:
         if self._flags & DEPARTED:
             raise ClosedError(f"{what}: this rank has departed")
         with self._publishing:
-            self._name = what.encode()[:NAME_NBYTES]
+            self._name_before, self._name = self._name, what.encode()[:NAME_NBYTES]
             number = self.membership.enter(zlib.crc32(self._name))
             self._is_inside = True
             self._flags = self._flags | FINAL if final else self._flags & ~FINAL
@@ -312,6 +312,7 @@ class Barrier:
     def _withdraw(self) -> None:
         with self._publishing:
             self.membership.withdraw()
+            self._name = self._name_before
             self._heartbeats += 1  # the word is a newer one, also where ranks must tell two of them apart
         self._is_inside = False
 
@@ -359,20 +360,23 @@ class Barrier:
         left = [rank for rank in elsewhere if not words[rank].flags & DESERTED]
         found, cause = verdict(self._view.came_in, self._rank, self.membership.others(), left, finished)
         if found is Verdict.DIFFERS:
-            raise MismatchedCalls(self._rank, what, cause, self.name_of(cause))
+            raise MismatchedCalls(self._rank, what, cause, self.name_of(cause, number))
         if found is Verdict.LEAVES:
-            raise Refused(self._rank, f"it is in {what}, and the others in {self.name_of(cause)}")
+            raise Refused(self._rank, f"it is in {what}, and the others in {self.name_of(cause, number)}")
         return False
 
     def _elsewhere(self, number: int) -> list[int]:
-        """The ranks that have another name for barrier `number`; not those that have come back, and begin after it."""
-        names, words = (0, self.membership.own.name), self.membership.words
-        others = self.membership.others()
-        return [rank for rank in others if words[rank].entered == number and words[rank].name not in names]
+        """The ranks that have another name for barrier `number`; not those that have come back, and begin after it.
 
-    def name_of(self, rank: int) -> str:
-        """Return the name of the barrier that `rank` has entered. Local."""
-        return self._cells.name(self._window.memory, rank, self.membership.words[rank].name)
+        A rank that has noticed it may be in the next barrier by now, for another call.
+        """
+        names, words = (0, self.membership.own.name), self.membership.words
+        return [rank for rank in self.membership.others() if words[rank].called(number) not in names]
+
+    def name_of(self, rank: int, number: int | None = None) -> str:
+        """Return the name that `rank` has for barrier `number`, by default the last that it has entered. Local."""
+        word = self.membership.words[rank]
+        return self._cells.name(self._window.memory, rank, word.name if number is None else word.called(number))
 
     def _publish_soon(self) -> None:
         """Publish the word of this rank without a wait for other hosts, where somebody sends to them meanwhile."""

@@ -122,14 +122,15 @@ class GatheringBarrier(Barrier):
             number += 1
         return newest
 
-    def name_of(self, rank: int) -> str:
-        """The name of the call for which a rank has entered, by the newest that is known of it. Local."""
+    def name_of(self, rank: int, number: int | None = None) -> str:
+        """The name of the call for which a rank has entered a barrier, from its cell for that. Local."""
         word = self.membership.words[rank]
-        place = self._place(rank, word.entered)
+        number = word.entered if number is None else number
+        place, called = self._place(rank, number), word.called(number)
         entered = self._entries.read(self._window.memory, place)
-        if entered is not None and entered.name == word.name:
-            return self._entries.name(self._window.memory, place, word.name)
-        return super().name_of(rank)
+        if entered is not None and entered.name == called:
+            return self._entries.name(self._window.memory, place, called)
+        return super().name_of(rank, number)
 
     def _place(self, rank: int, number: int) -> int:
         """The number of the cell in which `rank` enters barrier `number`."""

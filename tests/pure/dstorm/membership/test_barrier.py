@@ -253,6 +253,57 @@ def test_different_meetings_are_told_apart_at_once(seed):
     assert max(first, second) < third
 
 
+def slow(mine, transport, until):
+    """Have `mine` look at the others only once `until` holds something."""
+    decision = mine._decision
+
+    def late(*arguments):
+        while not until:
+            transport.pause(1)
+        return decision(*arguments)
+
+    mine._decision = late
+
+
+@pytest.mark.parametrize("tolerant", [False, True])
+def test_a_rank_that_has_noticed_another_call_and_made_the_next_one_is_noticed(tolerant):
+    """Rank 0 looks only then. It took the data of one call for those of another."""
+    ahead = []
+
+    def live(rank, mine, transport):
+        if rank == 0:
+            slow(mine, transport, ahead)
+        with pytest.raises(MismatchedCalls, match=f"^rank {rank} is in {('malt.this', 'malt.that')[rank]} while rank"):
+            mine.enter("malt.that" if rank else "malt.this")
+        if rank == 1:
+            decision = mine._decision
+            mine._decision = lambda *arguments: (ahead.append(1), decision(*arguments))[1]
+        mine.enter("malt.this")
+
+    run(2, 0, live, tolerant=tolerant)
+
+
+def test_a_rank_that_has_left_the_next_barrier_again_was_in_this_one():
+    """Rank 1 looks only then: it was suspended. It took the name of the next call for that of this one."""
+    ahead, left = [], []
+
+    def live(rank, mine, transport):
+        if rank == 1:
+            slow(mine, transport, ahead)
+        mine.enter("malt.this")
+        left.append(rank)
+        if rank == 0:
+            with pytest.raises(DeadlinePassed):
+                mine.enter("malt.that", patience_s=0.1)
+            mine._publish()
+            ahead.append(1)
+            while 1 not in left:
+                transport.pause(1)
+        mine.enter("malt.that")
+
+    run(2, 0, live)
+
+
 def test_a_meeting_is_called_what_it_is_part_of():
     calls = ["Checkpoint.load", "malt.vector"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dstorm import DeadlinePassed, Group, PeerLost, SimulatedTransport
+from dstorm import DeadlinePassed, Group, MismatchedCalls, PeerLost, SimulatedTransport
 from dstorm.membership import letters
 from dstorm.membership.barriers.gathering import GatheringBarrier, entries, nbytes
 
@@ -106,6 +106,39 @@ def test_a_cell_that_comes_before_its_letter_is_not_enough():
         else:
             mine._decision = lambda *arguments: (looks.append(1), decision(*arguments))[1]
         assert [one.data for one in mine.gather("a test", b"ab")[0]] == [b"ab", b"ab"]
+
+    run(2, 0, live)
+
+
+@pytest.mark.parametrize("gathers", [True, False])
+def test_a_rank_that_has_noticed_another_call_and_made_the_next_one_is_noticed(gathers):
+    """Rank 0 looks only then. It took the letter of one call for that of another."""
+    ahead = []
+
+    def live(rank, mine, transport):
+        decision = mine._decision
+
+        def late(*arguments):
+            while not ahead:
+                transport.pause(1)
+            return decision(*arguments)
+
+        def there(*arguments):
+            mine._window.flush([0])
+            ahead.append(1)
+            return decision(*arguments)
+
+        def call(what):
+            return mine.gather(what, b"") if gathers else mine.enter(what)
+
+        if rank == 0:
+            mine._decision = late
+        with pytest.raises(MismatchedCalls, match="rank 0 is in malt.this while rank 1 is in malt.that"
+                           if rank == 0 else "rank 1 is in malt.that while rank 0 is in malt.this"):  # fmt: skip
+            call("malt.that" if rank else "malt.this")
+        if rank == 1:
+            mine._decision = there
+        call("malt.this")
 
     run(2, 0, live)
 
