@@ -53,6 +53,8 @@ class GatheringBarrier(Barrier):
         """The number of the barrier at which this rank passes something on, and that; None: it does not."""
         self._given: tuple[int, bytes] = (0, b"")
         """The same, of the last barrier at which it did."""
+        self._given_by = ""
+        """The name of the call that did."""
         self._letters: dict[int, Letter] = {}
         """Those of the other ranks at that barrier."""
 
@@ -60,17 +62,18 @@ class GatheringBarrier(Barrier):
     def gather(self, what: str, data: bytes) -> tuple[list[Letter], bytes]:
         """Return when all ranks have entered the barrier, as `enter`: the letters of all, by rank. Collective.
 
-        And the data of this rank: those of the first call, where it is a second one after DeadlinePassed. Others may
-        have got these, and have left.
+        And the data of this rank: those of the first call, where it is a second one of that name after DeadlinePassed.
+        Others may have got these, and have left.
 
         The errors of `enter`. All ranks of the barrier call this.
         """
         with self._call_lock.taken(what):
-            if self._given[0] != self.next_number:
-                self._given = self.next_number, data
+            call = self.calls.name(what)
+            if (self._given[0], self._given_by) != (self.next_number, call):
+                self._given, self._given_by = (self.next_number, data), call
             self._mine, self._letters = self._given, {}
             try:
-                self._enter(self.calls.name(what), None, final=False, mark=False)
+                self._enter(call, None, final=False, mark=False)
             finally:
                 self._mine = None
         _, data = self._given

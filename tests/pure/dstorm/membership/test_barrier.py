@@ -13,6 +13,7 @@ from dstorm import ClosedError, DeadlinePassed, Group, MismatchedCalls, PeerLost
 from dstorm.membership.barriers.barrier import Barrier, nbytes
 from dstorm.membership.decision import DEPARTED, OPEN, Generation, Word
 from dstorm.view import FaultTolerantView, Member, View
+from dstorm.waits import interruption
 from dstorm.waits.wait import WaitState
 
 pytestmark = pytest.mark.serial
@@ -302,6 +303,33 @@ def test_a_rank_that_has_left_the_next_barrier_again_was_in_this_one():
         mine.enter("malt.that")
 
     run(2, 0, live)
+
+
+@pytest.mark.parametrize("again", ["malt.this", "malt.that"])
+def test_an_interrupted_barrier_is_entered_again_by_the_next_call(again):
+    """Ctrl-C comes in a wait for rank 1, which makes one call. The next one of rank 0 was the one after that."""
+
+    def live(rank, mine, transport):
+        mine.enter("malt.first")
+        if rank == 1:
+            for _ in range(200):
+                transport.pause(30)
+        else:
+            decision, polls = mine._decision, []
+
+            def interrupted(*arguments):
+                polls.append(1)
+                if len(polls) == 3:
+                    interruption.pending, interruption._thread = KeyboardInterrupt(), threading.get_ident()
+                return decision(*arguments)
+
+            mine._decision = interrupted
+            with pytest.raises(KeyboardInterrupt):
+                mine.enter("malt.this")
+        mine.enter(again)
+        return mine.next_number
+
+    assert run(2, 0, live, deadline_s=60.0) == [3, 3]
 
 
 def test_a_meeting_is_called_what_it_is_part_of():

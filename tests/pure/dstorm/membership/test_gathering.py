@@ -234,6 +234,22 @@ def test_what_is_passed_on_once_more_is_what_was_passed_on_first(second):
     assert found == [(alike, b"first", len(second)), (alike, b"own", len(second))]
 
 
+def test_the_letter_of_another_call_after_the_deadline_is_that_of_this_call():
+    """Rank 1, which makes that call alone, got what rank 0 had for the one before."""
+
+    def live(rank, mine, transport):
+        if rank == 0:
+            with pytest.raises(DeadlinePassed):
+                mine.gather("malt.this", b"this")
+        else:
+            while transport.clock() < 1.5:
+                transport.pause(30)
+        found, own = mine.gather("malt.that", b"that")
+        return [one.data for one in found], own
+
+    assert run(2, 0, live) == [([b"that", b"that"], b"that")] * 2
+
+
 def test_a_rank_that_enters_once_more_under_another_name_is_in_that_call():
     def live(rank, mine, transport):
         mine.enter("a test")
