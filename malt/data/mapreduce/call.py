@@ -91,7 +91,10 @@ class Call:
             if chunk in self._broken:
                 return
             try:
+                before = self._transport.meetings
                 value = results.copied(self._function(self._theta, self._data(chunk)))
+                if self._transport.meetings != before:  # with ranks that have fewer chunks it would be out of step
+                    raise RuntimeError("function makes a collective call, such as malt.barrier, which it must not")
                 insert(self._values, (0, chunk), value, self._count, self._combine)
             except Exception as error:  # of any type: all ranks raise it
                 self._error, self._broken[chunk] = error, chunk_error(chunk, self._world.rank, error)

@@ -316,6 +316,18 @@ def test_a_function_may_return_the_same_array_each_time():
         np.testing.assert_allclose(found, ROWS.sum(0))
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_function_that_makes_a_collective_call_is_told(ranks):
+    """32 chunks of 3 ranks: one rank made fewer calls, and took the bytes of the others for its own."""
+
+    def live(rank):
+        with pytest.raises(RuntimeError, match="^malt.map_reduce: chunk 0 on rank 0: function makes a collective call"):
+            malt.map_reduce(lambda theta, rows: malt.allreduce(rows.sum(), "sum"), None, np.arange(100.0))
+        return malt.allreduce(rank, "sum")
+
+    assert malt.simulate(live, ranks) == [sum(range(ranks))] * ranks
+
+
 def test_chunks_cannot_be_written_to():
     def write(theta, rows):
         rows[0] = 0
