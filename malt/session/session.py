@@ -229,7 +229,7 @@ def depart() -> None:
 def _close(patience_s: float | None = None) -> None:
     """Close the session, if there is one. Collective."""
     global _world
-    current = present_world()
+    current = _simulated.get() or _world
     if current is None:
         return
     current.close(patience_s)

@@ -322,3 +322,17 @@ def test_a_put_arrives_in_pieces_and_not_before_its_flush_at_the_latest():
         return any(mixed)
 
     assert any(live(seed) for seed in range(60))
+
+
+def test_a_session_that_is_finalized_twice_is_finalized_once():
+    """As in a real session: a program may do so in `finally`, too."""
+
+    def live(rank):
+        malt.barrier()
+        malt.finalize()
+        malt.finalize()
+        with pytest.raises(malt.ClosedError, match="this simulated rank has called malt.finalize"):
+            malt.barrier()
+        return rank
+
+    assert malt.simulate(live, 2) == [0, 1]
