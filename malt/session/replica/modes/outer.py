@@ -40,6 +40,8 @@ class Outer:
             if self._steps is not None:  # the step counts its calls: those for these parameters
                 self._step.__dict__["steps"] = self._steps + after
             self._step(params, *self._arrays, np.negative(change))
+            if self._steps is not None:  # as it was given: it may be given to the next Replica, too
+                self._step.__dict__["steps"] = self._steps
         self._exchanges += 1
 
 

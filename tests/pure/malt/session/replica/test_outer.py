@@ -18,6 +18,14 @@ def changes(rank, step):
     return np.random.default_rng([rank, step]).standard_normal(N) * (step <= 5)
 
 
+def test_a_step_that_counts_may_be_given_to_one_replica_after_the_other():
+    """As for each fold of a cross-validation. It went on from where the last one had ended, which differed by rank."""
+    outer = malt.optim.adam(0.1, warmup=1)
+    first, second = (trained(2, 4, outer=outer, sync="bsp")[0] for _ in range(2))
+    np.testing.assert_array_equal(first[0], second[0])
+    assert outer.steps == 0
+
+
 def trained(ranks, exchanges, start=1.0, **options):
     """What each rank's parameters are after each exchange, and the vectors' statistics."""
 
