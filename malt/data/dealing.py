@@ -8,17 +8,24 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from vol import arguments
+
 HEAVY: Final = 1024
 """The number of largest items that are dealt one by one, each to the rank with the smallest total so far."""
 
 
 def deal(counts: NDArray[np.integer[Any]], ranks: int) -> NDArray[np.int32]:
-    """Return the rank of each item, given the size of each: an array of int32 in the order of `counts`.
+    """Return the rank of each item, given the size of each, integers: an array of int32 in the order of `counts`.
 
     The HEAVY largest items are dealt one by one. The others, in a fixed random order, fill all ranks up to the same
     level. The totals of two ranks differ by at most the largest of those others, unless one of the largest items
     exceeds the share of a rank.
+
+    ValueError, TypeError: `counts` are not sizes, or `ranks` is not an integer of at least 1.
     """
+    counts, ranks = np.asarray(counts), arguments.whole("malt.data.deal: ranks", ranks, 1)
+    if counts.ndim != 1 or (counts.size and counts.dtype.kind not in "iu") or counts.min(initial=0) < 0:
+        raise ValueError("malt.data.deal: counts must be a list of integers of at least 0")
     rank_of = np.zeros(counts.size, dtype=np.int32)
     by_size = np.argsort(-counts.astype(np.int64), kind="stable")
     heavy, light = by_size[:HEAVY], by_size[HEAVY:]

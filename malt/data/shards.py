@@ -61,11 +61,16 @@ def _joined(parts: Collection[tuple[int, int]]) -> NDArray[np.intp]:
 def rows_of(count: int, rank: int, failed: Collection[int] = ()) -> NDArray[np.intp]:
     """Return the row numbers that malt.shard gives to `rank`, once the ranks of `failed` have failed. Local.
 
-    They are ascending: not shuffled. The session is initialized. ValueError: `rank` is in `failed`.
+    They are ascending: not shuffled. The session is initialized. ValueError: `rank` is in `failed`, or not one of the
+    session; `count` is negative. TypeError: one of them is not an integer.
     """
+    world = session.world()
+    count = arguments.whole("malt.data.rows_of: count", count, 0)
+    if arguments.whole("malt.data.rows_of: rank", rank, 0) >= world.transport.size:
+        raise ValueError(f"malt.data.rows_of: there is no rank {rank} among {world.transport.size}")
     if rank in failed:
         raise ValueError(f"malt.data.rows_of: rank {rank} is one of those that have failed, and has no rows")
-    return living_rows(count, rank, session.world().dealt.ranks, failed)
+    return living_rows(count, rank, world.dealt.ranks, failed)
 
 
 def shard(rows: Any, *, shuffle: bool = False, seed: int = 0, by_speed: bool = False) -> Any:

@@ -38,8 +38,10 @@ def read_chunks(path: str, part: int = 0, parts: int = 1) -> Iterator[bytes]:
     `path`: plain text, or .gz, .bz2 or .xz. Each line ends in a newline: one is added to the last line if it has none.
     A byte order mark at the start of the file is left out. OSError: the file cannot be read. ValueError: it is damaged,
     its name does not fit its compression, it is UTF-16, its lines end in single carriage returns, or one is longer than
-    64 MiB.
+    64 MiB; there is no part `part`.
     """
+    if not 0 <= part < parts:
+        raise ValueError(f"part must be one of {parts} parts, from 0 on, got {part!r}")
     if is_compressed(path):
         return _read_compressed(path) if part == 0 else iter(())
     return _read_plain(path, part, parts)

@@ -127,3 +127,12 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path, monkeypatch):
     path.write_bytes(b"1 1:1\n" + b"x" * 1200 + b"\n")
     with pytest.raises(ValueError, match="a line is longer than"):
         list(read_chunks(str(path)))
+
+
+@pytest.mark.parametrize("part, parts", [(2, 2), (-1, 2), (0, 0)])
+def test_a_part_that_is_not_there_is_refused(tmp_path, part, parts):
+    """Who counts parts from 1 would miss the first one."""
+    path = tmp_path / "file"
+    path.write_text("a\nb\n")
+    with pytest.raises(ValueError, match=f"^part must be one of {parts} parts, from 0 on, got {part}$"):
+        list(read_chunks(path, part, parts))
