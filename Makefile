@@ -68,9 +68,9 @@ test: $(READY)
 	@$(PYTEST) $(ARGS)
 	@$(MALT) run -n 4 -m pytest -q tests/mpi $(ARGS)
 
-# Compiled calls are those of dense vectors. These modules make none.
-NO_DENSE := $(patsubst %,tests/mpi/test_%.py,allgather_across blocks_calls checkpoint collectives dataset gridsearch \
-	map_reduce ranks_and_rows sharded_vectors shards)
+# Compiled calls are those of dense vectors. These modules make none, or none but those of a Replica: test_replica.py.
+NO_DENSE := $(patsubst %,tests/mpi/test_%.py,allgather_across averaged blocks_calls checkpoint collectives dataset \
+	early_gradients estimators_on_ranks gridsearch jax map_reduce ranks_and_rows sharded_vectors shards)
 
 test-all: $(TORCH_READY) $(FRAMES_READY)
 	@$(PYTEST) --all $(ARGS)

@@ -19,6 +19,7 @@ from malt.session.world.shard_notes import ShardNotes
 from malt.session.world.training_speed import TrainingSpeed
 
 
+@pytest.mark.serial
 @given(st.integers(0, 10_000), st.integers(1, 64))
 def test_shards_partition_the_rows_evenly(count, size):
     parts = [bounds(count, rank, size) for rank in range(size)]

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from covering import pairs
 
 import malt
 
@@ -15,9 +16,9 @@ def is_one_message(values: np.ndarray) -> bool:
 
 
 @pytest.mark.parallel
-@pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize("length", [1_000, 100_000, 1_000_000])
-@pytest.mark.parametrize("averages", [False, True], ids=["copies", "averages in place"])
+@pytest.mark.parametrize(
+    ("averages", "length", "depth"), pairs(("copies", "averages in place"), (1_000, 100_000, 1_000_000), (1, 2))
+)
 def test_no_torn_reads(length, depth, averages, request):
     seconds = request.config.getoption("--torn-seconds")
     vector = malt.vector(length, graph="ring", depth=depth)
@@ -30,7 +31,7 @@ def test_no_torn_reads(length, depth, averages, request):
 
     def take():
         nonlocal mixed, received
-        if not averages:
+        if averages == "copies":
             vector.gather(inspect)
             return
         vector.array[:] = 0
