@@ -19,7 +19,7 @@ from malt.files import checkpoint
 
 pytestmark = pytest.mark.serial
 
-KILLS = int(os.environ.get("MALT_TEST_KILLS", "2"))
+KILLS = int(os.environ.get("MALT_TEST_KILLS", "1"))
 """How often each job is killed."""
 END = """
 import hashlib
@@ -47,7 +47,7 @@ for step in range(int(found["step"]) if found else 0, STEPS):
         checkpoint.save({**w, "step": step + 1}, mine=mine)
 replica.finish()
 final = list(w.values())
-""".replace("@steps", str(150 * (1 + KILLS)))
+""".replace("@steps", str(100 * (1 + KILLS)))
 NETWORK = """
 import torch
 from torch import nn
@@ -111,7 +111,7 @@ FEW_CASES = [("loop", 2)]
 
 
 @pytest.mark.thorough(but="loop-2")
-@pytest.mark.parametrize(("name", "ranks"), CASES if KILLS > 2 else FEW_CASES)
+@pytest.mark.parametrize(("name", "ranks"), CASES if KILLS > 1 else FEW_CASES)
 def test_a_job_that_is_killed_ends_with_the_bits_of_one_that_is_not(tmp_path, job_environment, name, ranks):
     if name == "network" and importlib.util.find_spec("torch") is None:
         pytest.skip("needs the extra torch")
@@ -163,7 +163,7 @@ exec(program + end, {{}})
 def test_a_network_that_is_stopped_twice_ends_with_the_bits_of_one_that_is_not(malt_run):
     """In one job: PyTorch is imported once."""
     pytest.importorskip("torch")
-    done = malt_run(STOPPED.format(program=NETWORK.replace("@epochs", "3"), end=END))
+    done = malt_run(STOPPED.format(program=NETWORK.replace("@epochs", "2"), end=END))
     assert done.returncode == 0, done.stderr
     resumed, whole = done.stdout.splitlines()
     assert resumed == whole and resumed.startswith("bits")

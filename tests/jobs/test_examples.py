@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from documents import small
+from failing_jobs import LONG
 from programs import ROOT
 
 from bench.pages import lines
@@ -18,6 +19,8 @@ SHORTENED = {"serial": 0.1553, "parallel": 0.1558}
 """The losses of the logistic regression on few rows: on all of them it is to train for long."""
 OWN_TESTS = {"trainer", "lightning", "parallel-cnn"}
 """Those that tests/jobs/test_frameworks.py runs, as they log, too; and test_torchrun_jobs.py, which starts it."""
+KINDS = ("serial", "parallel") if LONG else ("parallel",)
+"""Serial programs do without MALT: no change of it breaks them."""
 pytestmark = pytest.mark.serial
 
 
@@ -33,8 +36,7 @@ def printed(command, environment):
 @pytest.mark.thorough(but="parallel-svm")
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(kind, name) for kind in ("serial", "parallel") for name in lines.EXAMPLES
-     if not {name, f"{kind}-{name}"} & OWN_TESTS],
+    [(kind, name) for kind in KINDS for name in lines.EXAMPLES if not {name, f"{kind}-{name}"} & OWN_TESTS],
 )  # fmt: skip
 def test_a_program_ends_with_what_the_page_says(name, kind, job_environment, tmp_path):
     extra = {"cnn": "torch", "jax": "jax"}.get(name, "numpy")

@@ -52,30 +52,22 @@ import os, runpy
 import malt
 runpy.run_path("{root}/examples/{name}_parallel.py", run_name="__main__")
 if malt.lowest():
-    print("serial", flush=True)
-    os.makedirs("one")
-    os.chdir("one")
-    with malt.torch.alone():
-        runpy.run_path("{root}/examples/{name}_serial.py", run_name="__main__")
-    os.chdir("..")
     print("more", flush=True)
 malt.barrier()
 """
 
 
 def with_example(name, program):
-    """A program that runs an example, on the lowest rank its serial twin, and then `program`."""
+    """A program that runs an example, and then `program`."""
     return EXAMPLE.format(root=ROOT, name=name) + program
 
 
 def logged_by_example(name, printed):
-    """What an example has printed before its result, which is as good as that of one rank on all rows; and the rest."""
-    example, rest = printed.split("serial\n")
-    serial, more = rest.split("more\n")
+    """What an example has printed before its result, which is as good as the page says; and the rest."""
+    example, more = printed.split("more\n")
     *logged, result = example.splitlines()
-    loss, of_one = (float(re.fullmatch(r"test loss ([\d.]+)", line)[1]) for line in (result, serial.splitlines()[-1]))
-    assert loss == pytest.approx(lines.EXAMPLES[name].parallel, rel=0.02)
-    assert of_one == pytest.approx(lines.EXAMPLES[name].serial, rel=0.02) and loss <= 1.01 * of_one
+    loss = float(re.fullmatch(r"test loss ([\d.]+)", result)[1])
+    assert loss == pytest.approx(lines.EXAMPLES[name].parallel, rel=0.02) and loss <= 1.01 * lines.EXAMPLES[name].serial
     return logged, more.splitlines()
 
 
@@ -140,10 +132,58 @@ trainer, _ = train("most", 3, {}, eval_strategy="epoch", save_strategy="best", m
 """
 
 
+CURED = DOCUMENTED["accelerate"] + """
+import sys
+import torch
+torch.manual_seed(malt.rank())
+model = torch.nn.Linear(2, 1)
+model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1))
+optimizer = malt.torch.Optimizer(optimizer, model, every=1)
+accelerator.backward(model(torch.ones(4, 2)).sum())
+optimizer.step()
+optimizer.finish()
+same = malt.allgather(model.weight.detach().numpy())[0] == model.weight.detach().numpy()
+sys.stdout.write(f"{accelerator.num_processes} {same}\\n")  # in one piece: torchrun runs python -u
+"""
+ANEW = """
+from accelerate.state import AcceleratorState
+AcceleratorState._reset_state(reset_partial_state=True)
+"""
+GUARDED = ANEW + """
+accelerator = Accelerator(cpu=True)
+try:
+    malt.torch.Optimizer(torch.optim.SGD(model.parameters(), 0.1), model)
+except ValueError as error:
+    print(error, flush=True)
+"""
+MASTER = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
+"""With these Accelerate would start a process group."""
+
+
+@pytest.mark.thorough
+@with_hf
+def test_accelerate_starts_no_process_group_where_torchrun_has_started_it(job_environment, tmp_path):
+    """By its variables: torchrun itself imports PyTorch, too."""
+    (tmp_path / "program.py").write_text(CURED)
+    environment = {**job_environment, **MASTER, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
+                   "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}  # fmt: skip
+    processes = [
+        subprocess.Popen([sys.executable, "program.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+                         env=environment | {"RANK": rank, "LOCAL_RANK": rank})
+        for rank in "01"
+    ]  # fmt: skip
+    assert [process.communicate(timeout=300)[0] for process in processes] == 2 * ["1 [[ True  True]]\n"]
+
+
 @pytest.mark.thorough
 @with_hf
 def test_a_trainer_of_transformers(job, tmp_path):
-    logged, printed = logged_by_example("trainer", job(with_example("trainer", TRAINER)))
+    """And Accelerate, which it imports, starts no process group where the guide says how."""
+    program = with_example("trainer", TRAINER) + ANEW + CURED + GUARDED
+    logged, printed = logged_by_example("trainer", job(program, **MASTER, LOCAL_RANK="0"))
+    assert sum("torch.distributed has a process group of 2 processes" in line for line in printed) == 2
+    assert sum("except within malt.torch.alone()" in line for line in printed) == 2
+    assert printed.count("1 [[ True  True]]") == 2
     assert [line[:7] for line in logged] == 4 * ["{'loss'"] + ["{'train", "{'eval_"]
     assert len(list(tmp_path.glob("build/trainer/*"))) == 4
     logged = [line for line in printed if line.startswith("{'loss'")]
@@ -266,47 +306,6 @@ def test_a_trainer_of_lightning(job, tmp_path):
     assert len(list(tmp_path.glob("logs/best/version_0/checkpoints/*.ckpt"))) == 1
     rows = (tmp_path / "logs/best/version_0/metrics.csv").read_text().splitlines()
     assert len(rows) == 1 + 90 + 3 + 1, "and the validation after it"
-
-
-CURED = DOCUMENTED["accelerate"] + """
-import sys
-import torch
-torch.manual_seed(malt.rank())
-model = torch.nn.Linear(2, 1)
-model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1))
-optimizer = malt.torch.Optimizer(optimizer, model, every=1)
-accelerator.backward(model(torch.ones(4, 2)).sum())
-optimizer.step()
-optimizer.finish()
-same = malt.allgather(model.weight.detach().numpy())[0] == model.weight.detach().numpy()
-sys.stdout.write(f"{accelerator.num_processes} {same}\\n")  # in one piece: torchrun runs python -u
-"""
-GUARDED = """
-from accelerate.state import AcceleratorState
-AcceleratorState._reset_state(reset_partial_state=True)
-accelerator = Accelerator(cpu=True)
-try:
-    malt.torch.Optimizer(torch.optim.SGD(model.parameters(), 0.1), model)
-except ValueError as error:
-    print(error, flush=True)
-"""
-
-
-@pytest.mark.thorough(but="malt run")
-@pytest.mark.parametrize("launcher", ["malt run", "torchrun"])
-@with_hf
-def test_accelerate_starts_no_process_group_where_the_guide_says_how(launcher, job, job_environment, tmp_path):
-    if launcher == "malt run":
-        printed = job(CURED + GUARDED, MASTER_ADDR="127.0.0.1", MASTER_PORT="29511", LOCAL_RANK="0")
-        assert printed.count("torch.distributed has a process group of 2 processes") == 2
-        assert printed.count("except within malt.torch.alone()") == 2
-        assert printed.splitlines().count("1 [[ True  True]]") == 2
-    else:
-        (tmp_path / "program.py").write_text(CURED)
-        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "program.py"]
-        environment = {**job_environment, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-        assert (done.returncode, done.stdout.splitlines()) == (0, 2 * ["1 [[ True  True]]"]), done.stderr
 
 
 @pytest.mark.thorough

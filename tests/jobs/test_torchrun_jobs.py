@@ -115,6 +115,34 @@ def test_a_restart_goes_on_from_the_checkpoint(torchrun, tmp_path, job_environme
     assert left(job_environment) == []
 
 
+@pytest.fixture
+def started(job_environment, tmp_path):
+    """started(program, *arguments, ends, ...): the end of each of these ranks, of processes that have torchrun's
+    variables. The others are killed then. torchrun itself imports PyTorch, which takes longer."""
+
+    def run(program, *arguments, ends, ranks=2, **variables):
+        (tmp_path / "program.py").write_text(program)
+        environment = {**job_environment, "PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29577",
+                       "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), **variables}  # fmt: skip
+        processes = [
+            subprocess.Popen(
+                [sys.executable, str(tmp_path / "program.py"), *arguments],
+                env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+            for rank in range(ranks)
+        ]  # fmt: skip
+        try:
+            said = [processes[rank].communicate(timeout=100) for rank in ends]
+            return [(processes[rank].returncode, *one) for rank, one in zip(ends, said, strict=True)]
+        finally:
+            for process in processes:
+                process.kill()
+                process.communicate()
+
+    return run
+
+
 SURVIVES = """
 import os
 import malt
@@ -128,11 +156,11 @@ print("begun")
 """
 
 
-def test_ranks_cannot_survive_there(torchrun):
+def test_ranks_cannot_survive_there(started):
     """Neither by the variable nor by the argument."""
-    done = torchrun(SURVIVES, MALT_SURVIVE="1")
-    assert done.returncode == 1 and done.stdout == ""
-    assert "survive=True: torchrun ends the job when a rank dies: start with malt run --survive -n 2" in done.stderr
+    for status, output, errors in started(SURVIVES, ends=(0, 1), MALT_SURVIVE="1"):
+        assert (status, output) == (1, "")
+        assert "survive=True: torchrun ends the job when a rank dies: start with malt run --survive -n 2" in errors
 
 
 COMES_ALONE = """
@@ -144,10 +172,11 @@ malt.init(deadline_s=1)
 """
 
 
-def test_a_rank_that_does_not_come_is_named(torchrun):
-    done = torchrun(COMES_ALONE, ranks=3)
-    assert done.returncode == 1
-    assert "malt.init: ranks 0, 1 have come: the deadline passed waiting for rank 2" in done.stderr
+def test_a_rank_that_does_not_come_is_named(started):
+    found = started(COMES_ALONE, ends=(0, 1), ranks=3)
+    assert [status for status, *_ in found] == [1, 1]
+    said = "".join(errors for *_, errors in found)
+    assert "malt.init: ranks 0, 1 have come: the deadline passed waiting for rank 2" in said
 
 
 SLEEPS = """
@@ -161,11 +190,9 @@ malt.barrier()
 
 
 @pytest.mark.thorough
-def test_a_rank_that_gives_no_heartbeat_is_named_and_not_killed(torchrun):
-    done = torchrun(SLEEPS)
-    assert done.returncode == 1
-    assert "DeadlinePassed: malt.barrier: the deadline passed waiting for rank 1" in done.stderr
-    assert re.search(r"rank +: (\d)", done.stderr.partition("Root Cause")[2])[1] == "0"
+def test_a_rank_that_gives_no_heartbeat_is_named_and_not_killed(started):
+    [(status, _, errors)] = started(SLEEPS, ends=[0])
+    assert status == 1 and "DeadlinePassed: malt.barrier: the deadline passed waiting for rank 1" in errors
 
 
 STOPPED = """
@@ -178,13 +205,10 @@ if malt.rank() == 0:
         malt.alive()
         time.sleep(0.1)
     os.kill(process, signal.SIGCONT)
-ranks = malt.allreduce(1.0, "sum")
-if malt.lowest():
-    print(ranks)
+print(malt.allreduce(1.0, "sum"))
 """
 
 
 @pytest.mark.thorough
-def test_a_rank_that_is_stopped_is_waited_for(torchrun):
-    done = torchrun(STOPPED)
-    assert (done.returncode, done.stdout) == (0, "2.0\n"), done.stderr
+def test_a_rank_that_is_stopped_is_waited_for(started):
+    assert started(STOPPED, ends=(0, 1)) == 2 * [(0, "2.0\n", "")]
