@@ -20,6 +20,7 @@ _READY_S, LIMIT_S = 60, 60
 
 
 _PROCESSES = r"ps -e -o args= | grep -v -E 'sshd|^ps |hosts\.sh|^sleep |grep|^sh ' || :"
+_FILES = "find /dev/shm /tmp -mindepth 1 -maxdepth 1 ! -name 'pytest*' ! -name hsperf*"
 _KILL = """
 for p in $(ps -e -o pid=); do
     [ $p = 1 ] || [ $p = $$ ] || [ $p = $(cat /run/sshd.pid) ] || kill -KILL $p 2>/dev/null
@@ -45,7 +46,9 @@ class HostNetwork:
         command = ["unshare", "--pid", "--mount", "--net", "--fork", "--kill-child", "--mount-proc", str(SCRIPT)]
         environment = {**os.environ, "PATH": _PATH}
         self.names = tuple(names)
-        self._relays, self._cores = [], {}
+        self._relays, self._cores, self._down = [], {}, set()
+        self._is_clean = False
+        """Whether nothing has been started since nothing was left on any host."""
         self._serve = subprocess.Popen(
             [*command, "serve", *names], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env=environment, text=True,
@@ -62,6 +65,7 @@ class HostNetwork:
 
     def start(self, host, *words, folder="/", environment=None, **options):
         """Start a command on a host; its process here."""
+        self._is_clean = False
         own = {"PATH": _PATH, "HOME": os.path.expanduser("~"), "LANG": "C.UTF-8", **(environment or {})}
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         words = (*self._cores.get(host, ()), *words)
@@ -101,6 +105,7 @@ class HostNetwork:
 
     def link(self, host, state):
         """Plug in the cable of a host (up), or pull it (down)."""
+        (self._down.add if state == "down" else self._down.discard)(host)
         subprocess.run(self.words("link", host, state), check=True)
 
     def rate(self, host, mbit, burst_kb=64):
@@ -115,21 +120,22 @@ class HostNetwork:
 
     def left(self, host):
         """What processes and files of jobs there are on a host: command lines, and paths."""
-        processes = self.shell(host, _PROCESSES)
-        files = self.shell(host, "find /dev/shm /tmp -mindepth 1 -maxdepth 1 ! -name 'pytest*' ! -name hsperf*")
-        return [*processes.splitlines(), *files.splitlines()]
+        return self.shell(host, f"{_PROCESSES}; {_FILES}").splitlines()
 
     def until_clean(self, limit_s=10.0, names=None):
         """Wait until nothing is left of jobs on these hosts, all by default. AssertionError: something stays."""
-        end = time.monotonic() + limit_s
+        end, pause_s = time.monotonic() + limit_s, 0.2
         while left := {host: found for host in names or self.names if (found := self.left(host))}:
             assert time.monotonic() < end, left
-            time.sleep(0.2)
+            time.sleep(pause_s)
+            pause_s = min(1.5 * pause_s, 1.0)
+        self._is_clean = names is None
 
     def end_jobs(self):
         """Kill what still runs of jobs on all hosts, and remove their files: a test before has failed. Links are up."""
-        for host in self.names:
+        for host in [*self._down]:
             self.link(host, "up")
+        for host in () if self._is_clean else self.names:
             if self.left(host):
                 self.shell(host, _KILL)
 
