@@ -41,8 +41,8 @@ while not over[0] > seconds:
     v.scatter()
     v.gather()
     assert (v.array == v.array[0]).all()
-    time.sleep(0.002)
-    if step % 50 == 0:
+    time.sleep(0.01)
+    if step % 10 == 0:
         if since is None and len(malt.alive()) <= left:
             since = time.time()
         over[:] = time.time() - since if since else 0.0
@@ -102,7 +102,7 @@ while time.time() < start + float(sys.argv[2]):
             print(time.time() - start, *alive, file=file)
     if malt.rank() == 0 and not is_cut and time.time() > start + 1:
         is_cut = not subprocess.call(["ip", "link", "set", "veth0", "down"])
-    time.sleep(0.02)
+    time.sleep(0.1)
 """
 """The lowest rank that it knows of writes a file all the time. After a second nothing passes between the hosts."""
 

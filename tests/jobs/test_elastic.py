@@ -91,14 +91,10 @@ def test_a_job_grows_and_shrinks_and_trains_each_row_of_each_epoch_once(job_envi
 
 
 @under_one_mpi
-def test_the_loop_of_the_guide(job_environment, tmp_path):
-    program = tmp_path / "program.py"
+def test_the_loop_of_the_guide(malt_run):
     rows = "import numpy as np\nX = np.random.default_rng(0).normal(size=(200, 30))\ny = np.sign(X[:, 0])\n"
-    program.write_text(rows + EXAMPLES["elastic"] + "print('ends', malt.size(), bool(w[0] > w[1:].max()))\n")
-    command = [sys.executable, "-m", "malt", "run", "--elastic", "1:4", "-n", "2", program]
-    found = subprocess.run(
-        command, env=job_environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60
-    )
+    source = rows + EXAMPLES["elastic"] + "print('ends', malt.size(), bool(w[0] > w[1:].max()))\n"
+    found = malt_run(source, options=["--elastic", "1:4"])
     assert (found.returncode, found.stdout) == (0, 2 * "ends 2 True\n"), found
 
 
@@ -125,20 +121,10 @@ replica.finish()
 
 
 @under_one_mpi
-def test_no_more_ranks_continue_than_there_are_as_they_leave_one_after_the_other(job_environment, tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text(SHRINKS)
-    command = [sys.executable, "-m", "malt", "run", "--elastic", "1:3", "-n", "3", program]
-    found = subprocess.run(
-        command, env=job_environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60
-    )
-    assert (found.returncode, found.stderr.splitlines()) == (
-        0,
-        [
-            "malt: rank 2 has left, as the job shrank; 2 of 2 ranks continue",
-            "malt: rank 1 has left, as the job shrank; 1 of 1 rank continue",
-        ],
-    )
+def test_no_more_ranks_continue_than_there_are_as_they_leave_one_after_the_other(malt_run):
+    found = malt_run(SHRINKS, ranks=3, options=["--elastic", "1:3"])
+    says = [f"malt: rank {rank} has left, as the job shrank; {rank} of {rank} rank" for rank in (2, 1)]
+    assert (found.returncode, found.stderr) == (0, f"{says[0]}s continue\n{says[1]} continue\n")
 
 
 FAILS = """
@@ -162,15 +148,11 @@ replica = malt.Replica(w)
 """
 
 
-def test_ranks_that_meet_in_each_epoch_end_together_though_one_comes_later(job_environment, tmp_path):
+def test_ranks_that_meet_in_each_epoch_end_together_though_one_comes_later(malt_run):
     loop = EXAMPLES["epochs-together"].replace("epoch < 3", "epoch < 5")
     loop = loop.replace("    replica.agree", "    happens(epoch)\n    replica.agree")
-    program = tmp_path / "program.py"
-    program.write_text(FAILS + loop + "print(epochs, malt.alive(), malt.rejoined())\n")
-    command = [sys.executable, "-m", "malt", "run", "--survive", "--rejoin", "-n", "2", program]
-    found = subprocess.run(
-        command, env=job_environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=LIMIT_S
-    )
+    source = FAILS + loop + "print(epochs, malt.alive(), malt.rejoined())\n"
+    found = malt_run(source, options=["--survive", "--rejoin"])
     assert found.returncode == 0 and "stays out" not in found.stderr, found
     assert sorted(found.stdout.splitlines()) == ["[0, 1, 2, 3, 4] (0, 1) False", "[0, 3, 4] (0, 1) True"]
 
@@ -206,16 +188,12 @@ main("apps.svm")
 
 
 @under_one_mpi
-def test_what_a_rank_that_leaves_has_counted_is_in_the_report(job_environment, tmp_path):
-    rows, file = 300, tmp_path / "report.json"
-    (tmp_path / "program.py").write_text(SCALES)
+def test_what_a_rank_that_leaves_has_counted_is_in_the_report(malt_run, tmp_path):
+    rows = 300
     (tmp_path / "rows.svm").write_text("".join(f"{1 - 2 * (one % 2)} 1:{one % 7} 2:{one % 3}\n" for one in range(rows)))
-    words = ["--elastic", "1:2", "-n", "2", tmp_path / "program.py", tmp_path / "rows.svm"]
-    command = [sys.executable, "-m", "malt", "run", *words, "--sync", "ssp:1", "--epochs", "60", "--json", file]
-    found = subprocess.run(
-        command, env=job_environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=240
-    )
+    words = ["rows.svm", "--sync", "ssp:1", "--epochs", "60", "--json", "report.json"]
+    found = malt_run(SCALES, *words, options=["--elastic", "1:2"])
     assert found.returncode == 0 and "rank 1 has left, as the job shrank" in found.stderr, found
-    epochs = json.loads(file.read_text())["epochs"]
+    epochs = json.loads((tmp_path / "report.json").read_text())["epochs"]
     assert [one["examples"] for one in epochs] == [rows * one["epoch"] for one in epochs]
     assert epochs[-1]["merged"] > 0 and len(epochs) == 60

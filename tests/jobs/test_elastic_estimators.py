@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
 from failing_jobs import under_one_mpi
-from programs import ROOT
 
 import malt
 
@@ -58,12 +56,9 @@ def said(output):
 
 
 @under_one_mpi
-def test_partial_fit_loops_grow_and_shrink(job_environment, tmp_path, monkeypatch, capsys):
+def test_partial_fit_loops_grow_and_shrink(malt_run, monkeypatch, capsys):
     """To 2 ranks and to 3, and back to 2 and 1: each row of each epoch is trained once, and the objective the same."""
-    (tmp_path / "program.py").write_text(FITS)
-    command = [sys.executable, "-m", "malt", "run", "--elastic", "1:3", "-n", "1", "program.py", "[2, 3, 2, 1]"]
-    environment = job_environment | {"PYTHONPATH": str(ROOT)}
-    found = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    found = malt_run(FITS, "[2, 3, 2, 1]", ranks=1, options=["--elastic", "1:3"])
     assert found.returncode == 0, found
     (trained, ends), says = said(found.stdout), found.stderr
     assert [says.count(f"rank {rank} has come") for rank in (1, 2)] == [1, 1], says

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -23,13 +21,8 @@ print("ends well", t.nnz())
 """
 
 
-def run(program, environment, ranks):
-    command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), "-c", program]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
-
-
-def test_a_view_that_is_kept_lasts_beyond_the_session(job_environment):
-    done = run(KEPT, job_environment, 2)
+def test_a_view_that_is_kept_lasts_beyond_the_session(malt_run):
+    done = malt_run(KEPT, ranks=2)
     assert (done.returncode, done.stdout) == (0, "ends well 1000000\n" * 2), done.stderr
 
 
@@ -61,8 +54,8 @@ print("ends well", flush=True)
 
 
 @pytest.mark.thorough
-def test_pushes_into_one_element_are_exact_under_load_and_a_scalar_product_moves_scalars(job_environment):
-    done = run(CONTENDED, job_environment, 4)
+def test_pushes_into_one_element_are_exact_under_load_and_a_scalar_product_moves_scalars(malt_run):
+    done = malt_run(CONTENDED, ranks=4)
     assert (done.returncode, done.stdout) == (0, "ends well\n" * 4), done.stderr
 
 
@@ -89,9 +82,9 @@ s.pull([199_999_999])
 
 
 @pytest.mark.thorough
-def test_a_rank_holds_its_part_of_a_large_vector_alone(job_environment):
+def test_a_rank_holds_its_part_of_a_large_vector_alone(malt_run):
     """Also what it shares counts in full: each page of its own part, and of others' that it has touched."""
-    done = run(LARGE, job_environment, 4)
+    done = malt_run(LARGE, ranks=4)
     assert done.returncode == 0, done.stderr
     grown = [float(share) for share in re.findall("grew by (.*)", done.stdout)]
     assert len(grown) == 4 and max(grown) <= 0.25 * 1.1, grown
