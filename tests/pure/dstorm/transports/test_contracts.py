@@ -190,7 +190,7 @@ def test_an_edge_keeps_its_promises(make, tmp_path: Path):
     check_edge(make(tmp_path), has_threads=make in (one_host, several_hosts))
 
 
-@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("seed", [1, 2])
 def test_an_edge_keeps_its_promises_in_other_orders(seed):
     check_edge(simulated(None, seed))
     check_edge(partial(run_carried, hosts="aab", seed=seed, kind=LateWindow), renews=False)

@@ -49,7 +49,7 @@ def play(kind, size, seed):
     return seen
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(18))
 def test_it_chooses_as_a_look_at_all_ranks_would(seed):
     size = 1 + seed % 9
     assert play(Schedule, size, seed) == play(PlainSchedule, size, seed)

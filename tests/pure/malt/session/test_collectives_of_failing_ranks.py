@@ -45,7 +45,7 @@ class TestSimulated:
             malt.simulate(lambda rank: malt.allreduce(np.ones(3)) if rank == 0 else call(), 3)
 
 
-@pytest.mark.parametrize("turn", range(4, 184, 5))
+@pytest.mark.parametrize("turn", range(4, 184, 11))
 class TestFailures:
     """Rank `turn` mod 3 fails at its so many-th turn: before, in and after each part of a call."""
 

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from covering import pairs
 from mutation import plant
 from ranks import same_on_all
 
@@ -80,9 +81,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("size", [1, 3, 4])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("size", "dtype", "seed"), pairs([1, 3, 4], ["float32", "float64"], range(4)))
 def test_entries_are_those_of_a_dict(size, dtype, seed):
     """Over many barriers, while the tables grow."""
 
@@ -112,7 +111,7 @@ def test_entries_are_those_of_a_dict(size, dtype, seed):
     same_on_all(program, size, seed)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_pull_beside_owners_that_grow_finds_what_was_there(seed):
     """No value goes back, none is lost, and after a barrier all are in."""
     keys = POOL[:60]
@@ -154,7 +153,7 @@ def change(s, ones, step, keys):
         s.push(np.ones(len(keys)), keys)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_a_pull_beside_an_owner_that_changes_its_part_finds_no_block_half_done(seed, monkeypatch):
     """Rank 1 changes its part, rank 2 pushes to it, and rank 0 pulls."""
     monkeypatch.setattr("vol.sharded.push.MESSAGE_NBYTES", 1 << 10)

@@ -85,7 +85,7 @@ def scatter_all(rows, twin, peers, capacity):
     twin.changed.clear()
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.sampled_from(["write", "all", "some", "named", "gather", "gather all", "pass on", "defer", "clear"]),

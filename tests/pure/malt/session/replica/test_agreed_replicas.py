@@ -218,7 +218,7 @@ def test_a_model_weighs_the_examples_since_the_mean():
     assert malt.simulate(live, 2, network=malt.Network(1e-3, 1e9, ["a", "b"])) == [[0.0] * 2, [2.0] * 2]
 
 
-@pytest.mark.parametrize("turn", range(60, 460, 40))
+@pytest.mark.parametrize("turn", range(60, 460, 80))
 @pytest.mark.parametrize("options", [dict(), dict(average="delta"), dict(average="delta", sync="bsp", wire="int8")])
 def test_the_ranks_that_live_agree(turn, options):
     """Rank `turn` mod 3 fails at its so many-th turn: before, in and after agree."""

@@ -14,7 +14,7 @@ from malt.session.world.crew import Crew
 
 pytestmark = pytest.mark.serial
 
-WIDTH, ROWS, ROW_S, EVERY, EPOCHS, COMES_S = 400, 400, 0.001, 10, 80, 1.0
+WIDTH, ROWS, ROW_S, EVERY, EPOCHS, COMES_S = 400, 400, 0.001, 10, 40, 1.0
 """A rank takes so long for a row, by the virtual clock. Two more come that long after the start."""
 PAUSE_S = 0.01
 """What a turn takes of a rank that is not there yet."""

@@ -80,7 +80,7 @@ def test_a_rank_comes_back(sync, graph, seed):
     assert job.ready == [(turn % 3, False)] or not (is_back or job.ready), "it is ready once it has what they have"
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(0, 12, 2))
 @pytest.mark.parametrize(("sync", "graph"), [("bsp", "all"), ("asp", "all"), ("ssp:1", "ring"), ("notify-ack", "ring")])
 def test_a_rank_comes_that_was_not_there(sync, graph, seed):
     """And another one after it; nobody was told that they had failed."""
@@ -126,7 +126,7 @@ def test_a_rank_fails_again_while_it_comes_back(seed):
     check(job.run(trained))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_the_rank_that_admits_fails(seed):
     """And comes back, while the one that it has admitted does."""
     turn = 1 + 37 * seed % 90
@@ -134,7 +134,7 @@ def test_the_rank_that_admits_fails(seed):
     check(job.run(trained))
 
 
-@pytest.mark.parametrize("turn", range(60, 200, 10))
+@pytest.mark.parametrize("turn", range(60, 200, 20))
 @pytest.mark.parametrize("sync", ["bsp", "ssp:1", "notify-ack"])
 def test_the_rank_that_gives_the_values_fails(sync, turn):
     """Another one does, whatever waits there are. Only where nobody else knows of its admission it stays out."""
@@ -218,7 +218,7 @@ def test_ranks_that_come_back_stay_out_where_nobody_has_the_values_any_more(sync
 
 @pytest.mark.parametrize(
     ("order", "graph", "sync", "seed"),
-    pairs(["0011", "0101", "1001", "1010"], ["ring", "exponential", "one-peer", "star"], ["bsp", "ssp:1"], range(16)),
+    pairs(["0011", "0101", "1001", "1010"], ["ring", "exponential", "one-peer", "star"], ["bsp", "ssp:1"], range(5)),
 )
 def test_a_rank_comes_back_to_several_vectors_along_any_graph(sync, order, graph, seed):
     """Ranks that do not gather from it would go on, while it opens one vector after the other.
@@ -243,7 +243,7 @@ def test_a_rank_comes_back_to_several_vectors_along_any_graph(sync, order, graph
     assert found == [[STEPS] * 2] * 5
 
 
-@pytest.mark.parametrize(("average", "graph", "seed"), pairs(["delta", "model"], ["all", "ring"], range(12)))
+@pytest.mark.parametrize(("average", "graph", "seed"), pairs(["delta", "model"], ["all", "ring"], range(4)))
 def test_a_rank_comes_back_to_a_replica_and_a_vector(average, graph, seed):
     """Ranks that hold are at the end of an exchange of the Replica: they can give its values."""
 
@@ -263,7 +263,7 @@ def test_a_rank_comes_back_to_a_replica_and_a_vector(average, graph, seed):
     assert found == [(STEPS, STEPS)] * 4
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("graph", ["all", "ring"])
 def test_nobody_waits_for_acknowledgements_of_one_that_opens_vectors_still(graph, seed):
     """Who waits for them in the first vector does not come to where the newcomer gets the second one."""
@@ -353,7 +353,7 @@ def test_what_a_rank_gets_that_comes_back_may_grow_while_it_waits(sync):
     assert 0 < began <= len(steps) and steps == list(range(len(steps)))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("meets", [False, True])
 def test_two_ranks_come_back_to_several_vectors_at_once(meets, seed):
     """Neither waits for the other to hold, nor twice; nor do they where the others wait for them in a barrier."""
@@ -540,7 +540,7 @@ def test_ranks_that_have_finished_go_before_one_that_has_come_back_to_another_ca
     assert found[2] is None or str(found[2]).startswith("out: malt: rank 2 stays out: "), found
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(50))
 def test_ranks_fail_and_come_back_at_random(seed):
     choose = random.Random(seed)
     size = choose.randrange(3, 6)
@@ -552,7 +552,7 @@ def test_ranks_fail_and_come_back_at_random(seed):
     check(job.run(lambda transport: trained(transport, sync, graph)), None, sync, graph)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("options", [
     {"sync": "bsp"}, {"sync": "asp"}, {"sync": "asp", "average": "delta"}, {"sync": "bsp", "average": "delta"},
     {"sync": "bsp", "average": "delta", "outer": malt.optim.nesterov(0.7, 0.9)}, {"sync": "bsp", "fragments": 2},
@@ -643,7 +643,7 @@ def test_the_first_sum_that_comes_after_a_return_is_merged_from_the_next_exchang
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_rank_comes_back_to_an_optimizer_of_torch(seed):
     """It gets parameters, averaged buffers, and what is not exchanged, which rank 0 gave at the start."""
     import torch
@@ -729,7 +729,7 @@ def test_vectors_that_were_closed_are_closed_and_later_ones_are_made_together():
     assert found[0] == found[1] == found[2] and found[0][0] == [3.0] * 4
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_a_rank_comes_back_amid_collectives(seed):
     """Results are the same on all that are in them. Where it is in another call than the others, it ends, not they."""
 

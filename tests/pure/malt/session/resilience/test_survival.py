@@ -53,7 +53,7 @@ def doomed(size, seed):
     return {rank: int(2 ** choose.uniform(3, 9)) for rank in ranks}
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_all_leave_a_barrier_with_the_same_failed_ranks(seed):
     size = 2 + seed % 4
 
@@ -68,19 +68,19 @@ def test_all_leave_a_barrier_with_the_same_failed_ranks(seed):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_rank_that_decides_may_fail_at_any_moment(seed):
-    """Rank 0 decides. If it fails rank 1 decides, which may fail a little later: at every turn of both."""
+    """Rank 0 decides. If it fails rank 1 decides, which may fail a little later: at every second turn."""
 
     def live(transport):
         return [transport._barrier.enter("a test") for _ in range(3)]
 
-    for turn in range(4, 60):
+    for turn in range(4 + seed % 2, 60, 2):
         for failures in ({0: turn}, {0: turn, 1: turn + seed}):
             lists, failed = run(4, seed, failures, live)
             ends = [lists[rank] for rank in range(4) if rank not in failed]
             assert all(other == ends[0] for other in ends), failures
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(16))
 def test_allgather_returns_the_same_on_all_ranks(seed):
     size = 2 + seed % 4
 
@@ -109,7 +109,7 @@ def test_who_copies_for_long_gives_heartbeats(monkeypatch):
         assert min(copied) >= 800 / 16
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(16))
 def test_mean_and_broadcast_are_those_of_the_live_ranks(seed, monkeypatch):
     monkeypatch.setattr("dstorm.membership.collectives.mailboxes.PIECE_NBYTES", 64)  # many rounds
     size = 2 + seed % 4
@@ -134,7 +134,7 @@ def test_mean_and_broadcast_are_those_of_the_live_ranks(seed, monkeypatch):
     assert ends[0][-1][0] <= min(set(range(size)) - failed)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_a_mean_is_over_the_ranks_that_count(seed, monkeypatch):
     """If all of them have failed, it is over all live ranks."""
     monkeypatch.setattr("dstorm.membership.collectives.mailboxes.PIECE_NBYTES", 64)
@@ -158,7 +158,7 @@ def test_a_mean_is_over_the_ranks_that_count(seed, monkeypatch):
         assert ends[0][0] in [sum(2.0**rank for rank in group) / len(group) for group in groups]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(16))
 def test_a_rank_that_entered_the_last_barrier_has_not_failed(seed):
     """Its process may end before the others leave the barrier."""
     reports = {}
@@ -184,7 +184,7 @@ def test_a_rank_that_entered_the_last_barrier_has_not_failed(seed):
         assert ranks <= set(early), (rank, ranks)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(16))
 def test_all_live_ranks_load_a_checkpoint(tmp_path, seed):
     """It is whole, whichever rank fails while it is read and sent, and whether the others know that or not."""
     size = 2 + seed % 4
@@ -200,7 +200,7 @@ def test_all_live_ranks_load_a_checkpoint(tmp_path, seed):
     assert all(lists[rank] for rank in range(size) if rank not in failed)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(16))
 def test_parts_by_rank_are_saved_and_put_back_while_ranks_fail(tmp_path, seed):
     """The file is complete whenever it is there, and the live ranks go on alike: each with its part, or all anew."""
     size = 2 + seed % 4
@@ -250,9 +250,10 @@ def make_vector(transport, sync, size=3, graph="all"):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("graph", ["all", "ring", "exponential"])
-@pytest.mark.parametrize("sync", ["bsp", "ssp:1", "notify-ack", "asp"])
+@pytest.mark.parametrize(
+    ("sync", "graph", "seed"),
+    pairs(["bsp", "ssp:1", "notify-ack", "asp"], ["all", "ring", "exponential"], range(12)),
+)
 def test_no_rank_waits_for_one_that_fails_at_any_moment(sync, graph, seed):
     def live(transport):
         vector = make_vector(transport, sync, graph=graph)
@@ -289,7 +290,7 @@ def test_a_mended_edge_delays_no_rank(graph, depth, doomed):
         transport.barrier("the end")
         return sends, takes, seen, v.statistics().peers
 
-    for turn in range(20, 230, 15):
+    for turn in range(20, 230, 30):
         found, failed = run(size, turn, {doomed: turn}, live)
         assert failed == {doomed}
         ends = {rank: found[rank] for rank in range(size) if rank != doomed}
@@ -345,7 +346,7 @@ def test_a_mended_edge_delays_no_rank_at_the_end():
     assert failed == {1, 2} and found[0] == 0 and found[3] == 2
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("graph", ["all", "ring"])
 def test_pending_rows_are_sent_after_a_failure(graph, seed):
     """With top_k all rows pending for a peer reach it, though other peers of the same rows have failed."""
@@ -374,7 +375,7 @@ def test_pending_rows_are_sent_after_a_failure(graph, seed):
         assert (lists[rank] == 1 + np.arange(n)).all()
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_half_a_header_of_a_failed_rank_is_no_message(seed):
     """Under bsp the receiver would wait for the rest of it."""
 
@@ -418,7 +419,7 @@ def with_callbacks(transport, monkeypatch):
     return reports
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_callbacks_may_raise_before_anything_is_sent(seed, monkeypatch):
     """All are called; one scatter raises the first error."""
 
@@ -469,7 +470,7 @@ def test_failed_ranks_are_reported_with_the_reason(monkeypatch):
     assert failed == {1} and lists[0] == lists[2] == 1
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_callbacks_are_called_in_no_collective_call(seed, monkeypatch):
     """If one raised while a vector is made, its memory would lie elsewhere than on the other ranks."""
 
@@ -494,7 +495,7 @@ def test_callbacks_are_called_in_no_collective_call(seed, monkeypatch):
 
 
 @pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(10))
 def test_a_rank_that_fails_while_a_scatter_waits_for_it(seed, named):
     """A scatter that names it raises PeerLost; one to all sends to the live ranks."""
 
@@ -525,7 +526,7 @@ def test_a_rank_that_fails_while_a_scatter_waits_for_it(seed, named):
         assert len(sent) == 20 and all(one in (whole, 16) for one in sent) and sent == sorted(sent, reverse=True)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_windows_are_dealt_out_of_the_arena(seed):
     size = 2 + seed % 4
 
@@ -545,7 +546,7 @@ def test_windows_are_dealt_out_of_the_arena(seed):
     assert all(found[rank] <= failed for rank in range(size) if rank not in failed)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_the_memory_of_freed_windows_is_used_again(seed):
     """Each rank puts into all its windows; then all free one of them. Sizes vary."""
     size = 2 + seed % 4
@@ -578,7 +579,7 @@ def test_the_memory_of_freed_windows_is_used_again(seed):
     assert len(set(ends[0])) < len(plan)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(9))
 def test_the_memory_of_closed_vectors_is_used_again(seed):
     """Each rank closes its own at any time; some vectors do not fit; ranks fail meanwhile."""
     size = 2 + seed % 3
@@ -624,7 +625,7 @@ def test_a_window_that_is_freed_twice_is_freed_once():
     assert run(2, 0, {}, live)[0] == [False, False]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_links_to_failed_ranks_are_cut_before_memory_is_used_again(seed):
     """A subscriber of the view cuts links to failed ranks; until then what they sent may arrive."""
 
@@ -752,7 +753,7 @@ def largest(own, updates):
 
 
 @pytest.mark.parametrize(
-    ("graph", "function", "seed"), pairs(["ring", "one-peer", "star", "exponential"], [largest, malt.AVG], range(12))
+    ("graph", "function", "seed"), pairs(["ring", "one-peer", "star", "exponential"], [largest, malt.AVG], range(3))
 )
 def test_pending_rows_of_new_peers_are_sent_within_the_capacity(graph, function, seed):
     """All rows that changed before are pending for a rank that becomes a neighbour when another fails: many times the
@@ -812,7 +813,7 @@ def test_statistics_list_neighbours_and_former_neighbours():
     assert found[3] == [[2, 4], [1, 2, 4], [1, 2, 4]]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("kind", ["svmlight", "ratings"])
 def test_live_ranks_load_the_whole_file_whichever_rank_fails_meanwhile(tmp_path, kind, seed):
     path = tmp_path / "rows"
