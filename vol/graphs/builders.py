@@ -1,17 +1,14 @@
 """The shapes of communication graphs, as tables of peers. Pure: each table is a function of its arguments alone.
 
-A table holds the out-peers of each rank, ascending. It is a tuple, or a rule that computes the peers of one rank. A
-static graph has one table. A time-varying graph has one table for each phase.
+A table holds the out-peers of each rank, ascending. A static graph has one table. A time-varying graph has one table
+for each phase.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from math import isqrt
-from operator import index
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,97 +18,36 @@ Table = Sequence[Peers]  # by rank
 Phases = tuple[Table, ...]
 
 
-class Rule(Sequence[Peers]):
-    """A table that computes the peers of a rank at the first access. Local.
-
-    It is equal to every table with the same peers.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._out: dict[int, Peers] = {}
-        self._into: dict[int, Peers] = {}
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, rank: Any) -> Any:
-        if rank not in self._out:
-            self._out[rank] = self._targets(self._checked(rank))
-        return self._out[rank]
-
-    def into(self, rank: int) -> Peers:
-        """Return the ranks that send to `rank`, ascending."""
-        if rank not in self._into:
-            self._into[rank] = self._sources(self._checked(rank))
-        return self._into[rank]
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, (tuple, Rule)) and tuple(self) == tuple(other))
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def _checked(self, rank: Any) -> int:
-        if not 0 <= index(rank) < self._size:
-            raise IndexError(f"rank {rank} of {self._size}")
-        return index(rank)
-
-    @abstractmethod
-    def _targets(self, rank: int) -> Peers: ...
-
-    def _sources(self, rank: int) -> Peers:
-        return self._targets(rank)  # every edge goes both ways here
+def circulant(size: int, offsets: Iterable[int]) -> Table:
+    """Return the table where rank r sends to r + offset, modulo `size`, for each of `offsets`."""
+    ranks, steps = tuple(range(size)), tuple(offsets)  # the tables of many ranks hold each number once
+    return tuple(tuple(sorted(ranks[(rank + step) % size] for step in steps)) for rank in ranks)
 
 
-class Circulant(Rule):
-    """The table where rank r sends to r + offset, modulo `size`, for each of `offsets`."""
-
-    def __init__(self, size: int, offsets: Iterable[int]) -> None:
-        super().__init__(size)
-        self._offsets = tuple(offsets)
-
-    def __repr__(self) -> str:
-        return f"Circulant({self._size}, {self._offsets})"
-
-    def _targets(self, rank: int) -> Peers:
-        return tuple(sorted((rank + offset) % self._size for offset in self._offsets))
-
-    def _sources(self, rank: int) -> Peers:
-        return tuple(sorted((rank - offset) % self._size for offset in self._offsets))
-
-
-class Hypercube(Rule):
-    """The table where a rank sends to the ranks whose number differs in one bit.
+def hypercube(size: int) -> Table:
+    """Return the table where a rank sends to the ranks whose number differs in one bit.
 
     It is strongly connected also if `size` is no power of two: clearing one bit after the other leads to rank 0 through
     lower ranks, which all exist. The same path leads back.
     """
-
-    def __repr__(self) -> str:
-        return f"Hypercube({self._size})"
-
-    def _targets(self, rank: int) -> Peers:
-        flipped = (rank ^ (1 << bit) for bit in range(log2_ceil(self._size)))
-        return tuple(sorted(peer for peer in flipped if peer < self._size))
+    bits = range(log2_ceil(size))
+    return tuple(tuple(sorted(peer for bit in bits if (peer := rank ^ 1 << bit) < size)) for rank in range(size))
 
 
-class Torus(Rule):
-    """The table of a grid that wraps, as square as the factors of `size` allow: a rank sends to its four neighbours."""
+def torus(size: int) -> Table:
+    """Return the table of a grid that wraps, as square as the factors of `size` allow: a rank sends to its four
+    neighbours."""
+    height = next(height for height in range(isqrt(size), 0, -1) if size % height == 0)
+    width = size // height
 
-    def __init__(self, size: int) -> None:
-        super().__init__(size)
-        self._height = next(height for height in range(isqrt(size), 0, -1) if size % height == 0)
-
-    def __repr__(self) -> str:
-        return f"Torus({self._size})"
-
-    def _targets(self, rank: int) -> Peers:
-        width = self._size // self._height
+    def peers(rank: int) -> Peers:
+        """Return those of a rank, ascending."""
         row, column = divmod(rank, width)
         across = {row * width + (column + d) % width for d in (-1, 1)}
-        along = {(row + d) % self._height * width + column for d in (-1, 1)}
+        along = {(row + d) % height * width + column for d in (-1, 1)}
         return tuple(sorted((across | along) - {rank}))
+
+    return tuple(map(peers, range(size)))
 
 
 def log2_ceil(size: int) -> int:
@@ -141,7 +77,7 @@ def exponential_offsets(size: int) -> list[int]:
 
 def one_peer(size: int) -> Phases:
     """Return one table for each offset of the exponential graph."""
-    return tuple(Circulant(size, [o]) for o in exponential_offsets(size)) or (((),),)
+    return tuple(circulant(size, [o]) for o in exponential_offsets(size)) or (((),),)
 
 
 def pairs(size: int, seed: int) -> Phases:

@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 from dstorm.words import count
 from vol import arguments
 from vol.graphs.builders import (
-    Circulant,
-    Hypercube,
     Phases,
     Table,
-    Torus,
     chord_offsets,
+    circulant,
     exponential_offsets,
     halton_offsets,
+    hypercube,
     log2_ceil,
     one_peer,
     pairs,
     random_regular,
     star,
+    torus,
 )  # fmt: skip
 from vol.graphs.graph import Graph
 from vol.graphs.hierarchy import Hosts, by_host, checked_hosts, hierarchical
@@ -139,26 +139,26 @@ def _densest(size: int, seed: int, most_all: int) -> Table:
     All candidates are regular in and out, so that averaging with in-neighbours keeps the mean over the ranks.
     """
     if size <= most_all:
-        return Circulant(size, range(1, size))
+        return circulant(size, range(1, size))
     degree = log2_ceil(size)
     circulants = (chord_offsets, exponential_offsets, halton_offsets)
-    tables: list[Table] = [Circulant(size, of(size)[:degree]) for of in circulants]
+    tables: list[Table] = [circulant(size, of(size)[:degree]) for of in circulants]
     tables += [random_regular(size, degree, seed + k) for k in range(AUTO_SEEDS)]
     # Rounded, and the first of equals: ranks with different BLAS libraries must choose the same graph.
     return max(tables, key=lambda table: round(Graph("auto", size, (table,)).spectral_gap(), AUTO_DIGITS))
 
 
 _BUILDERS: dict[str, Callable[[_Wanted], Phases]] = {
-    "all": lambda wanted: (Circulant(wanted.size, range(1, wanted.size)),),
-    "ring": lambda wanted: (Circulant(wanted.size, [1] if wanted.size > 1 else []),),
-    "halton": lambda wanted: (Circulant(wanted.size, halton_offsets(wanted.size)[: wanted.degree]),),
-    "chord": lambda wanted: (Circulant(wanted.size, chord_offsets(wanted.size)[: wanted.degree]),),
-    "exponential": lambda wanted: (Circulant(wanted.size, exponential_offsets(wanted.size)[: wanted.degree]),),
+    "all": lambda wanted: (circulant(wanted.size, range(1, wanted.size)),),
+    "ring": lambda wanted: (circulant(wanted.size, [1] if wanted.size > 1 else []),),
+    "halton": lambda wanted: (circulant(wanted.size, halton_offsets(wanted.size)[: wanted.degree]),),
+    "chord": lambda wanted: (circulant(wanted.size, chord_offsets(wanted.size)[: wanted.degree]),),
+    "exponential": lambda wanted: (circulant(wanted.size, exponential_offsets(wanted.size)[: wanted.degree]),),
     "one-peer": lambda wanted: one_peer(wanted.size),
     "pairs": lambda wanted: pairs(wanted.size, wanted.seed),
     "base": _base,
-    "hypercube": lambda wanted: (Hypercube(wanted.size),),
-    "torus": lambda wanted: (Torus(wanted.size),),
+    "hypercube": lambda wanted: (hypercube(wanted.size),),
+    "torus": lambda wanted: (torus(wanted.size),),
     "random": lambda wanted: (random_regular(wanted.size, wanted.degree, wanted.seed),),
     "star": lambda wanted: (star(wanted.size, range(wanted.size)),),
     "hierarchical": _hierarchical,

@@ -15,7 +15,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from vol import arguments
-from vol.graphs.builders import Circulant, Peers, Phases, Rule, Table, joined, reverse, star, union
+from vol.graphs.builders import Phases, Table, circulant, joined, reverse, star, union
 from vol.graphs.connectivity import components
 from vol.graphs.custom import checked_rank, checked_table
 from vol.graphs.mending import extended, mended, renumbered
@@ -83,7 +83,7 @@ class Graph:
 
     def into(self, rank: int, step: int = 1) -> tuple[int, ...]:
         """Return the ranks that send to `rank` at `step`, ascending. Local. ValueError: no such rank, or step < 1."""
-        return self._into(self._phase(rank, step), rank)
+        return self._reversed[self._phase(rank, step)][rank]
 
     def targets(self, rank: int) -> tuple[int, ...]:
         """Return the ranks that `rank` sends to at any step, ascending. Local. ValueError: no such rank."""
@@ -93,7 +93,7 @@ class Graph:
     def sources(self, rank: int) -> tuple[int, ...]:
         """Return the ranks that send to `rank` at any step, ascending. Local. ValueError: no such rank."""
         self._phase(rank, 1)
-        return joined(self._into(phase, rank) for phase in range(self.period))
+        return joined(table[rank] for table in self._reversed)
 
     def weight(self, rank: int, sender: int, step: int = 1) -> float:
         """Return the weight of the message of `sender` in the average of `rank` at `step`. Local.
@@ -103,7 +103,7 @@ class Graph:
         Under "bsp" malt.AVG averages with these weights. ValueError: no such rank, or step < 1.
         """
         phase, sender = self._phase(rank, step), checked_rank(sender, self.size)
-        terms = (rank, *self._into(phase, rank))
+        terms = (rank, *self._reversed[phase][rank])
         shares = (1,) * len(terms) if self.shares is None else self.shares[phase][rank]
         return shares[terms.index(sender)] / sum(shares) if sender in terms else 0.0
 
@@ -147,11 +147,8 @@ class Graph:
         phases = renumbered(self.phases, self.remaining)
         if len(phases[0]) == 1:
             return 1.0
-        if self.shares is not None:
-            second = second_by_matrix(phases, self.shares)
-            return 1.0 if second < ZERO_EIGENVALUE else 1.0 - second ** (1 / self.period)
-        is_circulant = all(table == Circulant(len(table), table[0]) for table in phases)
-        second = second_by_fft(phases) if is_circulant else second_by_matrix(phases)
+        is_circulant = self.shares is None and all(table == circulant(len(table), table[0]) for table in phases)
+        second = second_by_fft(phases) if is_circulant else second_by_matrix(phases, self.shares)
         return 1.0 if second < ZERO_EIGENVALUE else 1.0 - second ** (1 / self.period)
 
     def rounds(self) -> int:
@@ -203,14 +200,10 @@ class Graph:
         text = repr(self.phases) + ("" if self.shares is None else repr(self.shares))
         return f"{self.name} {hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
-    def _into(self, phase: int, rank: int) -> Peers:
-        table = self.phases[phase]
-        return table.into(rank) if isinstance(table, Rule) else self._reversed[phase][rank]
-
     @cached_property
     def _reversed(self) -> Phases:
-        """The in-peers by phase and rank; empty for a phase that is a rule."""
-        return tuple(() if isinstance(table, Rule) else reverse(table) for table in self.phases)
+        """The in-peers by phase and rank."""
+        return tuple(map(reverse, self.phases))
 
     @cached_property
     def _targets(self) -> Table:

@@ -14,7 +14,6 @@ import pytest
 
 import malt
 from dstorm import Group, SimulatedTransport
-from vol.graphs.builders import Circulant
 
 pytestmark = pytest.mark.serial
 
@@ -51,18 +50,6 @@ def test_sixty_four_ranks_end_with_one_model():
     first, again = malt.simulate(live, 64, seed=3), malt.simulate(live, 64, seed=3)
     assert first == again and len({model for model, _ in first}) == 1
     assert {sent for _, sent in first} == {4 * 6 * 30 * 4}  # exchanges x log2(64) peers x bytes
-
-
-def test_a_vector_asks_the_graph_for_few_ranks():
-    """It asks for its own neighbours and for those of its neighbours, in whose windows it has slots."""
-
-    def live(rank):
-        mesh = malt.Graph("its own", 64, (Circulant(64, [1, 5]),))
-        malt.vector(3, graph=mesh)
-        return set(mesh.phases[0]._out) | set(mesh.phases[0]._into)
-
-    for rank, asked in enumerate(malt.simulate(live, 64)):
-        assert asked <= {(rank + offset) % 64 for offset in (0, 1, 5, -1, -5)}
 
 
 def test_a_rank_sees_its_world():
