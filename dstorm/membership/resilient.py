@@ -17,7 +17,6 @@ import threading
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +32,7 @@ from dstorm.membership.collectives.mailboxes import Collectives
 from dstorm.membership.returns import board
 from dstorm.membership.returns.board import Board
 from dstorm.membership.returns.returns import Returns
-from dstorm.transport import Bytes, Window
+from dstorm.transport import Bytes, Transport, Window
 from dstorm.view import FaultTolerantView
 from dstorm.waits import interruption
 
@@ -41,37 +40,21 @@ _CHECK_S, _OFTEN = 0.02, 8
 """Period of the checks for failed ranks, where there are up to _OFTEN others; with more, longer in proportion."""
 
 
-class Place(Protocol):
-    """The part of a `Transport` that needs no other rank: the ranks, the clock and how to wait."""
-
-    rank: int
-    size: int
-    hosts: tuple[str, ...]
-    local_peers: frozenset[int]
-    library: str
-    longest_poll_s: float
-
-    def clock(self) -> float:
-        """Return the seconds since a fixed moment. Local."""
-
-    def pause(self, polls: int) -> None:
-        """Yield the core between two polls of a wait. Local."""
-
-
 class SurvivingTransport(BarrierTransport):
     """The transport of the ranks of `place`, some of which may fail or have failed. The constructor is Local.
 
-    `arena`: a window of the same size on all ranks, whose memory reads as zeros. `find_failed()`: the ranks whose
-    failure this rank can find by itself; none that may come back. `leave(why)`: ends this process; called where the
-    others have marked it failed. `discard(offset, nbytes)`: gives unused pages of this rank's part of the arena back to
-    the system, where that is possible. `evict(rank)`: kills a rank that gives no heartbeat while others wait for it,
-    and returns whether it can. `readmit(rank, process)`: given where failed ranks may come back; it is called with a
-    rank that has, and its process. `absent`: the ranks that take no part at first, and may come later. `incarnations`:
-    those with which the ranks begin, by rank, where not 0.
+    `place`: which ranks there are, the clock, and how to wait, for which it needs no other rank. `arena`: a window of
+    the same size on all ranks, whose memory reads as zeros. `find_failed()`: the ranks whose failure this rank can find
+    by itself; none that may come back. `leave(why)`: ends this process; called where the others have marked it failed.
+    `discard(offset, nbytes)`: gives unused pages of this rank's part of the arena back to the system, where that is
+    possible. `evict(rank)`: kills a rank that gives no heartbeat while others wait for it, and returns whether it can.
+    `readmit(rank, process)`: given where failed ranks may come back; it is called with a rank that has, and its
+    process. `absent`: the ranks that take no part at first, and may come later. `incarnations`: those with which the
+    ranks begin, by rank, where not 0.
     """
 
     def __init__(
-        self, place: Place, arena: Window, find_failed: Callable[[], Sequence[int]], deadline_s: float = 300.0,
+        self, place: Transport, arena: Window, find_failed: Callable[[], Sequence[int]], deadline_s: float = 300.0,
         leave: Callable[[str], object] | None = None, discard: Callable[[int, int], object] | None = None,
         evict: Callable[[int], bool] | None = None,
         readmit: Callable[[int, Sequence[int]], object] | None = None, absent: Collection[int] = (),

@@ -11,13 +11,11 @@ import contextlib
 import mmap
 import os
 import stat
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from dstorm.queues.waits.waiting import LONGEST_POLL_S, yield_core
 from dstorm.transports.mapped import MappedMemory
 
 
@@ -83,20 +81,3 @@ def _opened(path: Path) -> int:
         os.close(file)
         raise MemoryError(foreign)
     return file
-
-
-class PlainRanks:
-    """The ranks of a job of plain processes, by the names of their hosts, and how they wait."""
-
-    library = "no MPI"
-
-    def __init__(self, rank: int, hosts: Sequence[str]) -> None:
-        self.rank, self.size = rank, len(hosts)
-        self.hosts = tuple(hosts)
-        self.local_ranks = tuple(other for other, host in enumerate(hosts) if host == hosts[rank])
-        """The ranks of this host, ascending; this rank is one of them."""
-        self.local_peers = frozenset(self.local_ranks) - {rank}
-
-    clock: Callable[[], float] = staticmethod(time.perf_counter)
-    longest_poll_s = LONGEST_POLL_S
-    pause = staticmethod(yield_core)

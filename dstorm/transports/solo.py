@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,70 +15,31 @@ from numpy.typing import NDArray
 
 from dstorm import reduction
 from dstorm.queues.waits.waiting import LONGEST_POLL_S, yield_core
-from dstorm.transport import Bytes, Carrier, Places, Put, Training
+from dstorm.transport import Bytes, Carrier, Training, Window
 from dstorm.transports import shm_space
-from dstorm.transports.mapped import read
+from dstorm.transports.mapped import MappedMemory
 from dstorm.view import View
 from dstorm.waits.wait import Wait
 
 
-def _nothing(*_: object) -> None:
+def _nothing(*_: Any, **__: Any) -> Any:
     """Do nothing, in place of what needs other ranks."""
 
 
-class SoloWindow:
-    """Memory that no other rank writes to."""
-
-    addresses: Mapping[int, int] = {}
-    keeps_order = True
+class SoloWindow(MappedMemory):
+    """Memory that no other rank writes to. Puts go to this rank's own memory, whoever the peer is."""
 
     def __init__(self, nbytes: int) -> None:
         shm_space.check_host("the window", nbytes)
-        self.memory: Bytes = np.zeros(max(nbytes, 1), np.uint8)
-
-    def put(self, source: Bytes, peer: int, offset: int) -> None:
-        """Copy into this rank's own memory, whoever `peer` is. Local."""
-        np.copyto(self.memory[offset : offset + source.nbytes], source.reshape(-1))
-
-    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
-        """Return a function that does `put` with these arguments. Local."""
-        return partial(self.put, source, peer, offset)
-
-    def flush(self, peers: Sequence[int]) -> None:
-        """Do nothing: a Put is complete."""
-
-    def flush_local(self, peers: Sequence[int]) -> None:
-        """Do nothing: a Put is complete."""
-
-    def linger(self, peers: Sequence[int]) -> None:
-        """Do nothing: a Put is complete."""
-
-    def prepared_flush(self, peers: Sequence[int]) -> Put:
-        """Return a function that does `flush` with these peers; with no peers it does nothing. Local."""
-        return _nothing
-
-    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
-        """Read from `peer`'s memory, which may be this rank's own, into `destination`; complete on return."""
-        read(self.memory, offset, destination, places)
-        return destination.nbytes
-
-    def sync(self) -> None:
-        """Do nothing: no other rank writes."""
-
-    def copy(self, offset: int, destination: Bytes) -> None:
-        """Copy `destination.nbytes` bytes of this rank's own memory, from `offset` on, into `destination`. Local."""
-        np.copyto(destination, self.memory[offset : offset + destination.nbytes])
-
-    def free(self) -> None:
-        """Free the memory. Collective. A second call does nothing."""
-        self.memory = np.empty(0, np.uint8)
+        memory = np.zeros(max(nbytes, 1), np.uint8)
+        super().__init__(0, defaultdict(lambda: memory), _nothing)
 
 
 class SoloTransport(Training):
     """One rank without peers, in real time."""
 
     rank, size, meetings = 0, 1, 0
-    waiting = None
+    waiting: Wait | None = None
     returns: Any = None
     carrier: Carrier | None = None
     longest_poll_s = LONGEST_POLL_S
@@ -91,7 +52,7 @@ class SoloTransport(Training):
         self.view = View(1)
         self.duties: list[Callable[[], object]] = []
 
-    def window(self, nbytes: int) -> SoloWindow:
+    def window(self, nbytes: int) -> Window:
         """Return memory of this rank. Local. MemoryError: there is too little memory."""
         return SoloWindow(nbytes)
 
@@ -161,8 +122,14 @@ class SoloTransport(Training):
 
 
 class LoneTransport(SoloTransport):
-    """One rank of several that works without the others for a while, in collective calls, as if they had failed."""
+    """One rank of several, as far as it needs no other one: which ranks there are, the clock, and how to wait.
+
+    So it can work without the others for a while, in collective calls, as if they had failed.
+    """
 
     def __init__(self, rank: int, hosts: Sequence[str]) -> None:
         super().__init__()
         self.rank, self.size, self.hosts = rank, len(hosts), tuple(hosts)
+        self.local_ranks = tuple(other for other, host in enumerate(hosts) if host == hosts[rank])
+        """The ranks of this host, ascending; this rank is one of them."""
+        self.local_peers = frozenset(self.local_ranks) - {rank}

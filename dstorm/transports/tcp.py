@@ -9,7 +9,8 @@ from dstorm.membership.resilient import SurvivingTransport
 from dstorm.transports.links.arbiter import Arbiter, nbytes
 from dstorm.transports.links.links import Links
 from dstorm.transports.mapped import SpanningWindow
-from dstorm.transports.shm import PlainRanks, SharedMemory
+from dstorm.transports.shm import SharedMemory
+from dstorm.transports.solo import LoneTransport
 from dstorm.transports.transfer import TransferThread
 from dstorm.view import Change, Member
 
@@ -39,7 +40,7 @@ class LinkedTransport(SurvivingTransport):
     """
 
     def __init__(
-        self, place: PlainRanks, memory: SharedMemory, links: Links, arbiter: Arbiter,
+        self, place: LoneTransport, memory: SharedMemory, links: Links, arbiter: Arbiter,
         find_failed: Callable[[], Sequence[int]], end: Callable[[Iterable[int]], None], deadline_s: float,
         leave: Callable[[str], object], evict: Callable[[int], bool] | None,
         readmit: Callable[[int, Sequence[int]], object] | None = None, absent: Collection[int] = (),

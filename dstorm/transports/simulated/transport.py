@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache, partial
 from typing import Any
@@ -15,11 +15,13 @@ from dstorm import reduction
 from dstorm.errors import WithoutMpi
 from dstorm.membership.barriers.barrier_transport import call_all
 from dstorm.membership.barriers.calls import Calls
-from dstorm.transport import Bytes, Places, Put, Training
+from dstorm.transport import Bytes, Places, Put
 from dstorm.transports import shm_space
 from dstorm.transports.mapped import read
 from dstorm.transports.simulated.collective import Collective
 from dstorm.transports.simulated.group import Group
+from dstorm.transports.solo import SoloTransport
+from dstorm.transports.transfer import Rounds
 from dstorm.view import View
 from dstorm.waits.wait import Wait
 
@@ -100,29 +102,19 @@ class SimulatedWindow:
             self._group.gather(self._rank, "the end of a window", None)
 
 
-class SimulatedTransport(Training):
-    """One rank of a `Group`. All methods are those of `Transport`."""
+class SimulatedTransport(SoloTransport):
+    """One rank of a `Group`: what needs other ranks is done by the group. All methods are those of `Transport`."""
 
-    waiting: Wait | None = None
-    returns: Any = None
     longest_poll_s = math.inf
-    may_send_ahead = False
+    carrier: Rounds | None
 
     def __init__(self, group: Group, rank: int, deadline_s: float = _DEADLINE_S) -> None:
+        super().__init__("in process")
         self._group = group
-        self.rank = rank
-        self.size = group.size
-        self.hosts = group.hosts
-        self.local_peers: frozenset[int] = frozenset()
+        self.rank, self.size, self.hosts = rank, group.size, group.hosts
         self.view = _view(self.size)
-        self.duties: list[Callable[[], object]] = []
-        self.meetings = 0
-        self.library = "in process"
         self._calls = Calls()
         self.carrier = group.carrier(self, deadline_s)
-
-    def connect(self, peers: Sequence[int]) -> None:
-        """Nothing: the ranks of one process need no connections. Local."""
 
     def window(self, nbytes: int) -> SimulatedWindow:
         """Make a window with `nbytes` of zeroed memory on this rank. Collective. Sizes may differ between ranks."""
@@ -220,23 +212,6 @@ class SimulatedTransport(Training):
         """Publish that this rank waits no longer. One-sided."""
         self.waiting = None
 
-    def opened(self) -> None:
-        """Nothing: nobody asks which vectors are open. Local."""
-
-    def closed(self) -> None:
-        """Nothing, as `opened`. Local."""
-
-    def has_closed(self, rank: int) -> bool:
-        """Return whether `rank` has closed all its vectors, as far as this rank knows. Local."""
-        return True
-
-    def was_evicted(self, rank: int) -> bool:
-        """Return False: no rank is evicted. Local."""
-        return False
-
-    def depart(self) -> None:
-        """Nothing: the others are told by `close`. Local."""
-
     def clock(self) -> float:
         """Return the time of the group. Local."""
         return self._group.now
@@ -249,9 +224,3 @@ class SimulatedTransport(Training):
     def compute(self, seconds: float) -> None:
         """Advance this rank's clock by `seconds`, while others run. Local."""
         self._group.compute(self.rank, seconds)
-
-    def progress(self) -> None:
-        """Nothing: Puts need no progress. Local."""
-
-    def close(self) -> None:
-        """Nothing: there is nothing to free. Local."""

@@ -29,7 +29,8 @@ from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.endpoints import Endpoint, Exchange
 from dstorm.transports.links.links import Links
 from dstorm.transports.mapped import fence
-from dstorm.transports.shm import PlainRanks, SharedMemory
+from dstorm.transports.shm import SharedMemory
+from dstorm.transports.solo import LoneTransport
 from dstorm.transports.tcp import LinkedTransport, host_name
 from dstorm.view import Member
 from dstorm.waits.stopwatch import Stopwatch
@@ -100,7 +101,7 @@ def transport(
     newest = _newest(session) if ranks.rejoins else {}
     again = {rank: _look_up(session, rank, incarnation) for rank, incarnation in newest.items()}
     latest = reports | {rank: json.loads(text) for rank, text in again.items() if text}
-    place = PlainRanks(ranks.rank, _hosts_of({rank: one[0] for rank, one in reports.items()}, ranks.size))
+    place = LoneTransport(ranks.rank, _hosts_of({rank: one[0] for rank, one in reports.items()}, ranks.size))
     leave = partial(_leave, ranks.rank, goes_on)
     memory = _memory(session, place, ranks, {rank: one[3] for rank, one in reports.items()})
     near = {rank: Process(*latest[rank][1]) for rank in place.local_peers if rank in latest}
@@ -138,7 +139,7 @@ def transport(
 
 
 def _connections(
-    exchange: Exchange, place: PlainRanks, addresses: Mapping[int, Endpoint], known: Known, deadline_s: float
+    exchange: Exchange, place: LoneTransport, addresses: Mapping[int, Endpoint], known: Known, deadline_s: float
 ) -> Connections:
     """The connections to and from the ranks of other hosts that were reached. Collective, but for a rank that was
     started again: One-sided. DeadlinePassed. RuntimeError: the limit of open files is too low.
@@ -155,7 +156,7 @@ def _connections(
 
 
 def _links(
-    memory: SharedMemory, place: PlainRanks, connections: Connections, known: Known, arbiter: Arbiter,
+    memory: SharedMemory, place: LoneTransport, connections: Connections, known: Known, arbiter: Arbiter,
     leave: Callable[[str], object], suspect_after_s: float | None,
 ) -> Links:  # fmt: skip
     """The links over `connections`. Local."""
@@ -254,7 +255,7 @@ def _look_up(session: str, rank: int, incarnation: int = 0) -> str | None:
     return departure.published(PUBLISHED.format(session, f"{rank}.{incarnation}" if incarnation else rank))
 
 
-def _memory(session: str, place: PlainRanks, ranks: ProcessGroup, free_nbytes: Mapping[int, int]) -> SharedMemory:
+def _memory(session: str, place: LoneTransport, ranks: ProcessGroup, free_nbytes: Mapping[int, int]) -> SharedMemory:
     """The shared memory of this host's ranks. Collective.
 
     It has the same size for each rank of the job: as much as every host can give, of those that ranks began on.
@@ -273,7 +274,7 @@ def _memory(session: str, place: PlainRanks, ranks: ProcessGroup, free_nbytes: M
     return SharedMemory(path, place.rank, local_ranks, nbytes, fence)
 
 
-def _path(session: str, place: PlainRanks) -> Path:
+def _path(session: str, place: LoneTransport) -> Path:
     """The file of that memory."""
     return shm_space.file_of(Path(os.environ[JOB_DIR]).name, f"{session}-{place.local_ranks[0]}")
 

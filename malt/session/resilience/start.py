@@ -18,7 +18,8 @@ from dstorm.membership.processes import ProcessMonitor, this_process
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.transports import shm_space
 from dstorm.transports.mapped import fence
-from dstorm.transports.shm import PlainRanks, SharedMemory
+from dstorm.transports.shm import SharedMemory
+from dstorm.transports.solo import LoneTransport
 from dstorm.view import Change, View
 from dstorm.waits.stopwatch import Stopwatch
 from dstorm.words import count
@@ -147,7 +148,7 @@ def _of_one_host(
     folder: Path, session: str, ranks: ProcessGroup, deadline_s: float, suspect_after_s: float | None
 ) -> tuple[SurvivingTransport, ProcessMonitor]:
     """The transport and process monitor of ranks of one host. Collective."""
-    place = PlainRanks(ranks.rank, [f"{os.uname().nodename}/0"] * ranks.size)
+    place = LoneTransport(ranks.rank, [f"{os.uname().nodename}/0"] * ranks.size)
     waited, reports = Stopwatch(), Stream(folder)
     while set(range(ranks.first)) - (started := processes(reports.read())).keys():
         if waited.seconds() > deadline_s:

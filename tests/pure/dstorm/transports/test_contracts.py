@@ -22,7 +22,7 @@ from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.endpoints import Exchange
 from dstorm.transports.links.links import Links
 from dstorm.transports.links.server import shut
-from dstorm.transports.shm import PlainRanks, SharedMemory
+from dstorm.transports.shm import SharedMemory
 from dstorm.transports.solo import LoneTransport
 from dstorm.transports.tcp import LinkedTransport
 
@@ -113,7 +113,7 @@ def one_host(folder):
 
         def make(rank):
             arena = SharedMemory(path, rank, range(SIZE), NBYTES, lambda: None)
-            place = PlainRanks(rank, ["a"] * SIZE)
+            place = LoneTransport(rank, ["a"] * SIZE)
             place.pause = pause
             return SurvivingTransport(place, arena, list, 30.0, discard=arena.discard)
 
@@ -133,7 +133,7 @@ def several_hosts(folder, end=lambda ranks: None, leave=pytest.fail):
         connections = []
 
         def make(rank):
-            place = PlainRanks(rank, hosts)
+            place = LoneTransport(rank, hosts)
             place.pause = pause
             far = {other: endpoint for other, endpoint in endpoints.items() if other not in place.local_ranks}
             out, into = exchanges[rank].connect(far, 30.0)
@@ -162,7 +162,7 @@ def test_a_rank_of_several_hosts_that_comes_back_is_no_member_before_the_agreeme
     arbiter = Arbiter(1, 2, incarnation=1)
     links = Links(memory.memory, {}, {}, arbiter, pytest.fail, unreached=[0])
     made = LinkedTransport(
-        PlainRanks(1, ["a", "b"]), memory, links, arbiter, list, pytest.fail, 5.0, pytest.fail, None, pytest.fail
+        LoneTransport(1, ["a", "b"]), memory, links, arbiter, list, pytest.fail, 5.0, pytest.fail, None, pytest.fail
     )  # fmt: skip
     assert not made.returns.is_member()
     arbiter.note(0, first(2)._replace(incarnations=(0, 1), epoch=1).to_bytes())

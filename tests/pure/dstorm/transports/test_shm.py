@@ -11,7 +11,8 @@ import pytest
 
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.transports import shm_space
-from dstorm.transports.shm import PlainRanks, SharedMemory
+from dstorm.transports.shm import SharedMemory
+from dstorm.transports.solo import LoneTransport
 from dstorm.view import Change, Member
 
 pytestmark = pytest.mark.serial
@@ -121,7 +122,7 @@ def test_it_lasts_when_its_name_has_gone(windows, tmp_path):
 
 def test_a_rank_alone_goes_on_where_the_others_were_dead_before(tmp_path):
     arena = SharedMemory(tmp_path / "arena", 2, range(SIZE), 1 << 22, lambda: None)
-    transport = SurvivingTransport(PlainRanks(2, ["a"] * SIZE), arena, lambda: [0, 1], 5.0)
+    transport = SurvivingTransport(LoneTransport(2, ["a"] * SIZE), arena, lambda: [0, 1], 5.0)
     transport.barrier("malt.init")
     reports = []
     transport.view.subscribe(reports.append)
@@ -137,7 +138,7 @@ def test_who_asked_a_former_incarnation_to_be_admitted_may_be_a_member(tmp_path)
     """What it has said since has not reached the memory of a rank that was away, on another host."""
     arenas = [SharedMemory(tmp_path / "arena", rank, range(SIZE), 1 << 22, lambda: None) for rank in range(SIZE)]
     asking, again = (
-        SurvivingTransport(PlainRanks(rank, ["a"] * SIZE), arenas[rank], list, 5.0, readmit=lambda *_: None)
+        SurvivingTransport(LoneTransport(rank, ["a"] * SIZE), arenas[rank], list, 5.0, readmit=lambda *_: None)
         for rank in (1, 2)
     )
     asking.returns.ask(1, (), list)

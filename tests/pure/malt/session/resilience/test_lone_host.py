@@ -14,7 +14,7 @@ from dstorm.errors import Refused
 from dstorm.transports import shm_space
 from dstorm.transports.links.handshake import new_key
 from dstorm.transports.links.links import Links
-from dstorm.transports.shm import PlainRanks
+from dstorm.transports.solo import LoneTransport
 from malt.files import atomic
 from malt.launch.reports import control
 from malt.runner import departure, reporting
@@ -95,7 +95,7 @@ def memory(monkeypatch, tmp_path):
     job, free = Roster.of(2, 1, 4), {0: 1 << 24, 1: 1 << 24}
 
     def place(rank):
-        return PlainRanks(rank, ["a", "a", "b", "b"])
+        return LoneTransport(rank, ["a", "a", "b", "b"])
 
     yield (
         lambda rank: hosts._memory("session-1", place(rank), ProcessGroup(rank, 4, True, 1, job), free),
