@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -20,13 +20,13 @@ from vol.graphs.topology import Neighbours, Topology
 from vol.merging.functions import check_function, counts_examples
 from vol.merging.merge import AVG, MEAN, PUSH_SUM, SUM, GatherFunction, UserFunction
 from vol.merging.since_last_gather import Scattered, Trained
-from vol.returns.comeback import ComesBack
-from vol.returns.returning import Returning
+from vol.returns.packing import ARRAY, Values
+from vol.returns.returning import BESIDE, Returning
 from vol.shared import Shared
 from vol.update import Array, Gathered, Update
 
 
-class Vector(ComesBack, Shared):
+class Vector(Shared):
     """This rank's replica of a vector, and its exchange with the replicas of other ranks. Collective.
 
     All ranks pass an array of the same shape and dtype, the same graph, consistency, depth and slot size. `array` is
@@ -35,6 +35,8 @@ class Vector(ComesBack, Shared):
     """
 
     kind: str
+    given: Values | None = None
+    """What the others gave where this rank has come back. None: it has not, or they have closed the vector."""
 
     def __init__(
         self, array: Array, transport: Transport, graph: Graph, consistency: Consistency, slot_nbytes: int, *,
@@ -56,10 +58,6 @@ class Vector(ComesBack, Shared):
         self._gathered_at = 0
         self._function: GatherFunction | UserFunction | None = None
         """The function of the last gather, which needs no second check."""
-        self._merges_by: GatherFunction | UserFunction = AVG
-        """What merges in its place: AVG for one that counts examples, where all messages are of one step."""
-        self._counts = False
-        """Whether the weights of messages are counts of examples for that."""
         self._compiled: CompiledCalls | None = None
         """What does a usual scatter or gather in one call, until the neighbours change."""
         view = transport.view
@@ -171,7 +169,7 @@ class Vector(ComesBack, Shared):
                 except PeerLost:  # a receiver failed during the wait
                     if to is not None:
                         raise
-                    peers = self._topology.outs(step)
+                    peers = self._topology.now.out(step)
             self._step = step
             self._weight = weight
             return sent
@@ -217,9 +215,8 @@ class Vector(ComesBack, Shared):
             if function is not self._function:
                 self._check_function(function)
                 self._function = function
-                self._merges_by = AVG if self._consistency.acknowledges and counts_examples(function) else function
-                self._counts = counts_examples(self._merges_by)
-            function = self._merges_by
+            if self._consistency.acknowledges and counts_examples(function):  # all messages are of one step
+                function = AVG
             if timeout_s is not None:
                 timeout_s = arguments.timeout(self.name, timeout_s)
             if self._queues.closed:  # by a callback
@@ -280,6 +277,44 @@ class Vector(ComesBack, Shared):
             raise ValueError(f"{self.name}: along {topology.graph.name!r} a failed rank cannot rejoin")
         topology.begin_after(steps)
 
+    @property
+    def returning(self) -> Returning | None:
+        """The ranks that come back, as this one takes them up. None: none may."""
+        return self._returning
+
+    def come_in(self, born: int) -> None:
+        """Begin where the others are, as this rank has come back, with what one of them gives. One-sided.
+
+        `born`: see `Returning.announce`. DeadlinePassed, MemoryError, Refused: as `Returning.fetched`.
+        """
+        assert self._returning is not None
+        self._returning.announce(born)
+        step, self.given = self._returning.fetched()
+        if self.given is not None:
+            self._step = self._begun = self._gathered_at = step
+            self.take_over(self.given)
+            self._returning.begin(step)
+            with self._queues.call_lock.lock:
+                self._topology.renew()
+
+    def accompany(self, state: Callable[[], Mapping[str, Any]]) -> dict[str, Array] | None:
+        """Send state() to ranks that come back (malt run --rejoin), in addition to the contents of this vector. Local.
+
+        Return what this rank received in this way after coming back; None on others, or if they have closed the vector.
+        `state()`: arrays and numbers by name, of the step at which such a rank begins. It is called within exchanges
+        of this vector, and makes none itself.
+        """
+        if self._returning is None:
+            return None
+        self._returning.beside = state
+        if self.given is None:
+            return None
+        return {name.removeprefix(BESIDE): one for name, one in self.given.items() if name.startswith(BESIDE)}
+
+    def take_over(self, values: Values) -> None:
+        """Make the array that of the rank which gave `values`. Local."""
+        self._array[...] = values[ARRAY]
+
     def barrier(self) -> None:
         """Return once all ranks have called it. Collective.
 
@@ -294,7 +329,9 @@ class Vector(ComesBack, Shared):
             returning.close()
 
     def _free(self) -> None:
-        self._end_returning()
+        if self._attend in self._transport.duties:
+            self._transport.duties.remove(self._attend)
+        self._returning = None  # another thread may be about to attend
         super()._free()
 
     def disown(self, disowned: bool) -> None:
@@ -321,7 +358,7 @@ class Vector(ComesBack, Shared):
     def _sources(self) -> Sequence[int]:
         """Return the ranks for which a gather at this step may wait: under lockstep the in-neighbours of this step."""
         if self._consistency.lockstep:
-            return self._topology.ins(max(self._step, 1))
+            return self._topology.now.into(max(self._step, 1))
         return self._topology.now.sources
 
     def _counted(self, function: GatherFunction, messages: Sequence[Message]) -> Mapping[int, float] | None:
@@ -348,7 +385,7 @@ class Vector(ComesBack, Shared):
         """Gather, after the checks of `_gather`."""
         step = self._step  # `function` may scatter
         messages = self._collect(function, timeout_s)
-        if self._counts:
+        if counts_examples(function):
             self._trained.merged([(self._rank, self._weight), *((one.sender, one.weight) for one in messages)])
         # Every message carries mass. It has a meaning only if PUSH_SUM merges all messages.
         self._mass = self._mass + sum(one.share for one in messages) if function is PUSH_SUM else 1.0
@@ -405,3 +442,36 @@ class Vector(ComesBack, Shared):
 
     def _check_function(self, function: Any) -> None:
         check_function(self.name, function, self._array.dtype)
+
+    # -- private: ranks that come back ------------------------------------------------------------------------
+
+    def _begin_returning(self) -> None:
+        """Take up ranks that come back from now on, where they may; the vector is made. Local."""
+        transport = self._transport
+        if transport.returns is not None:
+            self._returning = Returning(
+                transport, transport.returns, self._queues, lambda: {ARRAY: self._array},
+                self._consistency, self._progress,
+            )  # fmt: skip
+            if self._consistency.is_stepwise:
+                transport.returns.stepwise.append(self._returning)
+            transport.duties.append(self._attend)
+
+    def _progress(self) -> tuple[int, bool]:
+        """The step of the last exchange, or of the one under way; whether it is the last one."""
+        is_steady = self._returning is not None and self._returning.is_steady
+        return self._begun, is_steady and self._begun == self._gathered_at
+
+    def _absent(self) -> frozenset[int]:
+        """The live ranks that have come back, and are not in this vector yet."""
+        return frozenset() if self._returning is None else self._returning.absent()
+
+    def _attend(self) -> None:
+        """Take up ranks that come back, between two calls, and in waits. One-sided."""
+        returning = self._returning
+        if not self._topology.is_present or (returning is not None and returning.is_held):
+            with self._queues.call_lock.lent() as is_free:
+                if is_free:
+                    self._topology.follow()
+                    if returning is not None:
+                        returning.serve()

@@ -66,11 +66,6 @@ class Topology:
         """The neighbours at the last call that followed the view."""
 
     @property
-    def may_grow(self) -> bool:
-        """True if a rank that is not a neighbour may become one."""
-        return self._view.can_change
-
-    @property
     def is_present(self) -> bool:
         """True if `seen` is of the present view."""
         return self.seen.version == self._view.version
@@ -97,14 +92,6 @@ class Topology:
         self.done = steps
         if self.graph.period > 1:
             self.renew()
-
-    def outs(self, step: int) -> tuple[int, ...]:
-        """Return the out-neighbours at `step`, ascending. Steps count from 1."""
-        return self.now.out(step)
-
-    def ins(self, step: int) -> tuple[int, ...]:
-        """Return the in-neighbours at `step`, ascending. Steps count from 1."""
-        return self.now.into(step)
 
     def chosen(self, name: str, to: int | Iterable[int], peers: Sequence[int], step: int) -> list[int]:
         """Return the ranks `to` among `peers`, the out-neighbours of the vector `name` at `step`, ascending.

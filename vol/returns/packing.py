@@ -11,6 +11,8 @@ from vol.update import Array
 
 Values = Mapping[str, Array]
 """What a newcomer gets."""
+ARRAY = "array"
+"""The name of the array of a vector among its values."""
 
 
 def packed(values: Values) -> list[Array]:

@@ -16,8 +16,7 @@ from malt.session.replica.options import Plan
 from malt.session.replica.parameters import Parameters
 from malt.session.vectors.vector import vector
 from malt.session.world.world import World
-from vol.returns.comeback import ARRAY
-from vol.returns.packing import Values
+from vol.returns.packing import ARRAY, Values
 
 
 class ParameterGroups:

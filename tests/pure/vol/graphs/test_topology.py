@@ -15,12 +15,12 @@ def test_without_failures_neighbours_are_those_of_the_graph():
     graph = malt.graph("one-peer", 8)
     topology = Topology(graph, View(8), 3)
     for step in range(1, 8):
-        assert topology.outs(step) == graph.out(3, step) and topology.ins(step) == graph.into(3, step)
+        assert topology.now.out(step) == graph.out(3, step) and topology.now.into(step) == graph.into(3, step)
     assert topology.now.targets == graph.targets(3) and topology.now.sources == graph.sources(3)
     assert topology.now is topology.now
 
 
-@pytest.mark.parametrize("ask", [Topology.outs, Topology.ins, lambda topology, step: topology.now])
+@pytest.mark.parametrize("ask", [Topology.follow, lambda topology: topology.now])
 def test_neighbours_follow_the_view(ask):
     mended = []
     view, graph = FaultTolerantView(5), malt.graph("ring", 5)
@@ -28,10 +28,10 @@ def test_neighbours_follow_the_view(ask):
     first = topology.seen
     view.change(failed=[2])
     assert topology.seen is first and topology.peek().outs == ((3,),) and not mended
-    ask(topology, 1)
-    assert (topology.outs(1), topology.ins(1)) == ((3,), (0,)) and mended == [first]
+    ask(topology)
+    assert (topology.now.out(1), topology.now.into(1)) == ((3,), (0,)) and mended == [first]
     view.change(failed=[0, 4])
-    assert (topology.outs(7), topology.ins(7)) == ((3,), (3,))
+    assert (topology.now.out(7), topology.now.into(7)) == ((3,), (3,))
     view.change(joined=[2, 0, 4])
-    assert (topology.outs(1), topology.ins(1)) == ((2,), (0,))
+    assert (topology.now.out(1), topology.now.into(1)) == ((2,), (0,))
     assert topology.now.graph == graph and len(mended) == 3
