@@ -14,8 +14,7 @@ import numpy as np
 
 from dstorm.waits import interruption
 from vol.sharded import numpy_functions
-from vol.sharded.changes import InPlace, is_number
-from vol.sharded.operand import Operand
+from vol.sharded.operand import Operand, is_number
 from vol.update import Array
 
 _Any = TypeVar("_Any", bound="Arithmetic")
@@ -23,7 +22,7 @@ Function = Callable[[Any, Any], Any]
 """An operation of NumPy on two parts, or a part and a number."""
 
 
-class Arithmetic(InPlace):
+class Arithmetic(Operand):
     """The operators of dense sharded vectors and temporaries.
 
     A number is one of Python or NumPy. Another vector has the same layout, or ValueError names both.

@@ -35,6 +35,11 @@ class ShardLayout:
     dtype: np.dtype[Any] = field(compare=False)
 
     @property
+    def stored(self) -> ShardLayout:
+        """The layout of what lies in the windows."""
+        return self
+
+    @property
     def row_shape(self) -> tuple[int, ...]:
         """The shape of a row."""
         return self.shape[1:]

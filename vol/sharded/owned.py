@@ -20,6 +20,7 @@ from dstorm.waits import interruption
 from vol.sharded.clock import Clock
 from vol.sharded.layout import Numbers, ShardLayout
 from vol.sharded.operand import Create, Operand
+from vol.sharded.part import Parts
 from vol.sharded.pull import Puller
 from vol.sharded.push import PushQueues, queue_layout
 from vol.sharded.scalars import Scalars
@@ -34,7 +35,6 @@ class OwnedVector(Operand, Shared):
     """
 
     is_sharded = True
-    _puller: Puller
 
     def __init__(
         self, layout: ShardLayout, transport: Transport, create: Create, deadline_s: float, name: str,
@@ -51,10 +51,11 @@ class OwnedVector(Operand, Shared):
         self.pushed_at = -1
         """How many barriers this rank had entered when it pushed last; -1: it has not pushed."""
         self._pace = None if sync.staleness is None else Clock(transport, layout.ranks, self._queues, sync, deadline_s)
-
-    def _begin_absorbing(self) -> None:
-        """Add what others push from now on: the parts are there. Local."""
-        self._transport.duties.append(self._absorb)
+        at = [self._queues.layout.behind(rank) for rank in range(transport.size)]
+        self._parts = Parts(self._queues.window, layout.stored, self._rank, at)
+        self._puller = Puller(transport, self._parts, self._waiting)
+        self._prepare()
+        transport.duties.append(self._absorb)
 
     @interruption.whole
     def pull(self, index: Any = None, out: Array | None = None) -> Array:
@@ -161,6 +162,9 @@ class OwnedVector(Operand, Shared):
         return f"<{self.name}: {self.dtype} of {self._layout}{', closed' if self.closed else ''}>"
 
     # -- private -------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Make what is added to: from here on pushes come. Local."""
 
     def _free(self) -> None:
         if self._pace is not None:

@@ -12,7 +12,6 @@ import contextlib
 import weakref
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +20,8 @@ from dstorm import Window
 from vol.sharded.layout import Numbers, ShardLayout
 from vol.update import Array
 
-
-class Read(NamedTuple):
-    """The result of a read."""
-
-    is_whole: NDArray[np.bool_]
-    """Which blocks, or which rows, are whole."""
-    nbytes: int
-    """The bytes that it has moved, versions included."""
+Read = tuple[NDArray[np.bool_], int]
+"""The result of a read: which blocks, or which rows, are whole; the bytes that it has moved, versions included."""
 
 
 class Parts:
@@ -49,8 +42,8 @@ class Parts:
         return self._kept() is not None
 
     def let_go(self) -> None:
-        """Let go of `local`. Local."""
-        self.local = np.empty(0, self.layout.dtype)
+        """Let go of `local`, and of all else in the window of this rank. Local."""
+        self.local, self._versions = np.empty(0, self.layout.dtype), np.empty(0, np.int64)
 
     @contextlib.contextmanager
     def changing(self, rows: slice) -> Iterator[None]:
@@ -75,7 +68,7 @@ class Parts:
         before, first = versions()
         nbytes = self._window.get(into.reshape(-1), owner, self._rows_at(owner) + rows.start * width)
         after, last = versions()
-        return Read(_whole(before, after), first + nbytes + last)
+        return _whole(before, after), first + nbytes + last
 
     def read_rows(self, owner: int, rows: Numbers, into: NDArray[np.uint8]) -> Read:
         """Read rows of `owner` by their numbers, counted from its first one on: which are whole. One-sided.
@@ -91,7 +84,7 @@ class Parts:
         nbytes = self._window.get(into, owner, self._rows_at(owner), rows)
         after, last = versions()
         is_whole[blocks] = _whole(before, after)
-        return Read(is_whole[block_of], first + nbytes + last)
+        return is_whole[block_of], first + nbytes + last
 
     def _read_versions(self, owner: int, count: int, start: int, blocks: Numbers | None = None) -> tuple[Numbers, int]:
         """The versions of `count` blocks of `owner`, from `start` on or `blocks`, and the bytes moved. One-sided."""

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import numpy as np
 
-from dstorm import Transport
-from dstorm.queues.consistency import Consistency
 from dstorm.reduction import PIECE_NBYTES, Traffic, reduce_blocks
 from dstorm.transport import Bytes
 from vol.sharded.arithmetic import Arithmetic
-from vol.sharded.layout import Numbers, ShardLayout
-from vol.sharded.operand import Create
+from vol.sharded.layout import Numbers
 from vol.sharded.owned import OwnedVector
-from vol.sharded.part import Parts
-from vol.sharded.pull import Puller
 from vol.update import Array
 
 
 class ShardedVector(Arithmetic, OwnedVector):
     """A vector of which each rank owns a range of the rows. The constructor is that of `OwnedVector`."""
-
-    def __init__(
-        self, layout: ShardLayout, transport: Transport, create: Create, deadline_s: float, name: str,
-        is_over: Callable[[], bool], sync: Consistency,
-    ) -> None:  # fmt: skip
-        OwnedVector.__init__(self, layout, transport, create, deadline_s, name, is_over, sync)
-        at = [self._queues.layout.behind(rank) for rank in range(transport.size)]
-        self._parts: Parts | None = Parts(self._queues.window, layout, self._rank, at)
-        self._puller = Puller(transport, self._parts, self._waiting)
-        self._begin_absorbing()
 
     @property
     def local(self) -> Array:
@@ -40,7 +24,8 @@ class ShardedVector(Arithmetic, OwnedVector):
         Read and write it at any time. What is written is whole for the pulls of others after the next malt.barrier().
         The memory lasts for as long as the vector is open, or a rank keeps a view of it. ClosedError.
         """
-        return self._open_parts().local
+        self._check_open()
+        return self._parts.local
 
     def take_reduced(self, traffic: Traffic, array: Array, op: str) -> None:
         """Take the reduction of the arrays of all ranks for the vector. Collective. It is new: nobody reads it yet.
@@ -58,27 +43,19 @@ class ShardedVector(Arithmetic, OwnedVector):
 
     def leave(self) -> None:
         super().leave()
-        if (parts := self._parts) is not None and self.closed:
-            parts.let_go()
+        if self.closed:
+            self._parts.let_go()
 
     @property
     def can_free(self) -> bool:
         """True if this rank has closed it, and keeps no view of `local`. Local."""
-        return super().can_free and (self._parts is None or not self._parts.are_kept)
+        return super().can_free and not self._parts.are_kept
 
     # -- private -------------------------------------------------------------------------------------------------
 
-    def _free(self) -> None:
-        self._parts = None
-        super()._free()
-
-    def _open_parts(self) -> Parts:
-        self._check_open()
-        assert self._parts is not None
-        return self._parts
-
     def _changing(self, rows: slice) -> AbstractContextManager[None]:
-        return self._open_parts().changing(rows)
+        self._check_open()
+        return self._parts.changing(rows)
 
     def _read(self, call: str, rows: Numbers | slice, result: Bytes) -> None:
         self._puller.read(call, rows, result)

@@ -26,6 +26,11 @@ class HashedLayout(ShardLayout):
         """A row of a table: ~key, which is never 0, and the value. It is 0 where the row is empty."""
         return np.dtype([(MARK, np.int64), (VALUE, self.dtype)], align=True)
 
+    @property
+    def stored(self) -> ShardLayout:
+        """The layout of the tables in which a vector begins."""
+        return self.table(FIRST_CAPACITY)
+
     def table(self, capacity: int) -> ShardLayout:
         """The layout of the tables of all ranks, each of `capacity` rows: that of a dense vector of entries."""
         return ShardLayout((capacity * len(self.ranks),), self.ranks, self.entry)
@@ -36,7 +41,7 @@ class HashedLayout(ShardLayout):
 
     def nbytes(self, rank: int) -> int:
         """The size of the memory in which the table of `rank` begins."""
-        return self.table(FIRST_CAPACITY).nbytes(rank)
+        return self.stored.nbytes(rank)
 
     def owns(self, rank: int, rows: slice | Numbers) -> bool:
         """Return whether these are keys of `rank`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import reduce
 from typing import Any
@@ -18,38 +18,24 @@ from typing import Any
 import numpy as np
 
 from dstorm import Transport, Window
-from dstorm.queues.consistency import Consistency
 from dstorm.transport import Bytes
 from dstorm.waits import interruption
-from vol.sharded.changes import InPlace, number
 from vol.sharded.layout import Numbers
-from vol.sharded.operand import Create, Operand
+from vol.sharded.operand import Operand, number
 from vol.sharded.owned import OwnedVector
 from vol.sharded.part import Parts
-from vol.sharded.pull import Puller
-from vol.sharded.sparse import layout as sizes
 from vol.sharded.sparse.layout import MARK, VALUE, HashedLayout, hashed
 from vol.sharded.sparse.table import Table, capacity_for, first_rows
 from vol.update import Array
 
 
-class SparseShardedVector(InPlace, OwnedVector):
+class SparseShardedVector(OwnedVector):
     """A vector of which the touched entries are kept, by key. The constructor is that of `OwnedVector`."""
 
     _layout: HashedLayout
-
-    def __init__(
-        self, layout: HashedLayout, transport: Transport, create: Create, deadline_s: float, name: str,
-        is_over: Callable[[], bool], sync: Consistency,
-    ) -> None:  # fmt: skip
-        OwnedVector.__init__(self, layout, transport, create, deadline_s, name, is_over, sync)
-        at = [self._queues.layout.behind(rank) for rank in range(transport.size)]
-        self._parts = Parts(self._queues.window, layout.table(sizes.FIRST_CAPACITY), self._rank, at)
-        self._puller = Puller(transport, self._parts, self._waiting)
-        self._table = Table(self._parts.local)
-        self._window: Window | None = None
-        """The window of the tables, once they have outgrown the one behind the queues."""
-        self._begin_absorbing()
+    _table: Table
+    _window: Window | None = None
+    """The window of the tables, once they have outgrown the one behind the queues."""
 
     @property
     def local(self) -> tuple[Numbers, Array]:
@@ -110,6 +96,9 @@ class SparseShardedVector(InPlace, OwnedVector):
 
     # -- private -------------------------------------------------------------------------------------------------
 
+    def _prepare(self) -> None:
+        self._table = Table(self._parts.local)
+
     @property
     def _values(self) -> Array:
         self._check_open()
@@ -153,7 +142,7 @@ class SparseShardedVector(InPlace, OwnedVector):
         self._touch(other._entries()[0])
         return self._aligned(other)
 
-    def _rows_of(self, vectors: Sequence[InPlace]) -> Any:
+    def _rows_of(self, vectors: Sequence[Operand]) -> Any:
         """The keys that any of `vectors` has on this rank, ascending."""
         return reduce(np.union1d, [one._entries()[0] for one in vectors if isinstance(one, SparseShardedVector)])
 

@@ -512,8 +512,6 @@ def test_a_rank_that_has_left_a_vector_alone_still_meets_the_others_in_barriers(
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_what_is_pushed_while_a_vector_is_made_is_added_once_it_is(kind, monkeypatch):
     """Another rank has it already; another thread of this one calls malt."""
-    module = f"vol.sharded.{'vector' if kind == 'dense' else 'sparse.vector'}"
-
     def parts(window, *arguments):
         if malt.rank() == 0:
             for _ in range(200):  # until it has come
@@ -521,7 +519,7 @@ def test_what_is_pushed_while_a_vector_is_made_is_added_once_it_is(kind, monkeyp
             malt.init().transport.attend()  # as another thread does in a wait
         return Parts(window, *arguments)
 
-    monkeypatch.setattr(f"{module}.Parts", parts)
+    monkeypatch.setattr("vol.sharded.owned.Parts", parts)
 
     def program():
         s = malt.sharded(2, kind=kind)
