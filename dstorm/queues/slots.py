@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,16 +22,6 @@ from dstorm.queues.closable import Closable
 from dstorm.queues.statistics import EdgeStatistics, Statistics, located, total
 from dstorm.queues.waits.waiting import Awaited, Waiting
 from dstorm.transport import Bytes, Transport
-
-
-class Pass(NamedTuple):
-    """A block on its way to a peer."""
-
-    block: int
-    peer: int
-    lane: int
-    number: int
-    """The version of the block."""
 
 
 @dataclass(eq=False)
@@ -66,13 +55,16 @@ class Slots(Closable):
         self._waiting = Waiting(transport, deadline_s, self.notice)
         self._edges = {peer: Edge(peer, heard_at=transport.clock()) for peer in others}
 
-    def put(self, what: Pass, payload: Bytes) -> None:
-        """Write `payload`, the rows of a block, into the peer's slot. One-sided. It may change on return."""
-        window, peer = self._window, what.peer
-        window.put(payload, peer, self._starts[what.block])
+    def put(self, peer: int, block: int, lane: int, number: int, payload: Bytes) -> None:
+        """Write `payload`, the rows of a block, into the peer's slot. One-sided. It may change on return.
+
+        `number`: the version of the block.
+        """
+        window = self._window
+        window.put(payload, peer, self._starts[block])
         window.flush([peer])
-        header.write(self._cell.data, 0, what.number, 0, WHOLE, nbytes=payload.nbytes)
-        window.put(self._cell, peer, self._head(what.block, what.lane))
+        header.write(self._cell.data, 0, number, 0, WHOLE, nbytes=payload.nbytes)
+        window.put(self._cell, peer, self._head(block, lane))
         window.flush([peer])
         edge = self._edges[peer]
         edge.sent += 1

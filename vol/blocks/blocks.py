@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from dstorm import Slots, Statistics, Transport
 from dstorm.header import WHOLE
-from dstorm.queues.slots import Pass
 from dstorm.view import Change
 from dstorm.waits import interruption
 from vol.blocks import route
@@ -200,8 +199,7 @@ class Blocks(Shared):
         receiver = way.visitor(version)
         if receiver != self._rank:
             self._held.remove(block)
-            to = Pass(block, receiver, way.lane(version), version)
-            self._slots.put(to, self._travelling[block])
+            self._slots.put(receiver, block, way.lane(version), version, self._travelling[block])
 
     def _find_due(self) -> None:
         """Find what this rank has still to visit in its round, and which blocks of that it holds.
