@@ -280,7 +280,6 @@ def slow_blocks(monkeypatch):
         add(self, block, into)
 
     monkeypatch.setattr(merge, "_BLOCK", 3)
-    monkeypatch.setattr(merge, "_SHORT", 1)
     monkeypatch.setattr(merge.Blend, "_add", slowly)
 
 

@@ -23,9 +23,6 @@ _BLOCK = 65_536
 """Elements merged at once. A block of a message, of the sum and of the own array stay in the cache of a core, and a
 call of NumPy takes less time than its work."""
 
-_SHORT = 8_192
-"""So many elements are merged at once, into a new array: the allocator keeps the memory of so few."""
-
 UserFunction = Callable[[Array, "list[Update]"], "Array | None"]
 
 
@@ -73,14 +70,6 @@ class Blend(NamedTuple):
         `undo`: keeps the values of each block before it changes, for the caller to restore. Without it `target` is
         unchanged where an operation raises.
         """
-        if 1 < target.size <= _SHORT and not self.weighted and target.dtype.char != _HALF:
-            total = np.empty_like(target)
-            self._add(_ALL, total)
-            self._divide(total, total)
-            if undo is not None:
-                undo.keep(target)
-            target[:] = total  # once it is whole: each operation may raise
-            return
         kept = target.copy() if undo is None and is_kept(target.size) else None
         try:  # a context manager takes 8 us
             self.compute(target, undo)

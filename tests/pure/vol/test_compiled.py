@@ -208,7 +208,6 @@ def test_a_short_average_of_a_message_that_is_overwritten_meanwhile_changes_noth
 def test_an_average_that_a_signal_interrupts_is_undone(monkeypatch):
     monkeypatch.setattr(compiled, "kernels", lambda kind: None)
     monkeypatch.setattr(merge, "_BLOCK", 10)
-    monkeypatch.setattr(merge, "_SHORT", 1)
     _, (v, other) = group(2, 25, "f4", "asp")
     other.scatter()
     before, divide, blocks = v.array.copy(), merge.Blend._divide, []
