@@ -85,6 +85,7 @@ class Barrier:
         if self._returns is not None:
             self._returns.barrier = self
         self.deadline_s = deadline_s
+        """How long a barrier waits for missing ranks that give no heartbeat."""
         self._rank = transport.rank
         self._size = size = transport.size
         self.membership = Membership(self._rank, self._view)
@@ -134,15 +135,9 @@ class Barrier:
             self._publish_soon()
 
     @property
-    def deadline_s(self) -> float:
-        """The seconds that a barrier waits for missing ranks that give no heartbeat."""
-        return self._deadline_s
-
-    @deadline_s.setter
-    def deadline_s(self, deadline_s: float) -> None:
-        """Set it, and the period of heartbeats, which follows from it."""
-        self._deadline_s = deadline_s
-        self._heartbeat_s = min(deadline_s / _HEARTBEATS_A_DEADLINE, _LONGEST_HEARTBEAT_S)
+    def _heartbeat_s(self) -> float:
+        """The period of heartbeats."""
+        return min(self.deadline_s / _HEARTBEATS_A_DEADLINE, _LONGEST_HEARTBEAT_S)
 
     @property
     def is_marked(self) -> bool:
