@@ -35,12 +35,12 @@ class Leaves:
                 raise ValueError(f"params{name} is {kind}, and was {self._kinds[name]} at the start")
 
     def arrays(self, params: Any) -> dict[str, Any]:
-        """The floats and integers by name: views, which are read-only; copies of dtypes that MPI does not have."""
+        """The numbers by name: views, which are read-only; copies of dtypes that MPI does not have."""
         found = _named(params)
         return {name: _as_numbers(found[name]) for name in self._exchanged}
 
     def differ(self, one: Any, other: Any) -> bool:
-        """Return whether floats or integers of two such pytrees have other bits."""
+        """Return whether numbers of two such pytrees have other bits."""
         theirs = self.arrays(other)
         return any(array.tobytes() != theirs[name].tobytes() for name, array in self.arrays(one).items())
 
@@ -51,7 +51,10 @@ class Leaves:
             """The leaf that takes the place of `leaf`: it itself where no array has its name. Local."""
             if name not in arrays:
                 return leaf
-            array = np.asarray(arrays[name]).astype(leaf.dtype, copy=False)
+            array = np.asarray(arrays[name])
+            if np.iscomplexobj(leaf):
+                array = array.view(np.result_type(array, np.complex64))[..., 0]
+            array = array.astype(leaf.dtype, copy=False)
             return jax.device_put(array, leaf.sharding) if isinstance(leaf, jax.Array) else array
 
         paths, tree = jax.tree_util.tree_flatten_with_path(params)
@@ -77,7 +80,7 @@ def _like(leaf: Any) -> Any:
 
 
 def _is_number(leaf: Any) -> bool:
-    return any(jax.dtypes.issubdtype(leaf.dtype, kind) for kind in (np.floating, np.integer))
+    return bool(jax.dtypes.issubdtype(leaf.dtype, np.number))
 
 
 def _kind(leaf: Any) -> str:
@@ -85,7 +88,10 @@ def _kind(leaf: Any) -> str:
 
 
 def _as_numbers(leaf: Any) -> Any:
+    """Return an array of floats or integers; of complex numbers both parts, along another axis at the end."""
     array = np.asarray(leaf)
+    if np.iscomplexobj(array):
+        array = np.stack([array.real, array.imag], axis=-1)
     if array.dtype.kind in "iu" or array.dtype in (np.float32, np.float64):
         return array
     if jax.dtypes.issubdtype(array.dtype, np.integer):  # int4 and the like

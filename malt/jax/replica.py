@@ -23,8 +23,8 @@ class Replica:
         params = replica.finish(params)
 
     `params`: any pytree, such as a dict, the state of a flax module, or a pair of parameters and an optax state. Its
-    arrays of floats are exchanged: those of 32 and 64 bits as they are, those of fewer bits as float32, of more as
-    float64. Integers take the values of rank 0 at the start, and are not exchanged. Truth values, complex numbers,
+    arrays of floats and complex numbers are exchanged: those of 32 and 64 bits as they are, those of fewer bits as
+    float32, of more as float64. Integers take the values of rank 0 at the start, and are not exchanged. Truth values,
     random keys, and leaves that are not arrays stay local to each rank. JAX arrays are never written into: each call
     returns a pytree of the same structure, with new arrays if ranks have exchanged, and otherwise the one that was
     passed. New arrays are on the devices of those that they replace.

@@ -18,6 +18,7 @@ def tree(rank=0):
         "w": jnp.arange(6.0).reshape(2, 3) + rank,
         "half": [jnp.ones(4, jnp.bfloat16) * (rank + 1)],
         "count": jnp.array(3 + rank, jnp.int32),
+        "wave": jnp.full(2, rank + 1j),
         "few": jnp.array([1, 2], jnp.int4),
         "wide": np.full(1, np.longdouble(1 + 2**-40)),
         "key": jax.random.key(rank),
@@ -43,12 +44,15 @@ def test_all_ranks_begin_with_rank_0_and_end_with_the_mean(rank):
     for step in range(5):
         few = jnp.full(2, rank, jnp.int4)
         params = {**params, "w": params["w"] + rank + step, "count": params["count"] + rank, "few": few}
+        params["wave"] += 1 - 2j * rank
         kept.append((params, numbers(params)))
         params = replica.step(params)
         kept.append((params, numbers(params)))
     mean = (malt.size() - 1) / 2
     np.testing.assert_allclose(params["w"], tree(0)["w"] + 10 + 5 * mean, rtol=1e-6)
+    np.testing.assert_allclose(params["wave"], 5 + 1j - 10j * mean)
     params = replica.finish(params)
+    assert params["wave"].dtype == jnp.complex64
     assert malt.allgather(np.asarray(params["w"]).tolist()) == [np.asarray(params["w"]).tolist()] * malt.size()
     assert int(params["count"]) == 3 + 5 * rank, "integers are this rank's own"
     assert params["half"][0].dtype == jnp.bfloat16 and params["rate"] == 0.1 and params["none"] is None
