@@ -90,7 +90,7 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
         self._gradients: Gradients | None = None
         self._step = step
         self._bypasses = Bypasses(optimizer)
-        self._has_stepped = self._open = False
+        self._open = False
         self.restart()
 
     def restart(self) -> None:
@@ -118,7 +118,7 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
 
         comes_back = self._comes_back()
         contents, _ = check() if comes_back else agreement.agree(transport, "malt.torch.Optimizer", check)
-        self._contents, self._open = contents, True
+        self._contents, self._open, self._has_stepped = contents, True, False
         if self._step is None:
             self._bypasses.refuse_steps()
         if not comes_back:

@@ -304,6 +304,24 @@ def test_parameters_that_are_set_free():
 
 
 @with_torch
+def test_only_ranks_count_in_the_mean_that_have_made_a_step_since_the_restart():
+    def train(rank):
+        model, optimizer = trained(rank, 2 * rank, average="gradient")
+        optimizer.finish()
+        optimizer.restart()
+        for step in range(0 if rank else 3):
+            optimizer.zero_grad()
+            loss(model, rank, step).backward()
+            optimizer.step()
+        own = tensors(model)
+        optimizer.finish()
+        return own, tensors(model)
+
+    (own, first), (_, second) = malt.simulate(train, 2)
+    assert own == first == second
+
+
+@with_torch
 @pytest.mark.parametrize(("change", "message"), [
     (lambda torch, model, plain: plain.add_param_group({"params": torch.nn.Linear(2, 2).parameters()}),
      r"other parameters \(9\) than at the start \(7\): call add_param_group of malt.torch.Optimizer"),
