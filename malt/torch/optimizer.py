@@ -284,6 +284,7 @@ class Optimizer(FinishOnExit, torch.optim.Optimizer):
 
     # -- private ----------------------------------------------------------------------------------------------
 
+    @torch.compiler.disable  # for torch.compile of a step: it would replace arrays by its own
     def _take(self, method: str, *words: Any, **options: Any) -> Any:
         """Take a step by this method of the optimizer of torch, and exchange if that is due."""
         if not self._open:

@@ -235,6 +235,29 @@ def test_tensors_on_a_gpu_go_by_way_of_the_host(options, dtype, monkeypatch):
 
 
 @with_torch
+@pytest.mark.parametrize("options", [dict(average="gradient"), dict(every=2, sync="bsp")], ids=str)
+def test_a_compiled_step_is_exchanged_like_any_other(options):
+    import torch
+
+    def train(rank):
+        model, optimizer = trained(rank, 0, **options)
+        take = torch.compile(lambda: optimizer.step(), backend="eager")
+        for step in range(6):
+            optimizer.zero_grad()
+            loss(model, rank, step).backward()
+            take()
+        optimizer.finish()
+        return tensors(model)
+
+    def plain(rank):
+        model, optimizer = trained(rank, **options)
+        optimizer.finish()
+        return tensors(model)
+
+    assert malt.simulate(train, 2) == malt.simulate(plain, 2)
+
+
+@with_torch
 def test_half_precision_keeps_small_changes():
     """A change of a 512th of a bfloat16 is rounded off at each exchange, and counts in the end."""
     import torch
