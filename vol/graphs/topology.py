@@ -66,6 +66,11 @@ class Topology:
         """The neighbours at the last call that followed the view."""
 
     @property
+    def may_grow(self) -> bool:
+        """True if a rank that is not a neighbour may become one."""
+        return self._view.can_change
+
+    @property
     def is_present(self) -> bool:
         """True if `seen` is of the present view."""
         return self.seen.version == self._view.version

@@ -57,7 +57,7 @@ class SparseVector(Vector):
         self._dirty = DirtyRows(self._table, self._peers) if top_k is None and track else None
         self._travels_on = not _reaches_all(graph)
         # Rows that a sender may have deferred are deferred here too: a message of them may exceed the capacity.
-        self._defers = capacity < n and transport.view.can_change
+        self._defers = capacity < n and self._topology.may_grow
         self._begin_returning()
 
     # -- sending ----------------------------------------------------------------------------------------------
