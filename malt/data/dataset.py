@@ -19,8 +19,7 @@ from dstorm.words import shown
 from malt.data.reader_group import readers
 from malt.data.rows import StoredRows, shared_rows
 from malt.data.shards import bounds
-from malt.data.text.marks import as_singles
-from malt.data.text.svmlight import MAX_INDEX
+from malt.data.text.svmlight import MAX_INDEX, as_singles
 from malt.files.paths import text_of
 from malt.launch.machine import memory
 from malt.session import session

@@ -10,9 +10,9 @@ return the same:
 
 - Other columns are left out, those of user, item and rating put in this order.
 - Each separator becomes one space, and white space around it is removed. So a missing word shows.
-- The marks show that every line is digits, digits, one decimal number, and digits if there is a timestamp.
-- User and item are written as int() would write them. So the number stands for the text.
-- Lines have as many words as titles. Without titles no rating may be a timestamp.
+- All lines are of one pattern: two integers, a decimal number, and digits if there are timestamps.
+- User and item are written as int() would write them, and float64 has them. So the number stands for the text.
+- Lines have as many words as titles. Without titles no rating may be a timestamp, and no timestamp its decimals.
 """
 
 from __future__ import annotations
@@ -25,32 +25,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from malt.data.text.marks import (
-    ANY,
-    EXPONENT,
-    NEWLINE,
-    NONE,
-    POINT,
-    SIGN,
-    SOME,
-    SPACE,
-    Marks,
-    as_singles,
-    number_rules,
-    squeezed,
-    table,
-)
 from malt.data.text.rating_form import DECIMAL_COMMA, IN_ORDER, NAMES, REMEDY, Form, form_of, is_comment
-from malt.data.text.svmlight import BadLine, shown, single
-from malt.data.text.text_file import read_chunks
+from malt.data.text.svmlight import NUMBER, BadLine, as_singles, numbers_of, shown, single
+from malt.data.text.text_file import read_chunks, squeezed
 
 MAX_ID_NBYTES: Final = 256
 """The longest name of a user or an item. In memory every name takes as much as the longest one."""
-_ID_DIGITS: Final = 18
-"""The number of digits that fit in 64 bits."""
 
-_RATING: Final = {SPACE: SOME, NEWLINE: SOME, SIGN: NONE, POINT: ANY, EXPONENT: SOME}
-_ALLOWED: Final = table({NEWLINE: {SPACE: SOME}, SPACE: _RATING, **number_rules(SPACE, NEWLINE)})
+_ID: Final = rb"(?:0|[1-9][0-9]{0,14})"
+_THREE: Final = rb"%b %b %b" % (_ID, _ID, NUMBER)
+_LINE: Final = {3: re.compile(_THREE), 4: re.compile(_THREE + rb" [0-9]{1,18}")}
+"""The pattern of a line, by its number of words."""
 _STRAY: Final = re.compile(rb"^(?:,|::)|(?:,|::)$")
 """A separator at the start or end of a word, in a file separated by white space."""
 _UNCLEAR: Final = "neither a rating nor titles that say which columns are user, item and rating"
@@ -135,26 +120,18 @@ def _read_chunk(text: bytes, form: Form | None = None) -> Lines | None:
     form = form or form_of(text) or Form(b" ")
     if form.columns != IN_ORDER:
         text, form = _in_order(text, form), Form(b"\t", titles=3)
-    tidied = _tidied(text, form.separator)
-    if not tidied or not Marks.are_known(tidied):
+    tidied = _tidied(text, form.separator) or b""
+    *lines, rest = tidied.split(b"\n")
+    words = lines[0].count(b" ") + 1 if lines and not rest else 0
+    if words not in _LINE or form.titles not in (0, words) or not all(map(_LINE[words].fullmatch, lines)):
         return None
-    marks = Marks(tidied)
-    if not marks.follow(_ALLOWED):
+    numbers = numbers_of(tidied).reshape(-1, words)
+    ratings, times = as_singles(numbers[:, 2]), numbers[:, 3:]
+    may_be_decimals = form.separator == b"," and (times < 10**_SHORT_TIME).any()
+    is_unclear = not form.titles and (may_be_decimals or (ratings >= _LATE).any())
+    if is_unclear or not np.isfinite(ratings).all():
         return None
-    ends = np.flatnonzero(marks.right == NEWLINE)
-    first = np.append(0, ends[:-1] + 1)  # the mark that ends the user; the next mark ends the item
-    if (ends - first < 2).any() or (marks.right[first] != SPACE).any() or (marks.right[first + 1] != SPACE).any():
-        return None
-    begins, is_end = np.zeros((2, marks.right.size), dtype=bool)
-    begins[first + 2] = True
-    has_time = _times(marks, first, ends)
-    if has_time is None or (form.titles and (has_time + 3 != form.titles).any()):
-        return None
-    if form.separator == b"," and _may_be_decimals(marks, ends[has_time > 0], form):
-        return None
-    is_end[ends - has_time] = True
-    found = _numbers(marks, first, begins, is_end)
-    return None if found and not form.titles and (found.ratings >= _LATE).any() else found
+    return Lines(numbers[:, 0].astype(np.int64), numbers[:, 1].astype(np.int64), ratings)
 
 
 def _in_order(text: bytes, form: Form) -> bytes:
@@ -185,39 +162,6 @@ def _tidied(text: bytes, separator: bytes) -> bytes | None:
     if b" " in text:
         text = text.replace(separator + b" ", separator).replace(b" " + separator, separator)
     return None if b" " in text else text.replace(separator, b" ")
-
-
-def _times(marks: Marks, first: NDArray[np.intp], ends: NDArray[np.intp]) -> NDArray[np.intp] | None:
-    """Return for each line 1 with a timestamp of digits, 0 without one; None if other words follow a rating."""
-    before = np.cumsum(marks.right == SPACE)
-    spaces = before[ends] - before[first] + 1
-    has_time = spaces == 3
-    if not (has_time | (spaces == 2)).all() or (marks.left[ends[has_time]] != SPACE).any():
-        return None
-    places: NDArray[np.intp] = has_time.astype(np.intp)
-    return places
-
-
-def _may_be_decimals(marks: Marks, times: NDArray[np.intp], form: Form) -> bool:
-    """Return whether `_read_lines` may take a word after a rating for its decimals."""
-    return times.size > 0 and form.titles < 4 and (form.titles > 0 or int(marks.lengths[times].min()) <= _SHORT_TIME)
-
-
-def _numbers(
-    marks: Marks, first: NDArray[np.intp], begins: NDArray[np.bool_], ends: NDArray[np.bool_]
-) -> Lines | None:  # fmt: skip
-    ratings = marks.numbers(begins, ends)
-    if ratings is None:
-        return None
-    singles = as_singles(ratings)
-    if not np.isfinite(singles).all():
-        return None
-    for column in (first, first + 1):
-        lengths = marks.lengths[column]
-        leads = marks.raw[marks.ends[column] - lengths]
-        if lengths.max(initial=0) > _ID_DIGITS or ((leads == ord("0")) & (lengths > 1)).any():
-            return None
-    return Lines(marks.digits(first), marks.digits(first + 1), singles)
 
 
 # -- line by line ------------------------------------------------------------------------------------------------

@@ -308,7 +308,8 @@ def test_both_readers_agree(lines, separator):
 
 
 def test_many_lines_are_read_at_once():
-    assert all(rating_text._read_chunk(FORMS[form].encode()) for form in ("spaces", "tabs", "commas", "colons"))
+    for form in ("spaces", "tabs", "commas", "colons"):
+        assert rating_text._read_chunk(f"{FORMS[form]}\n".encode())
     titles, _, lines = FORMS["the rating last"].encode().partition(b"\n")
     assert rating_text._read_chunk(lines, rating_text.Form.of(b",", titles))
 

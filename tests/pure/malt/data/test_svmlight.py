@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import re
 
 import numpy as np
 import pytest
@@ -193,6 +194,30 @@ def test_any_rows_are_read_fast_and_right(rows, space, end):
     found = svmlight._read_chunk(text.encode() + b"\n")
     assert found is not None
     assert plain(found) == [(float(label), {i: single(v) for i, v in row.items()}) for label, row in rows]
+
+
+WRITTEN = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.floats(allow_nan=False, allow_infinity=False, width=32).map(lambda number: f"{number:.9g}"),
+    st.from_regex(r"[+-]?[0-9]{1,20}\.?[0-9]{0,20}([eE][+-]?[0-9]{1,3})?", fullmatch=True).filter(str.isascii),
+    st.from_regex(r"[+-]?0\.0{0,30}[0-9]{1,10}", fullmatch=True).filter(str.isascii),
+    st.integers(-(2**70), 2**70).map(str),
+)
+
+
+@given(st.lists(WRITTEN, min_size=1, max_size=20))
+@example(["9007199254740993", "9007199254740992", "9007199254740993e0", "0.9007199254740993"])
+@example(["1e22", "1e23", "3e22", "1e-22", "1e-23", "123456789012345678e-22", "-0", "-0.0", "-.5", "5.", "1e-400"])
+@example(["100000000000000000001", "1.0000000000000000000001", "0.0000000000000000001234", "-5000000000000000000000.5"])
+@example(["1e400"])
+@example(["123456789012345678", "-9007199254740993", "+7", "-0"])
+@example(["123456789012345678", "-9007199254740993", "+7", "0"])
+def test_numbers_are_what_float_reads(words):
+    """Those of more digits before a point than integers have are left to the careful reader."""
+    found, expected = svmlight._read_chunk("".join(f"{word}\n" for word in words).encode()), np.array(words, float)
+    longest = max(len(re.match("[+-]?([0-9]*)", word)[1]) for word in words)
+    assert (found is not None) == (np.isfinite(expected).all() and longest <= 18)
+    assert found is None or found.labels.tobytes() == expected.tobytes()
 
 
 # -- files -------------------------------------------------------------------------------------------------------
