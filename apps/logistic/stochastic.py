@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 import malt
-from apps.harness import Array, by_rank
+from apps.harness import Array, of_lowest
 from apps.logistic.options import STEPS
 from apps.logistic.rows import Rows
 from malt.models import linear
@@ -45,18 +45,17 @@ def learner(
 
 
 def _first_step(rows: Rows, options: Namespace) -> float:
-    """The first step size of sgd, the same on all ranks. Each rank tries some on the same rows. Collective.
+    """The first step size of sgd, which all ranks find on the same rows; that of the lowest counts. Collective.
 
     Where there are several classes it is the median of those of some of them, each against the rest.
     """
     ranks, count, classes = min(malt.size(), linear.MAX_TRIAL_RANKS), len(rows.labels), rows.classes.columns
     sample = rows.chosen(np.random.default_rng(options.seed).permutation(count)[: ranks * linear.STEP_SAMPLE])
     problem = linear.Problem(options.loss, options.l2, options.intercept)
-    mine = slice(malt.rank(), None, malt.size())
     some = range(min(classes, MOST_TRIED_CLASSES))
     tried = [sample] if classes == 1 else [linear.one_against_rest(sample, one) for one in some]
-    found = [linear.first_step(problem, one, rows.n_features, ranks, mine, by_rank) for one in tried]
-    return float(np.quantile(found, 0.5, method="lower"))
+    found = [linear.first_step(problem, one, rows.n_features, ranks) for one in tried]
+    return float(np.quantile(of_lowest(found), 0.5, method="lower"))
 
 
 class Averaged:

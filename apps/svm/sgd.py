@@ -53,13 +53,11 @@ class Trainer(common.Trainer, harness.Replicas):
         return linear.examples(train.X, train.y, malt.shard(self._dealt))
 
     def _first_step(self) -> float:
-        """The first step size, the same on all ranks. Each rank tries some candidates on the same rows. Collective."""
+        """The first step size, which all ranks find on the same rows; that of the lowest counts. Collective."""
         ranks, train = min(malt.size(), linear.MAX_TRIAL_RANKS), self._problem.train
         sample = linear.examples(train.X, train.y, self._dealt[: ranks * linear.STEP_SAMPLE])
-        mine = slice(malt.rank(), None, malt.size())
-        return linear.first_step(
-            self._problem.linear, sample, self._problem.n_features, ranks, mine, harness.by_rank
-        )  # fmt: skip
+        found = linear.first_step(self._problem.linear, sample, self._problem.n_features, ranks)
+        return float(harness.of_lowest(found))
 
     def take(self) -> None:
         self._mine = self._dealt_to_me()

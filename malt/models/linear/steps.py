@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -25,10 +25,7 @@ MAX_TRIAL_RANKS: Final = 8
 """The most ranks of a trial. The step size of more ranks is that of so many."""
 
 
-def first_step(
-    problem: Problem, data: Examples, n_features: int, ranks: int = 1, part: slice = slice(None),
-    share: Callable[[list[float]], Mapping[int, list[float]]] = lambda costs: {0: costs},
-) -> float:  # fmt: skip
+def first_step(problem: Problem, data: Examples, n_features: int, ranks: int = 1) -> float:
     """The first step size, eta0, chosen on the first STEP_SAMPLE examples of each rank; 1 if all features are 0.
 
     It follows Bottou's determineEta0. A trial measures the mean of `ranks` models, each trained on its part of the
@@ -36,9 +33,7 @@ def first_step(
     several minima (a9a has). The smallest of the steps that are about as good as the best is chosen: noise shows only
     after more examples than a trial has.
 
-    Ranks can divide the work. Each tries the steps of the slice `part`. `share` then exchanges the costs, and returns
-    those of each slice by its start. All ranks try the steps of a failed rank. ValueError: with every step size the
-    float32 weights overflow or do not learn.
+    ValueError: with every step size the float32 weights overflow or do not learn.
     """
     ranks = min(ranks, MAX_TRIAL_RANKS)
     count = min(STEP_SAMPLE, len(data.labels) // ranks) * ranks
@@ -48,16 +43,7 @@ def first_step(
     if square == 0:
         return 1.0
     steps = _steps(problem, square)
-
-    def tried(some: Iterable[float]) -> list[float]:
-        """The objective that each of the steps leads to."""
-        return [_trial(problem, sample, n_features, ranks, eta0) for eta0 in some]
-
-    found = dict(share(tried(steps[part])))
-    stride = part.step or 1
-    costs = [0.0] * len(steps)
-    for first in range(stride):
-        costs[first::stride] = found[first] if first in found else tried(steps[first::stride])
+    costs = [_trial(problem, sample, n_features, ranks, eta0) for eta0 in steps]
     zero, best = objective(problem, sample, np.zeros(n_features + 1, np.float32)), min(costs, default=math.inf)
     if best >= zero:  # the intercept's feature, 1, may be much larger than the others, and then needs smaller steps
         for eta0 in _smaller(problem, square):

@@ -284,20 +284,6 @@ def test_the_first_step_takes_no_memory_for_features_that_are_not_in_the_sample(
     assert linear.first_step(Problem(), linear.examples(wide, y), 2**31 - 2) == eta0
 
 
-@pytest.mark.parametrize("failed", [[], [1], [0, 2]])
-def test_ranks_that_divide_the_trials_find_the_same_step_also_where_some_fail(failed, generator):
-    X, y = labelled_rows(generator)
-    data, found = linear.examples(X, y), {}
-    alone = linear.first_step(Problem(), data, 20, 3)
-    for rank in range(3):
-        share = lambda costs, rank=rank: found.update({rank: costs}) or {rank: costs}  # noqa: E731
-        linear.first_step(Problem(), data, 20, 3, slice(rank, None, 3), share)
-    for rank in failed:
-        del found[rank]
-    for rank in found:
-        assert linear.first_step(Problem(), data, 20, 3, slice(rank, None, 3), lambda costs: found) == alone
-
-
 @pytest.mark.parametrize("rows", [0, 1, 2])
 def test_no_rows_and_few_rows_are_trained(rows, generator):
     X, y = labelled_rows(generator)
