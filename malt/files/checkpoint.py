@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from malt.files import atomic, heartbeats, npz, values
 from malt.files.npz import Member, Streamed
@@ -159,12 +160,17 @@ def _checked(archive: zipfile.ZipFile, what: str, text_name: str, name_of: Calla
 
     Raises one of npz.DAMAGES. `what`: for them.
     """
-    text = str(npz.read_array(archive, text_name))
-    kinds = values.layout(text, values.OF_LIBRARIES)
-    found = Packed(text, [npz.read_array(archive, name_of(number)) for number in range(len(kinds))])
-    if [(array.dtype.str, list(array.shape)) for array in found.arrays] != [(dtype, shape) for dtype, shape in kinds]:
-        raise ValueError(f"the arrays of {what} are not as described")
-    values.unpack(found)
+    found = Packed(str(npz.read_array(archive, text_name)), [])
+
+    def taken(dtype: str, shape: list[int]) -> NDArray[Any]:
+        """The next array. Local. Raises one of npz.DAMAGES."""
+        array = npz.read_array(archive, name_of(len(found.arrays)))
+        if (array.dtype.str, list(array.shape)) != (dtype, shape):
+            raise ValueError(f"the arrays of {what} are not as described")
+        found.arrays.append(array)
+        return array
+
+    values.made(found.text, taken, values.OF_LIBRARIES)
     return found
 
 

@@ -39,9 +39,9 @@ OF_LIBRARIES: Final = ("frame", "object")
 _SPARSE: Final = ("csr_array", "csr_matrix")
 """Their kinds are the names of the classes: products of the two differ."""
 _WHOLE: Final = (*_SPARSE, *OF_LIBRARIES, "matrix", "objects", "same", "scalar", "transposed")
-_LEAVES: Final = ("number", "complex", "same")
-"""Kinds of values without arrays of their own."""
 Take = Callable[[str, list[int]], Array]
+Head = tuple[str, list[tuple[str, list[int]]]]
+"""The text of a value, and the dtype and the shape of each of its arrays."""
 
 
 class Packed(NamedTuple):
@@ -56,6 +56,11 @@ class Packed(NamedTuple):
     def nbytes(self) -> int:
         """The bytes of its arrays."""
         return sum(array.nbytes for array in self.arrays)
+
+    @property
+    def head(self) -> Head:
+        """All that others need to take its arrays."""
+        return self.text, [(array.dtype.str, list(array.shape)) for array in self.arrays]
 
     def digest(self) -> str:
         """The SHA-256 of the value, as a text."""
@@ -82,7 +87,15 @@ def pack(value: Any) -> Packed:
 def unpack(packed: Packed) -> Any:
     """The value. Its arrays are those of `packed`."""
     arrays = iter(packed.arrays)
-    return _Maker(lambda dtype, shape: next(arrays)).made(json.loads(packed.text))
+    return made(packed.text, lambda dtype, shape: next(arrays))
+
+
+def made(text: str, take: Take, refused: Collection[str] = ()) -> Any:
+    """The value of a text. take(dtype, shape) returns its arrays, in their order.
+
+    ValueError: it has values of a `refused` kind.
+    """
+    return _Maker(take, refused).made(json.loads(text))
 
 
 def joined(values: Sequence[Packed]) -> Bytes:
@@ -116,37 +129,8 @@ def parted(message: Bytes, *, writable: bool = False) -> list[Any]:
 
     while place < message.nbytes:
         [text_nbytes] = taken(_LENGTH_NBYTES).view(np.int64).tolist()
-        values.append(_Maker(view).made(json.loads(taken(text_nbytes).tobytes())))
+        values.append(made(taken(text_nbytes).tobytes().decode(), view))
     return values
-
-
-def layout(text: str, refused: Collection[str] = ()) -> list[tuple[str, list[int]]]:
-    """The dtypes and shapes of the arrays in a text, in their order. ValueError: it has values of a `refused` kind."""
-    found: list[tuple[str, list[int]]] = []
-    _note(json.loads(text), found, refused)
-    return found
-
-
-def _note(described: Any, found: list[tuple[str, list[int]]], refused: Collection[str]) -> None:
-    """Append the dtypes and shapes of the arrays of a description."""
-    if isinstance(described, list):
-        for one in described:
-            _note(one, found, refused)
-    if not isinstance(described, dict):
-        return
-    [(kind, inner)] = described.items()
-    if kind in refused:
-        raise ValueError(f"a value of kind {kind!r}")
-    if kind == "array":
-        found.append((inner[0], inner[1]))
-    elif kind in _SPARSE:
-        found.extend((dtype, shape) for dtype, shape in inner[1:])
-    elif kind == "dict" or kind in _KINDS:
-        _note(list(inner.values()), found, refused)
-    elif kind == "items":
-        _note([one for _, one in inner], found, refused)
-    elif kind not in _LEAVES:
-        _note(inner, found, refused)
 
 
 class _Arrays(list[Array]):
@@ -242,10 +226,10 @@ def _noted(array: Array, arrays: _Arrays) -> list[Any]:
 
 
 class _Maker:
-    """Makes a value of its description. take(dtype, shape) returns its arrays, in their order."""
+    """Makes a value of its description: as `made`."""
 
-    def __init__(self, take: Take) -> None:
-        self._take = take
+    def __init__(self, take: Take, refused: Collection[str]) -> None:
+        self._take, self._refused = take, refused
         self._arrays: list[Array] = []
 
     def made(self, described: Any) -> Any:
@@ -255,6 +239,8 @@ class _Maker:
         if not isinstance(described, dict):
             return described
         [(kind, inner)] = described.items()
+        if kind in self._refused:
+            raise ValueError(f"a value of kind {kind!r}")
         if kind == "array":
             return self._next(*inner)
         if kind == "number":

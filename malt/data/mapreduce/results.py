@@ -14,7 +14,7 @@ from dstorm.reduction import Traffic
 from malt.data.mapreduce.chunk_errors import ChunkError
 from malt.data.mapreduce.tree import Node, insert
 from malt.data.shards import bounds
-from malt.files.values import NUMBERS, Array, Bytes, Packed, joined, layout, pack, parted, unpack
+from malt.files.values import NUMBERS, Array, Bytes, Head, Packed, joined, pack, parted, unpack
 
 Reduce = Callable[[Any, Any], Any]
 Values = dict[Node, Any]
@@ -30,8 +30,8 @@ class Report(NamedTuple):
     error: ChunkError | None
     """Why it could not do a chunk."""
     nodes: list[Node]
-    texts: list[str]
-    """The values of the nodes, without their arrays."""
+    heads: list[Head]
+    """Those of the values of the nodes."""
     values: list[Any]
     """The values; none, if their arrays are to be added in parts."""
 
@@ -40,14 +40,14 @@ def message(error: ChunkError | None, values: Values, in_parts: bool) -> bytes:
     """A report, to be sent. `in_parts`: arrays may be added in parts."""
     packed = [pack(values[node]) for node in sorted(values)]
     is_whole = not in_parts or sum(one.nbytes for one in packed) <= WHOLE_NBYTES
-    head = {"error": error, "nodes": sorted(values), "texts": [one.text for one in packed]}
+    head = {"error": error, "nodes": sorted(values), "heads": [one.head for one in packed]}
     return joined([pack(head), *(packed if is_whole else ())]).tobytes()
 
 
 def report(data: bytes) -> Report:
     """The report in a message."""
     head, *values = parted(np.frombuffer(data, np.uint8))
-    return Report(head["error"], [(level, place) for level, place in head["nodes"]], head["texts"], values)
+    return Report(head["error"], [(level, place) for level, place in head["nodes"]], head["heads"], values)
 
 
 def copied(value: Any) -> Any:
@@ -120,10 +120,10 @@ def _root(values: Iterable[tuple[Node, Any]], count: int, combine: Reduce) -> An
 def _added_in_parts(traffic: Traffic, reports: Mapping[int, Report], own: Values, count: int) -> Any:
     """Return the sum of the results: each rank adds up a part of each array, and sends it to all."""
     ranks, like = list(reports), np.empty(0, np.uint8)
-    layouts = {json.dumps(layout(text)): layout(text) for one in reports.values() for text in one.texts}
-    if len(layouts) > 1:
+    several = {json.dumps(kinds): kinds for one in reports.values() for _, kinds in one.heads}
+    if len(several) > 1:
         raise ValueError("malt.map_reduce: results must be alike to be added, but their arrays are not in all chunks")
-    [arrays] = layouts.values()
+    [arrays] = several.values()
 
     def part(place: int, array: Array) -> Bytes:
         """The bytes of the part that is the one of ranks[place]."""
@@ -136,7 +136,7 @@ def _added_in_parts(traffic: Traffic, reports: Mapping[int, Report], own: Values
     values = []
     for rank, one in reports.items():
         data = _Reader(received[rank])
-        for node, text in zip(one.nodes, one.texts, strict=True):
+        for node, (text, _) in zip(one.nodes, one.heads, strict=True):
             values.append((node, unpack(Packed(text, [data.part(*array, place, len(ranks)) for array in arrays]))))
     text, summed = pack(_root(values, count, added))
     everyone = traffic.exchange(ranks, dict.fromkeys(ranks, _one([one.view(np.uint8) for one in summed])), like)

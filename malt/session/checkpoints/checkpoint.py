@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -251,7 +251,7 @@ class Checkpoint:
             return None
         for vector in partial:
             vector.leave()
-        whole = succeed(transport, lambda: {name: _room(one) for name, is_whole, one in heads if is_whole})
+        whole = succeed(transport, lambda: {name: _room(*one) for name, is_whole, one in heads if is_whole})
         if found is not None:
             whole = {name: _packed(one) for name, one in found.items() if not isinstance(one, Streamed)}
         state: State = {}
@@ -352,9 +352,9 @@ def _members(
 
 
 def _heads(members: Members) -> list[Any]:
-    """The name of each member, whether all ranks get it whole, and its text, or the `head` of a vector."""
+    """The name of each member, whether all ranks get it whole, and its head: of a value, or of a vector."""
     return [
-        [name, False, head(one)] if isinstance(one, Streamed) else [name, True, _packed(one).text]
+        [name, False, head(one)] if isinstance(one, Streamed) else [name, True, _packed(one).head]
         for name, one in members.items()
     ]
 
@@ -363,9 +363,9 @@ def _packed(whole: NDArray[Any] | Packed) -> Packed:
     return whole if isinstance(whole, Packed) else values.pack(whole)
 
 
-def _room(text: str) -> Packed:
-    """A value of this text, whose arrays are to be filled."""
-    return Packed(text, [np.empty(shape, dtype) for dtype, shape in values.layout(text)])
+def _room(text: str, kinds: Sequence[tuple[str, list[int]]]) -> Packed:
+    """A value of this head, whose arrays are to be filled."""
+    return Packed(text, [np.empty(shape, dtype) for dtype, shape in kinds])
 
 
 def _check_same(path: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:

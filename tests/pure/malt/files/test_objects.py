@@ -11,7 +11,7 @@ import pytest
 
 from malt.files import objects
 from malt.files.refusals import refusal, refusal_of_class
-from malt.files.values import Packed, joined, layout, pack, parted, unpack
+from malt.files.values import OF_LIBRARIES, Packed, joined, made, pack, parted, unpack
 
 pytest.importorskip("sklearn")
 from sklearn import ensemble, linear_model, pipeline, preprocessing
@@ -120,7 +120,7 @@ def test_a_message_imports_no_module(tmp_path, monkeypatch):
 
 def test_a_checkpoint_has_no_estimators():
     with pytest.raises(ValueError, match="object"):
-        layout(pack({"x": [preprocessing.StandardScaler()]}).text, ("frame", "object"))
+        made(pack({"x": [preprocessing.StandardScaler()]}).text, lambda dtype, shape: X, OF_LIBRARIES)
 
 
 def test_what_cannot_be_sent_is_named():
