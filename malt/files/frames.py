@@ -7,19 +7,13 @@ imported before there is a frame of it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 _NUMBERS: Final = "biufcmM"
 """Kinds of dtypes of columns that are arrays: truth values, numbers, dates and durations."""
-_NONE: Final = -1
-"""The length of a text that is None."""
-_MISSING: Final = -2
-"""That of another missing text."""
 Parts = dict[str, Any]
 
 
@@ -81,13 +75,11 @@ def _column(what: str, column: Any) -> Parts:
         return {"array": np.ascontiguousarray(array.tz_convert("UTC").tz_localize(None).to_numpy()),
                 "zone": str(dtype.tz)}  # fmt: skip
     if isinstance(dtype, pandas.StringDtype):
-        return {**_texts([None if is_missing else text for text, is_missing in zip(array, array.isna(), strict=True)]),
-                "storage": dtype.storage, "is_nan": dtype.na_value is not pandas.NA}  # fmt: skip
-    if is_mixed := isinstance(dtype, np.dtype) and dtype.hasobject:
-        if all(one is None or one is np.nan or isinstance(one, str) for one in array):
-            return {**_texts(array), "objects": True}
-        if all(one is None or isinstance(one, (str, bool, int, float)) for one in array):
-            return {"array": column.to_numpy()}
+        return {"array": array.to_numpy(object, na_value=None), "storage": dtype.storage,
+                "is_nan": dtype.na_value is not pandas.NA}  # fmt: skip
+    is_mixed = isinstance(dtype, np.dtype) and dtype.hasobject
+    if is_mixed and all(one is None or isinstance(one, (str, bool, int, float)) for one in array):
+        return {"array": column.to_numpy()}
     if hasattr(dtype, "numpy_dtype") and not hasattr(dtype, "pyarrow_dtype"):  # Int64, boolean and their kind
         values = array.to_numpy(dtype=dtype.numpy_dtype, na_value=dtype.numpy_dtype.type(0))
         return {"array": np.ascontiguousarray(values), "mask": array.isna(), "dtype": str(dtype)}
@@ -110,33 +102,10 @@ def _array(pandas: Any, found: Parts) -> Any:
         return pandas.DatetimeIndex(found["array"], copy=True).tz_localize("UTC").tz_convert(found["zone"]).array
     if "storage" in found:
         more = {"na_value": np.nan} if found["is_nan"] else {}
-        return pandas.array(_read(found, None), dtype=pandas.StringDtype(found["storage"], **more))
-    if "objects" in found:
-        return pandas.Index(_read(found, np.nan), dtype=object)  # of an array pandas would make a column of text
+        return pandas.array(found["array"], dtype=pandas.StringDtype(found["storage"], **more))
     if "mask" in found:
         array = pandas.array(found["array"], dtype=found["dtype"])
         array[np.array(found["mask"])] = pandas.NA
         return array
-    return found["array"]
-
-
-def _texts(texts: Iterable[Any]) -> Parts:
-    """Texts as one array of bytes, and their lengths."""
-    encoded = [(_NONE if one is None else _MISSING) if not isinstance(one, str) else
-               one.encode("utf-8", "surrogatepass") for one in texts]  # fmt: skip
-    lengths = np.array([one if isinstance(one, int) else len(one) for one in encoded], np.int64)
-    return {"bytes": np.frombuffer(b"".join(one for one in encoded if isinstance(one, bytes)), np.uint8),
-            "lengths": lengths}  # fmt: skip
-
-
-def _read(found: Parts, missing: Any) -> list[Any]:
-    """The texts of `_texts`, with None and `missing` where they are not there."""
-    lengths: NDArray[np.int64] = found["lengths"]
-    whole, texts, start = found["bytes"].tobytes(), [], 0
-    for length in lengths.tolist():
-        if length < 0:
-            texts.append(None if length == _NONE else missing)
-            continue
-        texts.append(whole[start : start + length].decode("utf-8", "surrogatepass"))
-        start += length
-    return texts
+    is_mixed = found["array"].dtype == object
+    return pandas.Index(found["array"], dtype=object) if is_mixed else found["array"]  # else pandas would see text
