@@ -60,26 +60,6 @@ def backward(data: Any, order: Any, deltas: Any, gradient: Any) -> None:
                 row[h] += value * deltas[i, h]
 
 
-@kernel(_READ_F4_2, _READ_I8, _READ_I8, _F4_2, interpreted=interpreted.place)
-def place(some: Any, rows: Any, others: Any, gradient: Any) -> None:
-    """gradient[rows] <- some, gradient[others] <- 0. Each row of the gradient is in one of the two."""
-    for k in range(rows.size):
-        row = gradient[rows[k]]
-        for h in range(some.shape[1]):
-            row[h] = some[k, h]
-    for k in range(others.size):
-        gradient[others[k]] = 0
-
-
-@kernel(_F4_2, _READ_F4_2)
-def descend(below: Any, inputs: Any) -> None:
-    """below <- 0 where the neuron was not active. `inputs`: as `below`, with a last column of ones."""
-    for i in range(below.shape[0]):
-        for h in range(below.shape[1]):
-            if not inputs[i, h] > 0:
-                below[i, h] = 0
-
-
 @kernel(_F4_2)
 def lower(logits: Any) -> None:
     """z <- z - the largest of its row."""

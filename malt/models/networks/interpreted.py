@@ -21,11 +21,6 @@ def backward(data: Any, order: Any, deltas: Any, gradient: Any) -> None:
         np.add.at(gradient, data.columns[here], np.outer(data.values[here], deltas[i]))
 
 
-def place(some: Any, rows: Any, others: Any, gradient: Any) -> None:
-    """gradient[rows] <- some, gradient[others] <- 0."""
-    gradient[rows], gradient[others] = some, 0
-
-
 def adagrad(weights: Any, squares: Any, changes: Any, rows: Any, gradient: Any, step: Any, l2: Any) -> None:
     """n <- n + g^2, w <- w - step g / (sqrt(n) + eps) in the given rows, with g = gradient + l2 w but for the bias."""
     shrink = np.where(rows != len(weights) - 1, l2, np.float32(0))[:, np.newaxis]

@@ -39,8 +39,6 @@ class MixedNetwork(SparseNetwork):
         super().__init__(weights, l2)
         self._rows = np.append(columns, len(weights[0]) - 1)
         """The rows of the first layer's weights that a dense input has: that of the bias is the last."""
-        self._others = np.setdiff1d(np.arange(len(weights[0])), self._rows)
-        """The rows that sparse inputs alone have."""
         self._taken = np.empty((len(self._rows), weights[0].shape[1]), np.float32)
         self._found = np.empty_like(self._taken)
         self._inputs: dict[int, Weights] = {}
@@ -59,6 +57,7 @@ class MixedNetwork(SparseNetwork):
     def _descend(self, deltas: Weights) -> None:
         gradient = self.gradients[0]
         np.matmul(self._input.T, deltas, out=self._found)
-        compiled.place(self._found, self._rows, self._others, gradient)
+        gradient[:] = 0
+        gradient[self._rows] = self._found
         compiled.backward(self._data, self._order, deltas, gradient)
         self._shrink()

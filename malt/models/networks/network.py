@@ -139,10 +139,6 @@ class Network:
     def _descend(self, now: Pass, layer: int) -> None:
         """deltas[layer] <- (deltas[layer + 1] W^T) where the neuron below was active, else 0."""
         np.matmul(now.deltas[layer + 1], self.weights[layer][:-1].T, out=now.deltas[layer])
-        self._pass_active(now, layer)
-
-    def _pass_active(self, now: Pass, layer: int) -> None:
-        """deltas[layer] <- 0 where the neuron below was not active."""
         np.greater(now.outer[layer], 0, out=now.active[layer])
         np.multiply(now.deltas[layer], now.active[layer], out=now.deltas[layer])
 

@@ -17,7 +17,7 @@ __all__ = ["OPTIMIZERS", "SparseNetwork", "compile_kernels"]
 
 
 class CompiledNetwork(Network):
-    """`Network` of float32, of which all but the products is compiled."""
+    """`Network` of float32, whose errors are found by compiled kernels."""
 
     def _find_errors(self, now: Pass, labels: Labels) -> None:
         delta = now.deltas[-1]
@@ -27,9 +27,6 @@ class CompiledNetwork(Network):
             compiled.lower(delta)
             np.exp(delta, out=delta)
             compiled.errors(delta, labels)
-
-    def _pass_active(self, now: Pass, layer: int) -> None:
-        compiled.descend(now.deltas[layer], now.inputs[layer])
 
 
 _UPPER: Final = Network if TROUBLE else CompiledNetwork

@@ -157,10 +157,6 @@ CALLS = {
     "malt.models.networks.compiled": {
         "forward": lambda: [(DATA, ORDER, readonly(drawn(1, FEATURES + 1, NEURONS)), drawn(2, 6, NEURONS))],
         "backward": lambda: [(DATA, ORDER, readonly(drawn(1, 6, NEURONS)), drawn(2, FEATURES + 1, NEURONS))],
-        "place": lambda: [(
-            readonly(drawn(1, 2, NEURONS)), readonly(np.array([3, 0])), readonly(np.array([1, 2])), drawn(2, 4, NEURONS)
-        )],
-        "descend": lambda: [(drawn(1, 4, NEURONS), readonly(drawn(2, 4, NEURONS + 1)))],
         "lower": lambda: [(drawn(1, 4, NEURONS),)],
         "errors": lambda: [(np.exp(drawn(1, 4, NEURONS)), readonly(np.array([0, 2, 1, 1])))],
         "momentum": lambda: [(drawn(1, 5), drawn(2, 5), drawn(3, 5), np.float32(0.9), np.float32(0.1))],
