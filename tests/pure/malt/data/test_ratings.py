@@ -104,6 +104,7 @@ MIXED = {
     "a decimal comma": ("1 2 3.5\n", "1 2 4,5\n", "rating '4,5' has a decimal comma: write a point"),
     "a decimal comma at the head": ("", "1\t2\t4,5\n", "rating '4,5' has a decimal comma: write a point"),
     "a decimal comma among commas": ("", "1,2,4,5\n1,2,3\n", "rating '4,5' seems to have a decimal comma"),
+    "decimal commas alone": ("", "1,2,4,5\n3,4,3,25\n", "rating '4,5' seems to have a decimal comma"),
     "a decimal comma later on": ("1,2,3\n", "1,2,4,25\n", "where '25' is a timestamp, titles first"),
     "more words than titles": ("user,item,rating\n1,2,3\n", "1,2,4,525\n", "rating '4,525' seems to have"),
     "semicolons": ("", "1;2;4.5\n", "with white space between"),
