@@ -188,7 +188,7 @@ class Barrier:
         DeadlinePassed: the missing ranks have given no heartbeat for the deadline, or have not come within
         `patience_s`; a later call waits for them again. PeerLost: a missing rank has departed. MismatchedCalls: a rank
         is in another barrier. ClosedError: this rank has departed. OverlappingCalls: another thread of this rank is in
-        a collective call. KeyboardInterrupt: as DeadlinePassed.
+        a collective call. KeyboardInterrupt, and what handlers of other signals raise: as DeadlinePassed.
         """
         with self._call_lock.taken(what):
             return self._enter(self.calls.name(what), patience_s, final, mark)
@@ -278,14 +278,16 @@ class Barrier:
                     if self.poll_wait(wait):
                         raise self._passed(number, wait)
                 self._transport.pause(polls)
-                try:
-                    interruption.raise_in_wait()
-                except BaseException:  # the program may go on: its next call is this barrier, where a rank is missing
-                    self._withdraw()
-                    raise
+                interruption.raise_in_wait()
                 self.check_now_and_then()
                 polls += 1
             return decision
+        except (MismatchedCalls, Refused):
+            raise
+        except BaseException:  # of a signal: the program may go on, and its next call is this barrier
+            if self._is_inside:
+                self._withdraw()
+            raise
         finally:
             self.end_wait()
             self._transport.waited_s += wait.seconds
