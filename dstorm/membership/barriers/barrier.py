@@ -1,9 +1,10 @@
 """Barriers that name the missing ranks, and outlast failed ones where ranks may fail while the others go on.
 
 Each rank has a cell in the memory of every rank (dstorm/membership/status.py), which it alone writes. The cell holds
-how many barriers the rank has entered, the name of the last one, the number of its steps, and the ranks that it has
-marked failed. Ranks that are in barriers of different names raise an error at once. So do ranks that need a rank that
-has departed.
+how many barriers the rank has entered, the name of the last one and a checksum of that before, the number of its steps,
+and the ranks that it has marked failed. Ranks that are in barriers of different names raise an error at once. So do
+ranks that need a rank that has departed. A rank that has raised it may go on to the next barrier: ranks that look only
+then find the name before.
 
 A barrier ends once all live ranks know the same list of failed ranks (dstorm/membership/decision.py). Where no rank may
 fail, the list is empty, and a rank leaves when it has seen that all others have entered.
