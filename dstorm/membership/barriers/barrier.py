@@ -288,6 +288,7 @@ class Barrier:
         except BaseException:  # of a signal: the program may go on, and its next call is this barrier
             if self._is_inside:
                 self._withdraw()
+                self._publish()
             raise
         finally:
             self.end_wait()

@@ -311,14 +311,21 @@ class Preempted(Exception):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, Preempted])
 @pytest.mark.parametrize("again", ["malt.this", "malt.that"])
-def test_an_interrupted_barrier_is_entered_again_by_the_next_call(again, error):
-    """A signal comes in a wait for rank 1, which makes one call. The next one of rank 0 was the one after that."""
+@pytest.mark.parametrize("until_s", [0.0, 1.0])
+def test_an_interrupted_barrier_is_entered_again_by_the_next_call(until_s, again, error):
+    """A signal comes in a wait for rank 1, which makes one call. The next one of rank 0 was the one after that.
+
+    Rank 0 does something else before that. Rank 1, which comes meanwhile, waits for it.
+    """
+
+    def wait(transport, until_s):
+        while transport.clock() < until_s:
+            transport.pause(30)
 
     def live(rank, mine, transport):
         mine.enter("malt.first")
         if rank == 1:
-            for _ in range(200):
-                transport.pause(30)
+            wait(transport, 0.5)
         else:
             decision, polls = mine._decision, []
 
@@ -333,10 +340,11 @@ def test_an_interrupted_barrier_is_entered_again_by_the_next_call(again, error):
             mine._decision = interrupted
             with pytest.raises(error):
                 mine.enter("malt.this")
+            wait(transport, until_s)
         mine.enter(again)
-        return mine.next_number
+        return mine.next_number, transport.clock() >= until_s
 
-    assert run(2, 0, live, deadline_s=60.0) == [3, 3]
+    assert run(2, 0, live, deadline_s=60.0) == [(3, True)] * 2
 
 
 def test_a_meeting_is_called_what_it_is_part_of():
