@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from dstorm.errors import DeadlinePassed
 from dstorm.membership import letters
 from dstorm.membership.barriers.barrier import Barrier
 from dstorm.membership.decision import Word
@@ -74,6 +75,11 @@ class GatheringBarrier(Barrier):
             self._mine, self._letters = self._given, {}
             try:
                 self._enter(call, None, final=False, mark=False)
+            except DeadlinePassed:
+                raise
+            except BaseException:  # of a signal: the others know that this rank has left
+                self._given_by = ""
+                raise
             finally:
                 self._mine = None
         _, data = self._given

@@ -250,6 +250,29 @@ def test_the_letter_of_another_call_after_the_deadline_is_that_of_this_call():
     assert run(2, 0, live) == [([b"that", b"that"], b"that")] * 2
 
 
+def test_after_an_interrupt_the_letter_is_that_of_the_next_call():
+    def live(rank, mine, transport):
+        if rank == 0:
+            decision, polls = mine._decision, []
+
+            def interrupted(*arguments):
+                polls.append(1)
+                if len(polls) == 3:
+                    raise KeyboardInterrupt
+                return decision(*arguments)
+
+            mine._decision = interrupted
+            with pytest.raises(KeyboardInterrupt):
+                mine.gather("malt.this", b"first")
+        else:
+            while transport.clock() < 0.5:
+                transport.pause(30)
+        found, own = mine.gather("malt.this", b"second")
+        return [one.data for one in found], own
+
+    assert run(2, 0, live) == [([b"second", b"second"], b"second")] * 2
+
+
 def test_a_rank_that_enters_once_more_under_another_name_is_in_that_call():
     def live(rank, mine, transport):
         mine.enter("a test")
