@@ -81,12 +81,6 @@ def patience(monkeypatch):
     return clock
 
 
-def in_this_order(folder, reports):
-    """Add `reports`, texts by name, as if each were later than the one before, also where it was written before."""
-    for moment, (name, text) in reversed(list(enumerate(reports.items()))):
-        add(folder, name, text, moment)
-
-
 def called(folder, **reports):
     """The status after these reports of ranks: `started` maps ranks to processes."""
     for rank, process in reports.pop("started", {}).items():
@@ -99,10 +93,6 @@ def called(folder, **reports):
 
 def test_the_job_goes_on_while_a_rank_is_alive(tmp_path, ended):
     assert called(tmp_path, started={0: here(), 1: ended}, ready=[0, 1]) is None
-
-
-def test_status_0_once_all_live_ranks_have_finished(tmp_path, ended):
-    assert called(tmp_path, started={0: here(), 1: ended}, ready=[0, 1], finished=[0]) == 0
 
 
 def test_a_rank_that_has_not_finished_is_waited_for(tmp_path):
@@ -153,10 +143,6 @@ def test_a_loss_that_is_reported_late_does_not_undo_that_of_a_later_incarnation(
     assert follower.status() == 0
 
 
-def test_all_ranks_have_failed(tmp_path, ended):
-    assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == 1
-
-
 def test_the_status_of_a_failed_rank_counts_once_all_have_failed(tmp_path, ended):
     add(tmp_path, "left-0", "3")
     assert called(tmp_path, started={0: ended, 1: here()}, ready=[0, 1]) is None
@@ -176,27 +162,12 @@ def test_a_failure_before_the_session_is_reported_once_the_others_do_not_come(tm
     assert capsys.readouterr().err == "malt run: rank 1 died before the session began\n"
 
 
-def test_a_rank_that_left_early_has_not_ended_well_if_the_others_fail(tmp_path, ended, capsys):
-    add(tmp_path, "left-0", "0")
-    assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == 1
-
-
 def test_a_rank_that_is_alone_may_stay_stopped(tmp_path, stopped, patience):
     state = Follower(Stream(tmp_path), 1)
     for _ in range(3):
         assert state.status() is None
         patience.pass_(10, state)
     assert is_alive(stopped)
-
-
-@pytest.mark.parametrize(
-    ("left", "status"),
-    [({0: ""}, 1), ({0: "2"}, 2), ({1: "7", 0: "2"}, 7), ({1: "3", 0: "7"}, 3), ({0: "0", 1: "4"}, 4), ({0: "0"}, 1)],
-)
-def test_where_all_have_failed_the_status_is_that_of_the_first(tmp_path, ended, left, status):
-    """Else a job whose last rank ends with the status for bad input would not be run again."""
-    in_this_order(tmp_path, {f"left-{rank}": text for rank, text in left.items()})
-    assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == status
 
 
 def test_a_rank_that_was_killed_first_counts_as_the_first(tmp_path, ended):
@@ -305,11 +276,6 @@ def test_before_any_report(tmp_path):
     assert called(tmp_path) is None
     assert failed_with(Stream(tmp_path).read()) is None
     assert called(tmp_path, started={0: here()}, finished=[0]) is None
-
-
-def test_a_failure_of_all_ends_it_with_the_status_of_the_first(tmp_path):
-    in_this_order(tmp_path, {"status-1": "7", "status-0": "3", "status-2": "7"})
-    assert called(tmp_path, started={0: here()}, ready=[0]) == failed_with(Stream(tmp_path).read()) == 7
 
 
 def test_what_a_session_left_in_memory_is_removed(tmp_path):
@@ -423,13 +389,6 @@ def test_ranks_elsewhere_end_well_or_fail(tmp_path, ended):
     assert Follower(Stream(tmp_path), 3, is_spread=True).status() is None
     add(tmp_path, "ended-2")
     assert Follower(Stream(tmp_path), 3, is_spread=True).status() == 0
-
-
-def test_a_stopped_rank_elsewhere_is_not_waited_for(tmp_path):
-    reports = {"started": {0: here()}, "ready": [0], "elsewhere": [1], "finished": [0]}
-    assert called(tmp_path, **reports) is None
-    add(tmp_path, "lost-1")
-    assert Follower(Stream(tmp_path), 2, is_spread=True).status() == 0
 
 
 def test_a_failure_elsewhere_before_the_session_is_reported(tmp_path, capsys, patience):

@@ -74,6 +74,9 @@ PLAIN = {
     "one departs, the other fails": Job((
         "0 started; 1253 came; 1263 ready; 1266 left=0; end", "4 started; 1258 came; 1264 ready; 1573 left=4; end",
     ), 4),
+    "one departs, the other is killed": Job((
+        "0 started; 1185 came; 1583 ready; 1593 left=0; end", "125 started; 1576 came; 1590 ready; end",
+    ), 1, "malt run: rank 1 ended without a word: killed, or by os._exit\n"),
     "both are killed": Job((
         "9 started; 713 came; 727 ready; end; 756 ended=137", "0 started; 660 came; 729 ready; end; 756 ended=137",
     ), 137, "malt run: ranks 0, 1 ended without a word: killed, or by os._exit\n"),
