@@ -161,7 +161,7 @@ JUMBLE = st.lists(st.tuples(WORD, SEPARATOR).map("".join), max_size=12).map("".j
 BYTES = st.text("0123. :e-+\n#q", max_size=30)
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(st.one_of(JUMBLE, BYTES))
 @example("1 1:2\n 1:2\n")
 @example("1 1:1e\n")

@@ -17,7 +17,6 @@ LOSS, LOSS_OF_DIGITS = 0.005, 0.01
 """What several ranks may lose of the accuracy of one, by the median of three orders of exchanges. Digits are few."""
 CASES = [
     ("a9a", "SGDClassifier", {}, 3, 400),
-    ("rcv1-ccat", "averaged SGDClassifier", dict(average=True), 2, 400),
     ("digits below 5", "averaged SGDClassifier", dict(average=True), 10, 25),
     ("digits", "MLPClassifier", dict(hidden_layer_sizes=(64,), learning_rate_init=0.01), 20, 50),
     ("digits", "MiniBatchKMeans", dict(n_clusters=10, n_init=3), 5, 50),
