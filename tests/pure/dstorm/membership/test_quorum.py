@@ -14,7 +14,7 @@ from dstorm.membership.quorum import ALONE_S, ECHO_S, GRANT_S, LONGEST_S, SETTLE
 from dstorm.membership.votes import NONE, State, choose, first, from_bytes, is_quorum, key
 
 pytestmark = pytest.mark.serial
-STEP_S = 0.05
+STEP_S = 0.1
 LONGEST_WRITE_S = GRANT_S / 2
 
 
@@ -247,7 +247,7 @@ def test_of_two_parts_one_goes_on(size, silently):
         goes_on = one if is_quorum(mask(one), (1 << size) - 1) else other
         assert job.sides() == {tuple(sorted(goes_on))}, job.left
         assert job.left.keys() == set(range(size)) - goes_on
-        late = [rank for at, rank, _ in job.written if at > job.now - 0.5]
+        late = [rank for at, rank, _ in job.written if at > job.now - 1.0]
         assert set(late) == goes_on
         assert all("which may be going on" in why or "go on without it" in why for why in job.left.values())
 
@@ -354,21 +354,21 @@ def play(seed, kinds):
     return job
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_at_most_one_side_goes_on_whatever_happens(seed):
     job = play(seed, EVENTS)
     assert len(job.sides()) <= 1, job.left
     assert not any(job.quorums[r].is_undecided for r in job.running())
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(40))
 def test_at_most_one_side_goes_on_where_ranks_come_back(seed):
     job = play(seed, [*EVENTS, "end", "end", "again", "again", "again"])
     assert len(job.sides()) <= 1, job.left
     assert not any(job.quorums[r].is_undecided for r in job.running())
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_ranks_that_end_and_are_started_again_come_in(seed):
     """Where nothing else fails, all that run are members in the end, if any is."""
     job = play(seed, ["end"] * 4 + ["again"] * 5 + ["known"] * 2)
