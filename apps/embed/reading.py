@@ -34,6 +34,7 @@ def _model(options: Namespace, found: Graph) -> Mapping[str, Array] | None:
     shape = (len(found.names), options.dim)
     if not np.array_equal(model.get("nodes", []), found.names):
         raise ValueError(f"{options.model}: not a model of apps.embed of the nodes of this graph")
-    if any(model[name].shape != shape or not np.isfinite(model[name]).all() for name in ("vectors", "contexts")):
+    vectors = [model.get(name, np.empty(0)) for name in ("vectors", "contexts")]
+    if any(one.shape != shape or not np.isfinite(one).all() for one in vectors):
         raise ValueError(f"{options.model}: its vectors must be finite, with {options.dim} numbers (--dim)")
     return model

@@ -17,7 +17,7 @@ from apps.kmeans.points import Dealt, transposed
 def load(path: str, shape: tuple[int, int]) -> Floats:
     """The centres of a saved model. OSError, ValueError: the file has none, or others than of this shape."""
     centres: Floats = load_model(path, "apps.kmeans").get("centres", np.empty(0))
-    if centres.dtype != np.float64 or not np.isfinite(centres).all():
+    if centres.ndim != 2 or centres.dtype != np.float64 or not np.isfinite(centres).all():
         raise ValueError(f"{path}: not a model of apps.kmeans")
     if centres.shape != shape:
         there, here = (

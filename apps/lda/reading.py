@@ -65,7 +65,7 @@ def _names(path: str, words: int) -> list[str]:
 
 
 def _model(options: Namespace) -> Any:
-    counts = load_model(options.model, "apps.lda")["counts"]
+    counts = load_model(options.model, "apps.lda").get("counts", np.empty(0))
     if counts.ndim != 2 or counts.shape[1] != options.topics or not np.all((counts >= 0) & (counts < np.inf)):
         raise ValueError(f"{options.model}: its counts must be finite, of {options.topics} topics (--topics)")
     return counts.astype(np.float32)
