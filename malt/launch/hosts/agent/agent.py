@@ -8,8 +8,8 @@ reach   endpoints of hosts, by name; answers the names of those to which no conn
 reached all hosts have tried: from now on nothing listens here
 pause   the launcher is stopped (Ctrl-Z), and will say nothing until the next line: nor does anything of the job run
         here until then; answers
-clean   kills what is left of the job, removes its files, and answers; with the folder of a job of an mpiexec where the
-        agent of that was killed
+clean   kills what is left of the job, removes its files, and answers; with the folder of the job where the agent of
+        that was killed: of an mpiexec, or before it had started ranks
 end     does the same without an answer, and ends
 
 Of any job (malt/launch/hosts/agent/watch.py):

@@ -268,7 +268,10 @@ class RemoteRanks:
         """End what is left of the job on the hosts that can be reached and are not given up."""
         reached = [one for one in self._hosts if one not in self.left and not self._is_silent(one)]
         for one in reached:
-            one.connection.ask("clean")
+            is_left = False
+            if one.agent is None and not one.connection.is_open:  # it was killed before it had started ranks
+                one.connection, is_left = self._remote.connected_anew(one.host)
+            one.connection.ask("clean", str(self._folder) if is_left else None)
         waited = Stopwatch()
         for one in self._hosts:
             try:

@@ -129,6 +129,27 @@ def test_another_agent_ends_what_one_has_left_that_was_killed(stays, begin, tmp_
     assert stays or json.loads(file.read_text()) == [str(tmp_path), 7, False]
 
 
+DIES = """
+import json, sys
+while sys.stdin.read(1) != "\\0": pass  # the text of an agent
+what, value = json.loads(sys.stdin.readline())
+if what == "clean":
+    open({file!r}, "w").write(json.dumps(value))
+    print(json.dumps([what, None]), flush=True)
+"""
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_another_agent_removes_the_folder_of_one_that_was_killed_before_it_started_ranks(is_ours, begin, tmp_path):
+    """Where that has made it: else it is the launcher's, or another host's."""
+    file = tmp_path / "cleaned"
+    away = begin({"b": (1,)}, 2, DIES.format(file=str(file)))
+    away._remote._own.update(["b"] if is_ours else [])
+    wait_for(lambda: away.have_failed(set()))
+    away.end()
+    assert json.loads(file.read_text()) == (str(tmp_path) if is_ours else None)
+
+
 def test_a_slow_start_is_no_silence(start, monkeypatch):
     monkeypatch.setattr(module, "SILENT_S", 0.1)
     away = start("time.sleep(0.5); " + SITS)
