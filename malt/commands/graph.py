@@ -39,7 +39,7 @@ def main(
     if name == "hierarchical" and not hosts:
         raise LaunchError("the graph hierarchical depends on the hosts of the ranks: give --hosts H1:SLOTS,H2:SLOTS")
     if size > _RANKS:
-        raise LaunchError(f"-n {size}: the facts of a graph are found for up to {_RANKS} ranks")
+        raise LaunchError(f"-n {size}: the facts of a graph are found for up to {count(_RANKS, 'rank')}")
     names = names_by_rank(hosts, size)
     try:
         built = graph(name, size, degree, seed, hosts=names or None if name in BY_HOST else None)
