@@ -6,6 +6,7 @@ import lzma
 import math
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -262,6 +263,15 @@ def test_step_size_goes_from_eta0_to_the_inverse_of_l2_t():
     assert linear.step_size(2.0, 1e-4, 1e9) == pytest.approx(1 / (1e-4 * 1e9), rel=1e-4)
     assert linear.step_size(2.0, 0.0, 1e9) == 2.0
     assert linear.gradient_step(2.0, 0.0, 5, 1000) == pytest.approx(linear.GRADIENT_SHARE * 2000)
+
+
+def test_the_penalty_is_summed_in_float64_and_copies_no_model():
+    params = np.full(10**6 + 1, 0.1, np.float32)
+    tracemalloc.start()
+    found = linear.penalty(Problem(l2=2.0), params)
+    nbytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == pytest.approx(10**6 * float(np.float32(0.1)) ** 2, rel=1e-10) and nbytes < params.nbytes / 4
 
 
 @EVERY_LOSS
