@@ -71,11 +71,8 @@ class _FarMemory:
             if long:
                 MPI.Request.Waitall(long)
 
-    def flush_local(self, peers: Sequence[int]) -> None:
-        """Let all earlier Puts to `peers` leave; return when their sources may change (MPI_Win_flush_local)."""
-        with self._watching("MPI_Win_flush_local", peers):
-            for peer in peers:
-                self._win.Flush_local(peer)
+    flush_local = flush
+    """Puts keep no order here, so none may leave before those that it follows are complete."""
 
     def linger(self, peers: Sequence[int]) -> None:
         """Sleep until the long Puts to `peers`, and a Get from each of them, have come back. One-sided."""
