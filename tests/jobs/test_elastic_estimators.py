@@ -29,7 +29,7 @@ model = average(SGDClassifier(loss="log_loss", alpha=0.01, random_state=0))
 def wait_until(condition):
     while not condition():
         malt.alive()
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 for epoch in malt.epochs(60):
     mine = malt.shard(len(X), shuffle=True, seed=epoch)
@@ -42,6 +42,7 @@ for epoch in malt.epochs(60):
         wait_until(lambda: malt.size() == sizes[epoch])
         if malt.rank() < sizes[epoch]:  # the others leave at their next epoch
             wait_until(lambda: len(malt.alive()) == malt.size())
+        time.sleep(0.5)  # all have seen that size before the next one
 model.finish()
 margins = y * (X @ model.coef_.ravel() + model.intercept_[0])
 print("ends", np.logaddexp(0, -margins).mean() + 0.005 * (model.coef_**2).sum(), flush=True)
