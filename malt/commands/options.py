@@ -55,7 +55,7 @@ def split(words: list[str], parser: Parser) -> tuple[list[str], list[str]]:
     actions = parser.commands[words[0]]._actions
     with_value = {option for action in actions if action.nargs is None for option in action.option_strings}
     end = 1
-    while end < len(words) and words[end].startswith("-") and words[end] not in ("--", "-c"):
+    while end < len(words) and words[end].startswith("-") and words[end] not in ("-", "--", "-c"):
         end += 2 if words[end] in with_value else 1
     return words[:end], words[end + 1 :] if words[end : end + 1] == ["--"] else words[end:]
 

@@ -50,6 +50,8 @@ REFUSED = {
     "run -n 2 -m": "malt run: no PROGRAM",
     "run -n 2 -c": "malt run: -c needs the text of a program",
     "run -n 2 gone.py": "malt run: no such file: gone.py",
+    "run -n 2 -": "malt run: no such file: -",
+    "plan -": "malt plan: no such file: -",
     "run -n 2 --trace= x.py": "malt run: argument --trace: it needs the name of a folder, not ''",
     "run -n 2 --output= x.py": "malt run: argument --output: it needs the name of a folder, not ''",
     "run -n 2 --metrics= x.py": "malt run: argument --metrics: it needs the name of a file or folder, not ''",
