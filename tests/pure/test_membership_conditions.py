@@ -110,6 +110,8 @@ PROCESSES = ("malt/session/resilience/", "malt/session/world/crew.py", "malt/ses
 
 def readers(source: str) -> list[str]:
     """The names in `source` of incarnations, or of what ranks agree on them by."""
+    if not re.search("incarnation|generation|came_in", source):
+        return []
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Name, ast.Attribute, ast.arg))]
     found = [getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "arg", "") for node in nodes]
     return sorted({name for name in found if INCARNATIONS.search(name)})
