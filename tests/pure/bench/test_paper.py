@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from argparse import Namespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from failing_jobs import under_one_mpi
 from measured import kept, quickly
 
 from bench.benchmarks.svm import planted
+from bench.papers.malt import __main__ as program
 from bench.papers.malt import failure, hosts, page, simulated, speedup, workloads
 
 pytestmark = pytest.mark.serial
@@ -93,6 +95,15 @@ def test_the_time_of_several_ranks_is_that_to_the_end_of_one():
     assert late["several"] == [math.inf] and late["ratio"] == 0
 
 
+def test_a_quick_run_times_one_workload(monkeypatch):
+    one = Fast("RCV1", "kind", 1, 1, 1, ("apps.svm",), (), "error", 1.005, (10, 20))
+    made = [one, one._replace(name="alpha"), one._replace(name="KDD12")]
+    monkeypatch.setattr(program, "shapes", lambda scale, folder: made)
+    found = program.timed(Namespace(scale=program.QUICK, scratch=None), {})
+    assert [one["name"] for one in found["shapes"]] == ["RCV1", "alpha", "KDD12"]
+    assert [one["name"] for one in found["speedup"]] == ["RCV1"] and found["rounds"] == 1
+
+
 class Alone(workloads.Workload):
     """One whose single rank takes a millisecond for a row, and ends at an objective that two epochs reach."""
 
@@ -146,8 +157,8 @@ def test_a_quick_run_prints_its_tables(tmp_path):
     """The ranks that are killed train few rows, interpreted: to load kernels takes them longer."""
     (tmp_path / "found.json").write_text(json.dumps(kept("malt")))
     quickly("bench.papers.malt", tmp_path, page.tables, "--only", "failure", NUMBA_DISABLE_JIT="1")
-    found, _ = quickly("bench.papers.malt", tmp_path, page.tables, "--only", "speedup", "hosts", "traffic")
-    assert [one["name"] for one in found["speedup"]] == ["RCV1"] and len(found["traffic"]) == len(found["shapes"])
+    found, _ = quickly("bench.papers.malt", tmp_path, page.tables, "--only", "hosts", "traffic")
+    assert len(found["hosts"]) == 1 and len(found["traffic"]) == len(found["shapes"])
     failed = found["failure"]
     assert failed["lost"]["rank"] == failed["back"]["rank"] == failure.RANKS - 1
     assert failed["back"]["back_at_s"] > failed["back"]["at_s"]
