@@ -80,21 +80,6 @@ def test_the_rank_that_decides_may_fail_at_any_moment(seed):
             assert all(other == ends[0] for other in ends), failures
 
 
-@pytest.mark.parametrize("seed", range(16))
-def test_allgather_returns_the_same_on_all_ranks(seed):
-    size = 2 + seed % 4
-
-    def live(transport):
-        return [transport.allgather(bytes([transport.rank, turn]) * (1 + turn)) for turn in range(6)]
-
-    lists, failed = run(size, seed, doomed(size, seed), live)
-    ends = [lists[rank] for rank in range(size) if rank not in failed]
-    assert all(other == ends[0] for other in ends)
-    for turn, found in enumerate(ends[0]):
-        for rank, data in enumerate(found):
-            assert data == bytes([rank, turn]) * (1 + turn) or (data == b"" and rank in failed)
-
-
 def test_who_copies_for_long_gives_heartbeats(monkeypatch):
     monkeypatch.setattr("dstorm.membership.collectives.rounds._COPIED_NBYTES", 16)
 
