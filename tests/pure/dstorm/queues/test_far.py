@@ -48,7 +48,7 @@ def run(live, hosts="ab", seed=0, sync="bsp", depth=2, carried=False, shape=comp
     """live(rank, queues, transport) on all ranks; results by rank."""
 
     def start(transport):
-        queues = Queues(transport, shape(len(hosts), depth), parse(sync), 5.0)
+        queues = Queues(transport, shape(len(hosts), depth), parse(sync), 1.0)
         return live(transport.rank, queues, transport)
 
     return run_carried(start, hosts, seed, carried)
@@ -227,10 +227,10 @@ def test_what_a_scatter_has_written_ahead_is_forgotten_where_it_fails(long_messa
             send(queues, [1], 1, payload(0, 1))
             with pytest.raises(DeadlinePassed):
                 send(queues, [1], 2, payload(0, 77))
-            until(15)
+            until(3)
             send(queues, [1], 2, payload(0, 2))
             return got
-        for time in (12, 20):  # the deadline is 5 s
+        for time in (2.4, 4):  # the deadline is 1 s
             until(time)
             got += steps_of(queues.receive(lambda: [0], newest=False))
             queues.acknowledge([])
