@@ -75,7 +75,7 @@ class Callback(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Take the mean of all ranks if Trainer is to evaluate, to save or to stop. Otherwise local."""
         if control.should_training_stop:
-            self._finish()
+            self._exchanged.finish()
         elif control.should_evaluate or control.should_save:
             self._tell_rank(args, state)
             self._exchanged.agree()
@@ -96,7 +96,7 @@ class Callback(TrainerCallback):
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Give all ranks one model: the best, if Trainer has loaded that. Collective."""
-        self._finish()
+        self._exchanged.finish()
         if args.load_best_model_at_end:
             self._exchanged.restart()
             self._exchanged.finish()
@@ -108,9 +108,6 @@ class Callback(TrainerCallback):
     def _exchanged(self) -> Optimizer:
         assert self._optimizer is not None
         return self._optimizer
-
-    def _finish(self) -> None:
-        self._exchanged.finish()
 
     def _tell_rank(self, args: TrainingArguments, state: TrainerState) -> None:
         """Have Trainer log and save on the lowest rank alone. Collective, as malt.init, the first time. Else local."""
