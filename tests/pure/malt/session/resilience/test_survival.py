@@ -512,26 +512,6 @@ def test_a_rank_that_fails_while_a_scatter_waits_for_it(seed, named):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_windows_are_dealt_out_of_the_arena(seed):
-    size = 2 + seed % 4
-
-    def live(transport):
-        for turn in range(4):
-            window = transport.window(100 * (1 + transport.rank))
-            others = [rank for rank in range(size) if rank != transport.rank and rank not in transport.view.failed]
-            for peer in others:
-                window.put(np.full(8, 10 * turn + transport.rank, np.uint8), peer, 8 * transport.rank)
-            window.flush(others)
-            transport.barrier()
-            for peer in set(others) - transport.view.failed:
-                assert set(window.memory[8 * peer :][:8].tolist()) == {10 * turn + peer}
-        return transport.view.failed
-
-    found, failed = run(size, seed, doomed(size, seed), live)
-    assert all(found[rank] <= failed for rank in range(size) if rank not in failed)
-
-
-@pytest.mark.parametrize("seed", range(8))
 def test_the_memory_of_freed_windows_is_used_again(seed):
     """Each rank puts into all its windows; then all free one of them. Sizes vary."""
     size = 2 + seed % 4
@@ -543,7 +523,7 @@ def test_the_memory_of_freed_windows_is_used_again(seed):
         for turn, (place, nbytes) in enumerate(plan):
             if len(held) == 3:
                 held.pop(place)[0].free()
-            window = transport.window(max(nbytes - transport.rank, 1))
+            window = transport.window(max(nbytes - 9000 * transport.rank, 1))
             assert not window.memory.any(), turn
             places.append(window._start)
             transport.barrier()
