@@ -266,6 +266,20 @@ def test_others_report_while_a_rank_waits_for_a_change_of_the_roster(open_contro
     assert caller.recv(100).startswith(b"published roster-answer [1, ")
 
 
+def test_what_a_rank_has_asked_for_over_an_earlier_connection_is_not_done(open_control_server, caller, tmp_path):
+    """It was started again meanwhile."""
+    roster.write(tmp_path, Roster.of(2, 1, 4))
+    wait_for("elsewhere-2", tmp_path)
+    with connected(open_control_server) as second:
+        second.sendall(line("ready-2"))
+        wait_for("ready-2", tmp_path)
+        caller.sendall(json.dumps([roster.ASK, '[1, "scale", 3]']).encode() + b"\n")
+        caller.shutdown(socket.SHUT_WR)
+        caller.settimeout(SOON_S)
+        assert caller.recv(100) == b""  # all that it has sent was read
+        assert roster.read(tmp_path).size == 2
+
+
 def test_nothing_is_kept_for_a_rank_that_has_ended(open_control_server, caller, tmp_path):
     wait_for("elsewhere-2", tmp_path)
     for place in range(2):

@@ -84,6 +84,7 @@ def test_the_program_ends_with_a_plan_that_is_killed(number, tmp_path, job_envir
     planning = subprocess.Popen(
         [sys.executable, "-m", "malt", "plan", file, noted],
         env={**job_environment, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # these tests may run under nohup
     )
     wait_for(lambda: noted.exists() and noted.read_text())
     planning.send_signal(number)

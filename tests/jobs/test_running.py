@@ -94,6 +94,17 @@ def test_other_failures(function, args, message):
         malt.run(function, 2, args)
 
 
+def test_under_survive_a_rank_without_a_result_is_no_error(monkeypatch):
+    """Also where the environment asks for it."""
+    monkeypatch.setattr(running, "_run_job", lambda *_: None)
+    monkeypatch.delenv("MALT_SURVIVE", raising=False)
+    assert malt.run(called.exits, 2, (0,), survive=True) == [None, None]
+    with pytest.raises(RuntimeError, match="^malt.run: ranks 0, 1 ended before exits had returned"):
+        malt.run(called.exits, 2, (0,))
+    monkeypatch.setenv("MALT_SURVIVE", "1")
+    assert malt.run(called.exits, 2, (0,)) == [None, None]
+
+
 @pytest.mark.thorough
 @under_one_mpi
 def test_the_others_go_on(capfd):

@@ -134,6 +134,7 @@ def started(job_environment, tmp_path):
         ]  # fmt: skip
         try:
             said = [processes[rank].communicate(timeout=100) for rank in ends]
+            assert all(processes[rank].poll() is None for rank in range(ranks) if rank not in ends), "they are killed"
             return [(processes[rank].returncode, *one) for rank, one in zip(ends, said, strict=True)]
         finally:
             for process in processes:

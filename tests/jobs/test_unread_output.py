@@ -13,6 +13,7 @@ import pytest
 
 import malt
 from apps.harness.agreement import on_lowest_rank
+from apps.harness.errors import BadInput, user_errors
 
 pytestmark = pytest.mark.serial
 
@@ -59,3 +60,8 @@ def test_a_report_that_nobody_reads_is_no_file_that_cannot_be_written(number):
         return True
 
     assert malt.simulate(program, 2) == [True, True]
+
+
+def test_a_full_disk_of_a_file_is_that_of_the_file():
+    with pytest.raises(BadInput, match="^model.npz: No space left on device$"), user_errors():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "model.npz")

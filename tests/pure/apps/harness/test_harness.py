@@ -285,6 +285,7 @@ def test_a_model_that_is_only_measured(run, capsys):
         (["--save", ""], "--save needs the name of a file, not ''", 2),
         (["--epochs", -1], "argument --epochs: must be an integer of at least 0, got -1", 1),
         (["--epochs", 10**400], "argument --epochs: must be an integer from 0 to 9223372036854775807, got 1000", 1),
+        (["--seed", 2**128], f"argument --seed: must be an integer from 0 to {2**128 - 1}, got {2**128}", 1),
     ],
 )
 def test_wrong_options_are_refused_on_all_ranks(words, message, called):

@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -169,6 +170,27 @@ def test_letters_that_the_output_lacks_are_shown_by_their_numbers(tmp_path):
             cwd=ROOT, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True, timeout=100,
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, "") and done.stdout.endswith(shown)
+
+
+@pytest.mark.parametrize("before", [signal.SIG_DFL, signal.SIG_IGN])
+def test_a_signal_that_is_ignored_stays_so_and_handlers_are_those_of_a_process_of_malt(before, monkeypatch, capsys):
+    """Under nohup SIGHUP is ignored. A program that calls main() has signals of its own."""
+    numbers, words = (signal.SIGTERM, signal.SIGHUP), ["completion", "bash"]
+    kept = [signal.signal(number, before) for number in numbers]
+    try:
+        assert command_line.main(words) == 0
+        assert [signal.getsignal(number) for number in numbers] == [before] * 2
+        monkeypatch.setattr(sys, "argv", ["malt", *words])
+        assert command_line.main() == 0
+        for number in numbers:
+            handler = signal.getsignal(number)
+            assert (handler is before) == (before is signal.SIG_IGN)
+            if handler is not before:
+                with pytest.raises(SystemExit, match=f"^{128 + number}$"):
+                    signal.raise_signal(number)
+    finally:
+        for number, handler in zip(numbers, kept, strict=True):
+            signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("words", ["run -n 2 -m json.tool", "run -n 2 --trace t -c 0", "plan -m json.tool"])
