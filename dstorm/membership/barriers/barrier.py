@@ -356,7 +356,9 @@ class Barrier:
         elsewhere, words = self._elsewhere(number), self.membership.words
         if not elsewhere:
             return True
-        finished = self._view.outlasted(rank for rank in elsewhere if words[rank].flags & FINAL)
+        # One that has noticed it, and has entered its final barrier since, has not finished before the others.
+        still = [rank for rank in elsewhere if words[rank].called(number) == words[rank].name]
+        finished = self._view.outlasted(rank for rank in still if words[rank].flags & FINAL)
         if self._flags & FINAL:
             finished.add(self._rank)
         # A moment after a rank that knows of a departed one, this rank knows of that, too, and raises PeerLost.

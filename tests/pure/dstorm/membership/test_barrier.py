@@ -284,6 +284,24 @@ def test_a_rank_that_has_noticed_another_call_and_made_the_next_one_is_noticed(t
     run(2, 0, live, tolerant=tolerant)
 
 
+@pytest.mark.parametrize("tolerant", [False, True])
+def test_a_rank_that_has_noticed_another_call_and_then_finished_is_noticed(tolerant):
+    """Rank 0 looks only then. It took rank 1 for one that had finished instead of the call, and waited for its end."""
+    ahead = []
+
+    def live(rank, mine, transport):
+        if rank == 0:
+            slow(mine, transport, ahead)
+        with pytest.raises(MismatchedCalls, match=f"^rank {rank} is in {('malt.this', 'malt.that')[rank]} while rank"):
+            mine.enter("malt.that" if rank else "malt.this")
+        if rank == 1:
+            decision = mine._decision
+            mine._decision = lambda *arguments: (ahead.append(1), decision(*arguments))[1]
+        mine.enter("malt.finalize", final=True)
+
+    run(2, 0, live, tolerant=tolerant)
+
+
 def test_a_rank_that_has_left_the_next_barrier_again_was_in_this_one():
     """Rank 1 looks only then: it was suspended. It took the name of the next call for that of this one."""
     ahead, left = [], []
