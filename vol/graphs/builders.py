@@ -24,6 +24,12 @@ def circulant(size: int, offsets: Iterable[int]) -> Table:
     return tuple(tuple(sorted(ranks[(rank + step) % size] for step in steps)) for rank in ranks)
 
 
+def complete(size: int) -> Table:
+    """Return the table where each rank sends to all others."""
+    ranks = tuple(range(size))
+    return tuple(ranks[:rank] + ranks[rank + 1 :] for rank in ranks)
+
+
 def hypercube(size: int) -> Table:
     """Return the table where a rank sends to the ranks whose number differs in one bit.
 

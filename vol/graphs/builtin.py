@@ -14,6 +14,7 @@ from vol.graphs.builders import (
     Table,
     chord_offsets,
     circulant,
+    complete,
     exponential_offsets,
     halton_offsets,
     hypercube,
@@ -139,7 +140,7 @@ def _densest(size: int, seed: int, most_all: int) -> Table:
     All candidates are regular in and out, so that averaging with in-neighbours keeps the mean over the ranks.
     """
     if size <= most_all:
-        return circulant(size, range(1, size))
+        return complete(size)
     degree = log2_ceil(size)
     circulants = (chord_offsets, exponential_offsets, halton_offsets)
     tables: list[Table] = [circulant(size, of(size)[:degree]) for of in circulants]
@@ -149,7 +150,7 @@ def _densest(size: int, seed: int, most_all: int) -> Table:
 
 
 _BUILDERS: dict[str, Callable[[_Wanted], Phases]] = {
-    "all": lambda wanted: (circulant(wanted.size, range(1, wanted.size)),),
+    "all": lambda wanted: (complete(wanted.size),),
     "ring": lambda wanted: (circulant(wanted.size, [1] if wanted.size > 1 else []),),
     "halton": lambda wanted: (circulant(wanted.size, halton_offsets(wanted.size)[: wanted.degree]),),
     "chord": lambda wanted: (circulant(wanted.size, chord_offsets(wanted.size)[: wanted.degree]),),
