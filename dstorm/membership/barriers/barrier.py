@@ -268,6 +268,7 @@ class Barrier:
         trace, last = self._transport.trace, self.membership.missing(number)
         try:
             while (decision := self._decision(number, what)) is None:
+                interruption.raise_in_wait()  # at once: in a pause all may enter, and the others leave
                 is_due = wait.is_due(self._clock())
                 if trace is not None:
                     last = self.membership.missing(number) or last
@@ -279,7 +280,6 @@ class Barrier:
                     if self.poll_wait(wait):
                         raise self._passed(number, wait)
                 self._transport.pause(polls)
-                interruption.raise_in_wait()
                 self.check_now_and_then()
                 polls += 1
             return decision

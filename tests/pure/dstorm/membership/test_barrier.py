@@ -365,6 +365,36 @@ def test_an_interrupted_barrier_is_entered_again_by_the_next_call(until_s, again
     assert run(2, 0, live, deadline_s=60.0) == [(3, True)] * 2
 
 
+def test_a_barrier_that_all_enter_as_a_signal_comes_has_taken_place():
+    """Rank 1 left it. Rank 0 was out of it, and its next call was over without rank 1, which had not made it."""
+    left = []
+
+    def live(rank, mine, transport):
+        pause = transport.pause
+
+        def interrupted(polls):
+            while not left:
+                pause(polls)
+            interruption.pending, interruption._thread = KeyboardInterrupt(), threading.get_ident()
+            transport.pause = pause
+
+        if rank == 0:
+            transport.pause = interrupted
+            with pytest.raises(KeyboardInterrupt):
+                mine.enter("malt.this")
+        else:
+            while transport.clock() < 0.1:
+                pause(30)
+            mine.enter("malt.this")
+            left.append(1)
+            while transport.clock() < 0.5:
+                pause(30)
+        mine.enter("malt.this")
+        return mine.next_number, transport.clock() >= 0.5
+
+    assert run(2, 0, live, deadline_s=60.0) == [(3, True)] * 2
+
+
 def test_a_meeting_is_called_what_it_is_part_of():
     calls = ["Checkpoint.load", "malt.vector"]
 
