@@ -17,6 +17,8 @@ class Calls:
 
     def __init__(self) -> None:
         self._current = ""
+        self.left = 0
+        """How many barriers of the present call this rank has left."""
 
     @property
     def is_any(self) -> bool:
@@ -27,7 +29,8 @@ class Calls:
     def calling(self, what: str, trace: Trace | None = None) -> Iterator[None]:
         """Name the collective calls in the block `what`; the outermost name counts. `trace`: notes the call. Local."""
         outer = self._current
-        self._current = outer or what
+        if not outer:
+            self._current, self.left = what, 0
         try:
             with nullcontext() if trace is None else trace.call(what):
                 yield
