@@ -67,9 +67,8 @@ class MismatchedCalls(_Copied, RuntimeError):
     """Two ranks made different collective calls. All ranks must make the same ones in the same order."""
 
     def __init__(self, rank: int, call: str, other: int, other_call: str) -> None:
-        there = "another part of that" if other_call == call else other_call  # made again after a signal, say
         super().__init__(
-            f"rank {rank} is in {call} while rank {other} is in {there}: all ranks must make the same collective "
+            f"rank {rank} is in {call} while rank {other} is in {other_call}: all ranks must make the same collective "
             "calls, in the same order"
         )
 

@@ -3,7 +3,7 @@
 Each rank has a cell in the memory of every rank. It alone writes the cell, by Puts, which may tear. A cell is read only
 if it is whole. It holds:
 
-    name     the name of the collective call that the rank is in, cut, and how many barriers of that it has left
+    name     the name of the collective call that the rank is in, cut to NAME_NBYTES
     body     the masks of ranks, the generation, the number of heartbeats, the flags and the checksum of the name before
     header   the other numbers of the word, and the checksums of name and body
 """
@@ -19,16 +19,10 @@ from dstorm.membership.decision import Generation, Word
 from dstorm.transport import Bytes
 
 NAME_NBYTES = 64
-_TURN_NBYTES = 10
 _LINE = 64
 _NUMBERS = struct.Struct("<5q2I")
 _MASKS = 4
 _CRC_BITS = 30
-
-
-def named(call: str, left: int) -> bytes:
-    """Return the name, in a cell, of the barrier of `call` that follows `left` others of that call. Pure."""
-    return call.encode()[: NAME_NBYTES - _TURN_NBYTES] + (b"\0%d" % (left % 10**9) if left else b"")
 
 
 class Cells:
@@ -94,7 +88,7 @@ class Cells:
     def name(self, memory: Bytes, rank: int, checksum: int) -> str:
         """The name of the call in the cell of `rank`, whose word has this `checksum` of the name. Local."""
         name = memory[self.at(rank) :][:NAME_NBYTES].tobytes().rstrip(b"\0")
-        return name.partition(b"\0")[0].decode(errors="replace") if zlib.crc32(name) == checksum else "another call"
+        return name.decode(errors="replace") if zlib.crc32(name) == checksum else "another call"
 
 
 def _short(body: bytes) -> int:

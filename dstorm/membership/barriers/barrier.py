@@ -39,7 +39,7 @@ from dstorm.membership.decision import (
     ranks,
 )
 from dstorm.membership.returns.verdict import Verdict, verdict
-from dstorm.membership.status import Cells, named
+from dstorm.membership.status import NAME_NBYTES, Cells
 from dstorm.transport import Transport, Window
 from dstorm.view import FaultTolerantView
 from dstorm.waits import interruption
@@ -207,7 +207,7 @@ class Barrier:
         if self._flags & DEPARTED:
             raise ClosedError(f"{what}: this rank has departed")
         with self._publishing:
-            self._name_before, self._name = self._name, named(what, self.calls.left if self.calls.is_any else 0)
+            self._name_before, self._name = self._name, what.encode()[:NAME_NBYTES]
             number = self.membership.enter(zlib.crc32(self._name))
             self._is_inside = True
             self._flags = self._flags | FINAL if final else self._flags & ~FINAL
@@ -218,7 +218,6 @@ class Barrier:
             decision = self._wait(number, what, patience_s, final)
         self._window.sync()  # the entries of others were read before what they had put until then
         self._is_inside = False
-        self.calls.left += 1
         words = self.membership.words
         return frozenset(rank for rank in ranks(decision) if not final or words[rank].entered < number)
 
@@ -352,8 +351,7 @@ class Barrier:
         """Return whether all ranks in barrier `number` have the same name for it, those that leave anyhow left out.
 
         Where ranks may fail, one in its final barrier has finished before the others. They wait for the end of its
-        process. MismatchedCalls: a rank has another name, or is in another barrier of that call, as one that a signal
-        has taken out of the call, and that makes it again. Refused: this rank has come back, and made another call.
+        process. MismatchedCalls: a rank has another name. Refused: this rank has come back, and made another call.
         """
         elsewhere, words = self._elsewhere(number), self.membership.words
         if not elsewhere:

@@ -17,8 +17,6 @@ class Calls:
 
     def __init__(self) -> None:
         self._current = ""
-        self.left = 0
-        """How many barriers of the present call this rank has left."""
 
     @property
     def is_any(self) -> bool:
@@ -29,8 +27,7 @@ class Calls:
     def calling(self, what: str, trace: Trace | None = None) -> Iterator[None]:
         """Name the collective calls in the block `what`; the outermost name counts. `trace`: notes the call. Local."""
         outer = self._current
-        if not outer:
-            self._current, self.left = what, 0
+        self._current = outer or what
         try:
             with nullcontext() if trace is None else trace.call(what):
                 yield

@@ -395,39 +395,6 @@ def test_a_barrier_that_all_enter_as_a_signal_comes_has_taken_place():
     assert run(2, 0, live, deadline_s=60.0) == [(3, True)] * 2
 
 
-@pytest.mark.parametrize("tolerant", [False, True])
-def test_a_call_of_two_barriers_that_is_made_again_in_the_second_is_noticed(tolerant):
-    """Rank 1, which had not come to that, took the bytes of the first for those of the second."""
-
-    def live(rank, mine, transport):
-        def call(pause_s=0.0):
-            with mine.calling("malt.this"):
-                mine.enter("one")
-                while transport.clock() < pause_s:
-                    transport.pause(30)
-                mine.enter("two")
-
-        if rank == 0:
-            decision, polls = mine._decision, []
-
-            def interrupted(number, what):
-                polls.append(number)
-                if polls.count(2) == 3:
-                    interruption.pending, interruption._thread = KeyboardInterrupt(), threading.get_ident()
-                return decision(number, what)
-
-            mine._decision = interrupted
-            with pytest.raises(KeyboardInterrupt):
-                call()
-        other = ("rank 1 is in another call", "rank 0 is in another part of that")[rank]  # rank 1 has gone on
-        with pytest.raises(MismatchedCalls, match=f"^rank {rank} is in malt.this while {other}: "):
-            call(0.5 * rank)
-        call()
-        return mine.next_number
-
-    assert run(2, 0, live, deadline_s=60.0, tolerant=tolerant) == [5, 5]
-
-
 def test_a_meeting_is_called_what_it_is_part_of():
     calls = ["Checkpoint.load", "malt.vector"]
 
