@@ -77,7 +77,7 @@ class GatheringBarrier(Barrier):
                 self._enter(call, None, final=False, mark=False)
             except DeadlinePassed:
                 raise
-            except BaseException:  # of a signal: the others know that this rank has left
+            except BaseException:  # of a signal: the next call has data of its own
                 self._given_by = ""
                 raise
             finally:

@@ -35,10 +35,12 @@ class MultilayerPerceptron(BaseEstimator):
 
     @property
     def coefs_(self) -> list[NDArray[np.float32]]:
+        """The weights of each layer, of shape (inputs, outputs): views."""
         return [layer[:-1] for layer in self._layers.weights]
 
     @property
     def intercepts_(self) -> list[NDArray[np.float32]]:
+        """The biases of each layer, of shape (outputs,): views."""
         return [layer[-1] for layer in self._layers.weights]
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -45,6 +45,7 @@ class Momentum:
         self._updates = 0
 
     def update(self, gradient: Weights, step: float) -> None:
+        """Take a step along `gradient`, which is overwritten. Local."""
         self._step(gradient, step)
         self._updates += 1
         if self._updates % SWEEP_EVERY == 0:
@@ -61,6 +62,7 @@ class Momentum:
         return {"velocity": self._velocity, "updates": self._updates}
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` has returned; its arrays are copied. Local."""
         self._velocity[:], self._updates = state["velocity"], int(state["updates"])
 
 
@@ -81,6 +83,7 @@ class Adam:
         self._updates = 0
 
     def update(self, gradient: Weights, step: float) -> None:
+        """Take a step along `gradient`, which is overwritten. Local."""
         self._updates += 1
         root = (1 - self.SQUARE**self._updates) ** 0.5
         self._step(gradient, step * root / (1 - self.MEAN**self._updates), self.EPSILON * root)
@@ -108,6 +111,7 @@ class Adam:
         return {"mean": self._mean, "square": self._square, "updates": self._updates}
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` has returned; its arrays are copied. Local."""
         self._mean[:], self._square[:], self._updates = state["mean"], state["square"], int(state["updates"])
 
 
@@ -122,6 +126,7 @@ class Adagrad:
         self._scratch = np.empty_like(weights)
 
     def update(self, gradient: Weights, step: float) -> None:
+        """Take a step along `gradient`, which is overwritten. Local."""
         np.multiply(gradient, gradient, out=self._scratch)
         np.add(self._squares, self._scratch, out=self._squares)
         np.sqrt(self._squares, out=self._scratch)
@@ -135,6 +140,7 @@ class Adagrad:
         return {"squares": self._squares}
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` has returned; its arrays are copied. Local."""
         self._squares[:] = state["squares"]
 
 

@@ -267,8 +267,9 @@ def slow(mine, transport, until):
 
 
 @pytest.mark.parametrize("tolerant", [False, True])
-def test_a_rank_that_has_noticed_another_call_and_made_the_next_one_is_noticed(tolerant):
-    """Rank 0 looks only then. It took the data of one call for those of another."""
+@pytest.mark.parametrize(("following", "final"), [("malt.this", False), ("malt.finalize", True)])
+def test_a_rank_that_has_noticed_another_call_and_made_the_next_one_is_noticed(following, final, tolerant):
+    """Rank 0 looks only then. It took the data of one call for those of another, or waited for the end of rank 1."""
     ahead = []
 
     def live(rank, mine, transport):
@@ -279,25 +280,7 @@ def test_a_rank_that_has_noticed_another_call_and_made_the_next_one_is_noticed(t
         if rank == 1:
             decision = mine._decision
             mine._decision = lambda *arguments: (ahead.append(1), decision(*arguments))[1]
-        mine.enter("malt.this")
-
-    run(2, 0, live, tolerant=tolerant)
-
-
-@pytest.mark.parametrize("tolerant", [False, True])
-def test_a_rank_that_has_noticed_another_call_and_then_finished_is_noticed(tolerant):
-    """Rank 0 looks only then. It took rank 1 for one that had finished instead of the call, and waited for its end."""
-    ahead = []
-
-    def live(rank, mine, transport):
-        if rank == 0:
-            slow(mine, transport, ahead)
-        with pytest.raises(MismatchedCalls, match=f"^rank {rank} is in {('malt.this', 'malt.that')[rank]} while rank"):
-            mine.enter("malt.that" if rank else "malt.this")
-        if rank == 1:
-            decision = mine._decision
-            mine._decision = lambda *arguments: (ahead.append(1), decision(*arguments))[1]
-        mine.enter("malt.finalize", final=True)
+        mine.enter(following, final=final)
 
     run(2, 0, live, tolerant=tolerant)
 
