@@ -59,6 +59,9 @@ _KILLING = {
 
 _FAILED, _EXIT_CODE = 255, re.compile(rb"^=   EXIT CODE: (\d+)\r?$", re.MULTILINE)
 
+Ends = tuple[Callable[[], int | None], Callable[[], bool], Callable[[], bool]]
+"""The arguments of Supervised.wait."""
+
 
 class End(NamedTuple):
     """The end of a job."""
@@ -214,13 +217,16 @@ def _variables(line: Line, environ: Mapping[str, str], folder: str, has_hosts: b
 
 def _ends(
     reports: Stream, follower: Follower | None, ending: Ending | None, others: RemoteRanks
-) -> tuple[Callable[[], int | None], Callable[[], bool]]:
-    """The arguments of Supervised.wait: what tells the status, and whether ranks still run to their end."""
+) -> Ends:
+    """What tells the status, whether ranks still run to their end, and whether a host cannot be reached any more."""
     if follower is not None and others:
-        return partial(_status_of_part, follower, others), lambda: follower.is_ending(others.unreached())
+        status, unreached = partial(_status_of_part, follower, others), others.unreached
+        return status, lambda: follower.is_ending(unreached()), lambda: bool(others.last_words)
     if follower is not None:
-        return follower.status, follower.is_ending
-    return (lambda: failed_with(reports.read())) if ending is None else ending.status, bool
+        return follower.status, follower.is_ending, bool
+    if ending is not None:
+        return ending.status, bool, lambda: ending.is_cut_off
+    return lambda: failed_with(reports.read()), bool, bool
 
 
 def _status_of_part(follower: Follower, others: RemoteRanks) -> int | None:
@@ -244,11 +250,9 @@ def _passed(ours: Mapping[str, str]) -> dict[str, str]:
     return {name: ours[name] for name in travelling(ours)}
 
 
-def _waited(
-    job: Supervised, ends: tuple[Callable[[], int | None], Callable[[], bool]], ending: Ending | None, signals: Signals
-) -> int:  # fmt: skip
+def _waited(job: Supervised, ends: Ends, ending: Ending | None, signals: Signals) -> int:
     """The status with which a job has ended. `ends`: those of `_ends`."""
-    status = job.wait(*ends, lambda: ending is not None and ending.is_cut_off)
+    status = job.wait(*ends)
     return status if ending is None or not status or signals.first is not None else ending.settled(status)
 
 

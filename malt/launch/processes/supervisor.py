@@ -83,7 +83,7 @@ class Supervised:
 
         failure(): the status of a failed rank, or None. It is the status of the job, whatever mpiexec ends with.
         is_ending(): whether ranks still run to their end. It is called when failure() returns 0. is_stuck(): whether
-        mpiexec cannot end the job, as it cannot reach a host.
+        what has started the ranks cannot end the job, as a host cannot be reached.
         """
         status = self._wait(failure, is_ending, is_stuck)
         for file in self._files:

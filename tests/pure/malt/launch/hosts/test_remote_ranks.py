@@ -249,13 +249,16 @@ def test_a_host_that_was_given_up_stays_so(start, tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(module, "SILENT_S", 0.1)
     away = start("say('started', 7); sys.stdin.read()")
     state = Follower(Stream(tmp_path), 2, is_spread=True)
-    wait_for(lambda: job._status_of_part(state, away) == 1)
+    status, _, is_stuck = job._ends(Stream(tmp_path), state, None, away)
+    assert not is_stuck()
+    wait_for(lambda: status() == 1)
+    assert is_stuck()  # what starts the ranks of this host would wait for those
     words = away.last_words
     assert f"rank 1 may continue on host b, and print to {tmp_path}/printed-* there" in words
     assert words.endswith("ssh b kill -HUP -- -7\n")
     the(away).connection.silence.restart()
     add(tmp_path, "finished-1")
-    assert job._status_of_part(state, away) == 1 and away.left and away.last_words == words
+    assert status() == 1 and away.left and away.last_words == words
     said = []
     monkeypatch.setattr(the(away).connection, "ask", lambda *line: said.append(line))
     away.collect(1, bool)
