@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
-from pathlib import Path
 
 import pytest
+from sources import MODULES, ROOT, nodes, text
 
 pytestmark = pytest.mark.serial
 
-ROOT = Path(__file__).parents[2]
 DESIGN = (ROOT / "DESIGN.md").read_text()
-LAYERS = ["dstorm", "vol", "malt"]
-"""Of which DESIGN.md lists each folder. Those of apps/, bench/ and examples/ are alike."""
 MOST_BYTES = {"DESIGN.md": 25_000, "CONTRIBUTING.md": 8_000}
 
 
@@ -24,11 +20,10 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
 
 
-@functools.cache
 def functions(file: str) -> set[str]:
     """The functions of a module, and the methods of its classes by both names."""
     found = set()
-    for node in ast.parse((ROOT / file).read_text()).body:
+    for node in nodes(ROOT / file)[0].body:
         if isinstance(node, ast.FunctionDef):
             found.add(node.name)
         elif isinstance(node, ast.ClassDef):
@@ -37,11 +32,10 @@ def functions(file: str) -> set[str]:
 
 
 def test_the_design_lists_the_folders_that_there_are():
-    there = {file.parent for layer in LAYERS for file in (ROOT / layer).rglob("*.py")}
+    """Each of dstorm/, vol/ and malt/. Those of apps/, bench/ and examples/ are alike."""
+    folders = {f"{file.parent.relative_to(ROOT)}/" for file in MODULES if not file.is_relative_to(ROOT / "apps")}
     listed = [cells[0] for cells in rows("| folder | contents |")]
-    assert sorted(listed) == sorted(
-        [f"{folder.relative_to(ROOT)}/" for folder in there] + ["apps/", "bench/", "examples/"]
-    )
+    assert sorted(listed) == sorted([*folders, "apps/", "bench/", "examples/"])
 
 
 def test_each_decision_is_made_where_the_design_says():
@@ -58,44 +52,40 @@ def test_each_decision_is_made_where_the_design_says():
 
 def test_the_tests_and_mutants_of_the_invariants_are_there():
     for _, file, mutants in rows("| invariant | test, in tests/pure | mutants |"):
-        text = (ROOT / "tests" / "pure" / file).read_text()
+        source = (ROOT / "tests" / "pure" / file).read_text()
         for mutant in filter(None, mutants.split(", ")):
-            assert re.search(rf"def {re.escape(mutant)}\(|\"{re.escape(mutant)}\":", text), f"{file}: {mutant}"
+            assert re.search(rf"def {re.escape(mutant)}\(|\"{re.escape(mutant)}\":", source), f"{file}: {mutant}"
 
 
-def anchors(text: str) -> set[str]:
+def anchors(page: str) -> set[str]:
     """The anchors of the headings of a page, as a site has them."""
-    titles = [title.replace("`", "") for title in re.findall(r"(?m)^#+ (.+)$", text)]
+    titles = [title.replace("`", "") for title in re.findall(r"(?m)^#+ (.+)$", page)]
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 @pytest.mark.parametrize("page", MOST_BYTES)
-def test_links_lead_somewhere(page):
-    text = (ROOT / page).read_text()
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+def test_a_page_is_short_and_its_links_lead_somewhere(page):
+    assert (ROOT / page).stat().st_size <= MOST_BYTES[page]
+    shown = (ROOT / page).read_text()
+    for target in re.findall(r"\]\(([^)\s]+)\)", shown):
         name, _, anchor = target.partition("#")
         if "://" not in target:
             assert not name or (ROOT / name).exists(), target
-            assert not anchor or anchor in anchors((ROOT / name).read_text() if name else text), target
-    for path in re.findall(r"\b(?:dstorm|vol|malt|apps|bench|tests|docs)/[\w/]+\.(?:py|md|txt|sh)\b", text):
+            assert not anchor or anchor in anchors((ROOT / name).read_text() if name else shown), target
+    for path in re.findall(r"\b(?:dstorm|vol|malt|apps|bench|tests|docs)/[\w/]+\.(?:py|md|txt|sh)\b", shown):
         assert (ROOT / path).exists() or (ROOT / "tests" / "pure" / path).exists(), path
 
 
 def test_headings_that_are_named_elsewhere_are_there():
     """As `"Invariants" in DESIGN.md`, or DESIGN.md#invariants."""
-    files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
-    files += [file for folder in (*LAYERS, "apps", "bench") for file in (ROOT / folder).rglob("*.py")]
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    files = [*pages, *MODULES, *(ROOT / "bench").rglob("*.py")]
     naming = re.compile(r'"([^"\n]+)" in DESIGN\.md|DESIGN\.md, "([^"\n]+)"|DESIGN\.md#([\w-]+)')
     named = [
         (str(file.relative_to(ROOT)), heading)
         for file in files
-        for pair in naming.findall(file.read_text())
+        for pair in naming.findall(text(file))
         for heading in pair if heading
     ]  # fmt: skip
     there = anchors(DESIGN)
     assert [one for one in named if one[1].lower().replace(" ", "-") not in there] == []
-
-
-@pytest.mark.parametrize("page", MOST_BYTES)
-def test_they_stay_short(page):
-    assert (ROOT / page).stat().st_size <= MOST_BYTES[page]

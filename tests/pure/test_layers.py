@@ -12,32 +12,24 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from sources import LAYERS, MODULES, ROOT, below, nodes, parsed, text, where
 
 pytestmark = pytest.mark.serial
 
-ROOT = Path(__file__).parents[2]
 MOST_LINES = 190
 """Of a program, beside its data, kernels and model."""
-LAYERS = ["dstorm", "vol", "malt", "apps"]
-MODULES = [file for layer in LAYERS for file in sorted((ROOT / layer).rglob("*.py"))]
 
 
 @functools.cache
 def imported(file: Path) -> frozenset[str]:
     names = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes(file):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             names |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
         assert not (isinstance(node, ast.ImportFrom) and node.level), f"{file}: a relative import"
     return frozenset(names)
-
-
-def where(names_of) -> dict[str, list[str]]:
-    """What the function finds in each module, without those in which it finds nothing. One test for all is quick."""
-    found = {str(file.relative_to(ROOT)): names_of(file) for file in MODULES}
-    return {file: names for file, names in found.items() if names}
 
 
 def test_imports_point_down():
@@ -53,8 +45,8 @@ def rooms() -> dict[str, tuple[int, int]]:
     found = {}
     for layer in LAYERS:
         columns = re.search(rf"^    {layer}  +(.*<-.*)$", (ROOT / "DESIGN.md").read_text(), re.M)[1].split("<-")
-        for column, text in enumerate(columns):
-            for place, names in enumerate(text.split("|")):
+        for column, subpackages in enumerate(columns):
+            for place, names in enumerate(subpackages.split("|")):
                 found |= {f"{layer}.{name.strip()}": (column, place) for name in names.split(",")}
     paths = {name: ROOT.joinpath(*name.split(".")) for name in found}
     assert [name for name, path in paths.items() if not (path.is_dir() or path.with_suffix(".py").is_file())] == []
@@ -91,10 +83,10 @@ PUBLIC = {
 }
 
 
-def internals(text: str) -> list[str]:
+def internals(program: list[ast.AST]) -> list[str]:
     """What a program takes of malt, and of what malt is made of, that is not public."""
-    nodes, found, bound = list(ast.walk(ast.parse(text))), [], {"malt": PUBLIC["malt"]}
-    for node in nodes:
+    found, bound = [], {"malt": PUBLIC["malt"]}
+    for node in program:
         if isinstance(node, ast.Import):
             found += [one.name for one in node.names if one.name.split(".")[0] in LAYERS[:3] and one.name not in PUBLIC]
         elif isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in LAYERS[:3]:
@@ -103,7 +95,7 @@ def internals(text: str) -> list[str]:
                     bound[one.asname or one.name] = PUBLIC[name]
                 elif one.name not in getattr(PUBLIC.get(str(node.module)), "__all__", ()):
                     found.append(name)
-    for node in nodes:
+    for node in program:
         if not isinstance(node, ast.Attribute):
             continue
         module = bound.get(node.value.id) if isinstance(node.value, ast.Name) else None
@@ -115,22 +107,23 @@ def internals(text: str) -> list[str]:
 
 
 def test_programs_use_what_is_public():
-    assert where(lambda file: internals(file.read_text()) if file.relative_to(ROOT).parts[0] == "apps" else []) == {}
+    assert where(lambda file: internals(nodes(file)), below("apps")) == {}
 
 
-@pytest.mark.parametrize("text", [
+@pytest.mark.parametrize("program", [
     "import vol", "import malt.session.session", "from dstorm import Statistics", "from malt import session",
     "from malt.session.world.agreement import exchange", "from malt.files import npz",
     "import malt\nmalt.session.world()",
     "import malt\nmalt.init().transport.barrier()", "from malt import files\nfiles.npz",
 ])  # fmt: skip
-def test_what_is_not_public_is_seen(text):
-    assert len(internals(text)) == 1
+def test_what_is_not_public_is_seen(program):
+    assert len(internals(parsed(program))) == 1
 
 
-@pytest.mark.parametrize("name", ["svm", "logistic", "mf", "mlp", "autoencoder", "embed", "kmeans", "lda", "gbdt"])
-def test_programs_are_short(name):
-    assert len((ROOT / "apps" / name / "program.py").read_text().splitlines()) <= MOST_LINES
+def test_programs_are_short():
+    names = ["svm", "logistic", "mf", "mlp", "autoencoder", "embed", "kmeans", "lda", "gbdt"]
+    lengths = {name: len(text(ROOT / "apps" / name / "program.py").splitlines()) for name in names}
+    assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
 
 
 PURE = re.compile(r"\bPure[.:,]")
@@ -140,17 +133,15 @@ LEAST_PURE = 90
 
 def test_what_decides_is_pure():
     impure = {"mpi4py", "time", "threading", "os", "socket"}
-    named = [file for file in MODULES if PURE.search(file.read_text())]
-    pure = [file for file in named if PURE.search(ast.get_docstring(ast.parse(file.read_text())) or "")]
-    roots = {str(file.relative_to(ROOT)): {one.split(".")[0] for one in imported(file)} & impure for file in pure}
-    assert len(pure) >= LEAST_PURE and {file: names for file, names in roots.items() if names} == {}
+    pure = [file for file in MODULES if PURE.search(ast.get_docstring(nodes(file)[0]) or "")]
+    assert len(pure) >= LEAST_PURE
+    assert where(lambda file: {one.split(".")[0] for one in imported(file)} & impure, pure) == {}
 
 
 def test_files_that_modules_name_are_there():
     """Their docstrings point to others, which may move."""
     path = re.compile(r"\b(?:dstorm|vol|malt|apps|bench|tests|docs)/[\w/.-]+\.(?:py|md)\b")
-    named = {(str(file.relative_to(ROOT)), name) for file in MODULES for name in path.findall(file.read_text())}
-    assert [(file, name) for file, name in sorted(named) if not (ROOT / name).exists()] == []
+    assert where(lambda file: [name for name in path.findall(text(file)) if not (ROOT / name).exists()]) == {}
 
 
 def test_sessions_begin_and_graphs_are_mended_without_scipy():
@@ -197,16 +188,16 @@ def test_names_at_first_use_are_those_that_type_checkers_see(package):
         assert seen[name] == origin or seen[name].startswith(f"{origin}."), name
 
 
-def test_one_module_calls_mpi_windows():
-    callers = [file for file in MODULES if "MPI.Win" in file.read_text() and "import MPI" in file.read_text()]
+def test_one_module_calls_mpi_windows_and_one_prints_the_launchers_lines():
+    callers = [file for file in MODULES if "MPI.Win" in text(file) and "import MPI" in text(file)]
     assert callers == [ROOT / "dstorm/transports/mpi/window.py"]
+    printing = [file for file in below("malt/launch") if "sys.stderr" in text(file)]
+    assert printing == [ROOT / "malt/launch/streams/display.py"]
 
 
 def test_edges_alone_know_whether_a_peer_is_near_or_far():
     def modules_with(*words):
-        places = ROOT / "dstorm/queues", ROOT / "vol"
-        below = [file for file in MODULES if any(map(file.is_relative_to, places))]
-        return {str(file.relative_to(ROOT)) for file in below if any(word in file.read_text() for word in words)}
+        return where(lambda file: any(word in text(file) for word in words), below("dstorm/queues", "vol")).keys()
 
     queues, sending = "dstorm/queues", "dstorm/queues/sending"
     ordered = {f"{sending}/far.py", f"{sending}/outgoing.py", f"{queues}/unflushed.py", f"{queues}/queues.py"}
@@ -219,16 +210,9 @@ def test_edges_alone_know_whether_a_peer_is_near_or_far():
 
 
 def test_nothing_is_unpickled():
-    for file in MODULES:
-        names = imported(file)
-        assert not {name for name in names if name.split(".")[0] in ("pickle", "marshal", "shelve", "dill", "joblib")}
-        assert "allow_pickle=True" not in file.read_text()
-
-
-def test_one_module_prints_the_launchers_lines():
-    launcher = [file for file in MODULES if file.is_relative_to(ROOT / "malt/launch")]
-    callers = [file for file in launcher if "sys.stderr" in file.read_text()]
-    assert callers == [ROOT / "malt/launch/streams/display.py"]
+    unpickle = {"pickle", "marshal", "shelve", "dill", "joblib"}
+    assert where(lambda file: unpickle & {name.split(".")[0] for name in imported(file)}) == {}
+    assert where(lambda file: "allow_pickle=True" in text(file)) == {}
 
 
 def test_no_test_module_imports_another():

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+from sources import MODULES, ROOT, nodes, parsed, where
 
 pytestmark = pytest.mark.serial
 
-ROOT = Path(__file__).parents[2]
 MOST_CONDITIONS, MOST_MODULES = 25, 11
 
 WORDS = (
@@ -33,19 +33,15 @@ HOMONYMS = {
 }
 
 
-def names(test: ast.expr) -> set[str]:
-    """The names that `test` mentions."""
-    return {
-        node.id if isinstance(node, ast.Name) else node.attr
-        for node in ast.walk(test)
-        if isinstance(node, (ast.Name, ast.Attribute))
-    }
+def names(some: list[ast.AST]) -> set[str]:
+    """The names that nodes are, of variables, attributes and arguments."""
+    return {getattr(node, field) for node in some for kind, field in NAMED.items() if isinstance(node, kind)}
 
 
-def conditions(tree: ast.AST) -> list[ast.expr]:
+def conditions(module: list[ast.AST]) -> list[ast.expr]:
     """What is tested by if, while, assert, a ternary or a comprehension, and whatever is joined by and, or."""
     found: list[ast.expr] = []
-    for node in ast.walk(tree):
+    for node in module:
         if isinstance(node, (ast.If, ast.While, ast.Assert, ast.IfExp)):
             found.append(node.test)
         elif isinstance(node, ast.comprehension):
@@ -56,46 +52,35 @@ def conditions(tree: ast.AST) -> list[ast.expr]:
     return [one for one in dict.fromkeys(found) if one not in inside]
 
 
-def asking(source: str, file: str = "") -> list[ast.expr]:
-    """The conditions in `source` that ask who is alive, or whether ranks may fail."""
-    return [
-        test
-        for test in conditions(ast.parse(source))
-        if any((ASKS.search(name) or name in VIEWS) and (file, name) not in HOMONYMS for name in names(test))
-    ]
+def asking(module: list[ast.AST], file: str = "") -> list[str]:
+    """The conditions among the nodes of a module that ask who is alive, or whether ranks may fail."""
+
+    def asks(name: str) -> bool:
+        return bool(ASKS.search(name) or name in VIEWS) and (file, name) not in HOMONYMS
+
+    found = [test for test in conditions(module) if any(map(asks, names(list(ast.walk(test)))))]
+    return [f"line {test.lineno}: {ast.unparse(test)}" for test in found]
 
 
 def test_few_conditions_ask_who_is_alive():
-    found = {}
-    for file in (file for layer in ("dstorm", "vol", "malt", "apps") for file in sorted((ROOT / layer).rglob("*.py"))):
-        name = str(file.relative_to(ROOT))
-        if not name.startswith(LAUNCHER) and (tests := asking(file.read_text(), name)):
-            found[name] = [f"{name}:{test.lineno}: {ast.unparse(test)}" for test in tests]
-    listed = [line for lines in found.values() for line in lines]
-    reports = "\n".join([f"{len(listed)} conditions in {len(found)} modules", *listed])
-    assert len(listed) <= MOST_CONDITIONS and len(found) <= MOST_MODULES, reports
+    found = where(lambda file: asking(nodes(file), str(file.relative_to(ROOT))), outside(LAUNCHER))
+    count = sum(map(len, found.values()))
+    assert count <= MOST_CONDITIONS and len(found) <= MOST_MODULES, f"{count} in {len(found)} modules: {found}"
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "if rank in self.failed: pass",
-        "while not transport.fault_tolerant: pass",
-        "x = 1 if view.version == 3 else 2",
-        "x = [rank for rank in ranks if rank not in failed]",
-        "assert self._view.alive",
-        "x = capacity < n and self.can_change",
-        "if living != before: pass",
-        "if alive and not gone: pass",
-    ],
-)
+CONDITIONS = {
+    "if rank in self.failed: pass": 1, "while not transport.fault_tolerant: pass": 1,
+    "x = 1 if view.version == 3 else 2": 1, "x = [rank for rank in ranks if rank not in failed]": 1,
+    "assert self._view.alive": 1, "x = capacity < n and self.can_change": 1, "if living != before: pass": 1,
+    "if alive and not gone: pass": 1,
+    "if aliveness: pass": 0, "for rank in self.alive: pass": 0, "x = set(all) - view.failed": 0,
+}  # fmt: skip
+"""What counts as one, and what does not."""
+
+
+@pytest.mark.parametrize("source", CONDITIONS)
 def test_such_a_condition_is_counted(source):
-    assert len(asking(source)) == 1
-
-
-@pytest.mark.parametrize("source", ["if aliveness: pass", "for rank in self.alive: pass", "x = set(all) - view.failed"])
-def test_others_are_not(source):
-    assert not asking(source)
+    assert len(asking(parsed(source))) == CONDITIONS[source]
 
 
 INCARNATIONS = re.compile(r"(^|_)(incarnations?|generations?)($|_)|^came_in$")
@@ -108,24 +93,24 @@ PROCESSES = ("malt/session/resilience/", "malt/session/world/crew.py", "malt/ses
 """These begin the session of a process, which the launcher has given its incarnation, or name a file by it."""
 
 
-def readers(source: str) -> list[str]:
-    """The names in `source` of incarnations, or of what ranks agree on them by."""
-    if not re.search("incarnation|generation|came_in", source):
-        return []
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Name, ast.Attribute, ast.arg))]
-    found = [getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "arg", "") for node in nodes]
-    return sorted({name for name in found if INCARNATIONS.search(name)})
+NAMED = {ast.Name: "id", ast.Attribute: "attr", ast.arg: "arg"}
+
+
+def outside(left_out: tuple[str, ...]) -> list[Path]:
+    """The modules whose names do not begin so."""
+    return [file for file in MODULES if not str(file.relative_to(ROOT)).startswith(left_out)]
+
+
+def readers(module: list[ast.AST]) -> list[str]:
+    """The names among nodes of incarnations, or of what ranks agree on them by."""
+    return sorted(filter(INCARNATIONS.search, names(module)))
 
 
 def test_only_membership_reads_incarnations():
     """Vectors, blocks, sharded vectors, map_reduce and checkpoints ask the view: who is a newcomer, who is meant."""
-    found, left_out = {}, (*MEMBERSHIP, *PROCESSES, *LAUNCHER)
-    for file in (file for layer in ("dstorm", "vol", "malt", "apps") for file in sorted((ROOT / layer).rglob("*.py"))):
-        if not (name := str(file.relative_to(ROOT))).startswith(left_out) and (names := readers(file.read_text())):
-            found[name] = names
-    assert not found
+    assert where(lambda file: readers(nodes(file)), outside((*MEMBERSHIP, *PROCESSES, *LAUNCHER))) == {}
 
 
 @pytest.mark.parametrize("source", ["view.incarnation(1)", "incarnations[2]", "word.generation", "x.incarnation = 1"])
 def test_a_reader_is_found(source):
-    assert readers(source)
+    assert readers(parsed(source))
