@@ -81,9 +81,9 @@ class LinkTransport(SimulatedTransport):
 
     kind = LinkWindow
 
-    def __init__(self, group, rank, hosts, carried):
+    def __init__(self, group, rank, hosts, carried, view):
         super().__init__(group, rank)
-        self.size, self.hosts, self.view = len(hosts), tuple(hosts), View(len(hosts))
+        self.size, self.hosts, self.view = len(hosts), tuple(hosts), view(len(hosts))
         if carried:
             self.carrier = Rounds(self, 5.0)
 
@@ -94,10 +94,10 @@ class LinkTransport(SimulatedTransport):
         return self.kind(self._group, self.rank, nbytes, self.hosts)
 
 
-def run_carried(function, hosts="ab", seed=0, carried=True, kind=LinkWindow):
+def run_carried(function, hosts="ab", seed=0, carried=True, kind=LinkWindow, view=View):
     """function(transport) on a rank for each letter of `hosts`; what it returned, by rank. `kind`: of their windows."""
     group = CarriedGroup(len(hosts), seed)
-    transports = [LinkTransport(group, rank, hosts, carried) for rank in range(len(hosts))]
+    transports = [LinkTransport(group, rank, hosts, carried, view) for rank in range(len(hosts))]
     for transport in transports:
         transport.kind = kind
 

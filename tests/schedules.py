@@ -14,7 +14,7 @@ from itertools import pairwise, permutations, product
 import numpy as np
 
 from dstorm import Layout, Queues, header
-from dstorm.queues.consistency import ASP
+from dstorm.queues.consistency import ASP, NOTIFY_ACK
 from dstorm.queues.sending.edge import OutgoingMessage
 from dstorm.queues.sending.unsent import Join
 from dstorm.transports.mapped import MappedMemory
@@ -52,12 +52,13 @@ class RecordingWindow:
         self._cut_headers = cut_headers
 
     def put(self, source, peer, offset):
-        data = bytes(source)
-        whole = len(data) == header.NBYTES and not self._cut_headers
-        half = len(data) if whole else 12  # inside a word
-        self._stage += [
-            (offset + start, data[start:end]) for start, end in ((0, half), (half, len(data))) if start < end
-        ]
+        data, cuts = bytes(source), [12]  # inside a word
+        if len(data) == header.NBYTES and not self._cut_headers:
+            cuts = []
+        elif len(data) > header.NBYTES:  # a compact message: inside its words, its check and its payload
+            cuts = [12, 60, header.NBYTES + 6]
+        places = [0, *(cut for cut in cuts if cut < len(data)), len(data)]
+        self._stage += [(offset + at, data[at:to]) for at, to in pairwise(places) if at < to]
 
     def prepared(self, source, peer, offset):
         return lambda: self.put(source, peer, offset)
@@ -135,9 +136,12 @@ class ReplayedWindow:
         destination[half:] = self.memory[offset + half : offset + destination.nbytes]
 
     def prepared(self, source, peer, offset):
-        return None  # under asp a receiver puts nothing
+        return lambda: None  # its acknowledgements go nowhere: the sender has run before
 
-    prepared_flush = flush = lambda self, peers: None
+    def prepared_flush(self, peers):
+        return lambda: None
+
+    def flush(self, peers): ...
 
     def sync(self): ...
 
@@ -263,8 +267,9 @@ def arrival_orders(stages: Sequence[Sequence[Piece]]) -> Iterator[list[Piece]]:
 
 @contextmanager
 def scheduled_reads(window: ReplayedWindow, twice: bool):
-    """Each look at a header is an access too. `twice`: so are its hash and the header behind it, one by one."""
-    look, unpack = header.Watched.read, header._checked
+    """Each look at a header is an access too. `twice`: so are its hash and the header behind it, one by one, and the
+    payload of a compact message."""
+    look, unpack, check = header.Watched.read, header._checked, header._compact_check
 
     def read(self):
         window.access()
@@ -275,11 +280,15 @@ def scheduled_reads(window: ReplayedWindow, twice: bool):
             window.access()
         return unpack(buffer, offset)
 
-    header.Watched.read, header._checked = read, unpacked
+    def checked(*arguments):
+        window.access()
+        return check(*arguments)
+
+    header.Watched.read, header._checked, header._compact_check = read, unpacked, checked
     try:
         yield
     finally:
-        header.Watched.read, header._checked = look, unpack
+        header.Watched.read, header._checked, header._compact_check = look, unpack, check
 
 
 def play(
@@ -352,5 +361,55 @@ def explore(
     for pieces in orders(stages):
         for schedule in every_schedule():
             play(pieces, messages, depth, newest, schedule, zeroed, plan.count("s") or messages)
+            count += 1
+    return count
+
+
+def crossed_stages(messages: int, depth: int) -> list[list[list[Piece]]]:
+    """By message, the stages of its Puts under notify-ack. The slot that it goes to has been given back."""
+    window = RecordingWindow(layout(depth).window_nbytes(0), cut_headers=False)
+    sender = Queues(OneEnd(0, window), layout(depth), NOTIFY_ACK, 1.0)
+    found = []
+    for number in range(1, messages + 1):
+        header.write(window.memory.data, layout(depth).acknowledgement(0, 1), number - 1, number - 1, header.WHOLE)
+        send(sender, [1], number, np.full(CAPACITY, number, np.uint8))
+        found.append([stage for stage in window.stages if stage])
+        window.stages = []
+    return found
+
+
+def play_crossed(
+    before: Sequence[Sequence[Sequence[Piece]]], pieces: Sequence[Piece], depth: int, newest: bool, schedule: Schedule
+) -> None:  # fmt: skip
+    """Gathers while the last message arrives, into a slot that an older one has left, and one when all is quiet."""
+    window = ReplayedWindow(layout(depth).window_nbytes(1), [], schedule)
+    receiver = Queues(OneEnd(1, window), layout(depth), NOTIFY_ACK, 1.0)
+    steps: list[int] = []
+    schedule.closed = True
+    for stages in before:
+        window._pieces = [piece for stage in stages for piece in stage]
+        window.finish()
+        steps += _receive(receiver, newest)
+        receiver.acknowledge([])
+    schedule.closed, window._pieces = False, list(pieces)
+    with scheduled_reads(window, twice=True):
+        steps += _receive(receiver, newest)
+    receiver.acknowledge([])
+    window.finish()
+    steps += _receive(receiver, newest)
+    if steps != list(range(1, len(before) + 2)):
+        raise Violation(f"of {len(before) + 1} messages came {steps}")
+
+
+def explore_crossed(messages: int, depth: int, newest: bool) -> int:
+    """Play every schedule of a message that crosses to another host under notify-ack; how many there were.
+
+    Those before have arrived and are gathered. The pieces of the last one arrive in every order in which its Puts may.
+    """
+    count = 0
+    *before, last = crossed_stages(messages, depth)
+    for pieces in arrival_orders(last):
+        for schedule in every_schedule():
+            play_crossed(before, pieces, depth, newest, schedule)
             count += 1
     return count

@@ -7,7 +7,7 @@ import signal
 import sys
 
 import pytest
-from queued import check, payload, run
+from queued import gathered, payload, run
 from schedules import send
 
 from dstorm import Group
@@ -50,11 +50,9 @@ def test_a_message_is_whole_before_the_exception_comes_out(moment):
                 sent(queues, [1], 1, payload(0, 1))
             assert len(flushes) == 3 and interruption.pending is None
         transport.barrier()
-        messages = queues.receive(lambda: [0] if rank else [], newest=True)
-        check(messages)
-        return len(messages)
+        return len(gathered(queues, [0] if rank else [], newest=True))
 
-    assert run(2, 0, live) == [0, 1]
+    assert run(live, "aa") == [0, 1]
 
 
 def test_a_wait_ends_at_once():
@@ -68,9 +66,9 @@ def test_a_wait_ends_at_once():
                 sent(queues, [1], 2, payload(0, 2))
             transport.pause = pause
         transport.barrier()
-        return len(queues.receive(lambda: [0] if rank else [], newest=False))
+        return len(gathered(queues, [0] if rank else []))
 
-    assert run(2, 0, live, sync="notify-ack") == [0, 1]
+    assert run(live, "aa", sync="notify-ack") == [0, 1]
     assert interruption.pending is None
 
 

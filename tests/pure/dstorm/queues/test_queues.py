@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from queued import CAPACITY, payload, run
-from schedules import complete, send
+from queued import payload, run
+from schedules import send
 
-from dstorm import DeadlinePassed, Group, PeerLost, Queues, SimulatedTransport, header, parse
-from dstorm.header import NBYTES
+from dstorm import DeadlinePassed, PeerLost, header
 from dstorm.view import FaultTolerantView
 
 pytestmark = pytest.mark.serial
@@ -26,7 +24,7 @@ def test_a_scatter_that_waits_ends_at_its_deadline_and_names_the_missing():
             send(queues, [1 - rank, 2], 2, payload(rank, 2))
         assert raised.value.missing[2] == 0
 
-    run(3, 0, live, "notify-ack", deadline_s=0.5)
+    run(live, "aaa", sync="notify-ack", deadline_s=0.5)
 
 
 @pytest.mark.parametrize("sync", ["bsp", "ssp:0", "notify-ack"])
@@ -46,7 +44,7 @@ def test_time_in_which_the_job_was_suspended_does_not_count(sync):
             queues.receive(lambda: peers, newest=False, timeout_s=0.4 if rank == 1 else None)
             queues.acknowledge([])
 
-    run(3, 0, live, sync, deadline_s=0.5)
+    run(live, "aaa", sync=sync, deadline_s=0.5)
 
 
 def test_a_scatter_sends_nothing_to_a_receiver_that_closes_while_it_looks_for_acknowledgements():
@@ -65,32 +63,15 @@ def test_a_scatter_sends_nothing_to_a_receiver_that_closes_while_it_looks_for_ac
         queues.window.sync = closes
         assert send(queues, [1], 2, payload(0, 2)) == (0, 1.0)
 
-    run(2, 0, live, "notify-ack")
-
-
-def test_an_impossible_length_is_refused():
-    def live(rank, queues, transport):
-        if rank == 0:
-            send(queues, [1], 1, np.zeros(CAPACITY, np.uint8))
-        transport.barrier()
-        if rank == 1:
-            first = queues.inbox.edges[0].slots[0]
-            header.write(queues.window.memory.data, first, 1, 1, header.WHOLE, nbytes=CAPACITY + NBYTES)
-            assert queues.receive(lambda: [0], newest=False) == []
-            assert queues.statistics().refused == 1
-
-    run(2, 0, live)
+    run(live, "aa", sync="notify-ack")
 
 
 @pytest.mark.parametrize("opens", [False, True])
 def test_a_scatter_sends_nothing_to_a_receiver_that_comes_back_during_the_wait(opens):
     """Whether that has opened its queues by then or not: who calls looks for the present neighbours."""
-    group = Group(2)
 
-    def start(rank):
-        transport = SimulatedTransport(group, rank)
-        view = transport.view = FaultTolerantView(2)
-        queues = Queues(transport, complete(2), parse("notify-ack"), 1.0)
+    def live(rank, queues, transport):
+        view = transport.view
 
         def come_back():
             view.change(failed=[1])
@@ -104,4 +85,4 @@ def test_a_scatter_sends_nothing_to_a_receiver_that_comes_back_during_the_wait(o
             with pytest.raises(PeerLost, match="has come back"):
                 send(queues, [1], 2, payload(0, 2))
 
-    group.run(start)
+    run(live, "aa", sync="notify-ack", view=FaultTolerantView)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from carried import ROUND_TRIP_S, LateWindow, LinkWindow, run_carried
+import queued
+from carried import ROUND_TRIP_S, LateWindow
 from mutation import plant
-from schedules import complete, send
+from queued import gathered, payload
+from schedules import send
 
-from dstorm import DeadlinePassed, Group, Queues, SimulatedTransport, parse
+from dstorm import DeadlinePassed, Group, Queues, SimulatedTransport
 from dstorm.header import COMPACT_NBYTES
 from dstorm.queues.sending.far import FarEdges
 from dstorm.queues.unflushed import DELAY_S, Unflushed
@@ -22,37 +24,17 @@ pytestmark = pytest.mark.serial
 SHORT, LONG = 40, COMPACT_NBYTES + 1
 
 
-def run(live, hosts="ab", seed=0, sync="bsp", depth=2, kind=LinkWindow, carried=True):
-    """live(rank, queues, transport) on all ranks; results by rank."""
-
-    def start(transport):
-        queues = Queues(transport, complete(len(hosts), depth, LONG), parse(sync), 2.0)
-        return live(transport.rank, queues, transport)
-
-    return run_carried(start, hosts, seed, carried, kind)
+run = partial(queued.run, sync="bsp", deadline_s=2.0, capacity=LONG)
 
 
-def payload(rank, step, nbytes=SHORT):
-    return np.full(nbytes, (rank * 50 + step) % 251, np.uint8)
-
-
-def gathered(queues, peers, step):
-    """The steps of the messages of a gather, by sender."""
-    found = queues.receive(lambda: peers, newest=False)
-    for one in found:
-        assert set(one.payload.tolist()) == {(one.sender * 50 + one.step) % 251}
-    queues.acknowledge(found)
-    return [(one.sender, one.step) for one in found]
-
-
-def exchanges(steps, nbytes=SHORT):
+def exchanges(steps, nbytes):
     """As many exchanges with all others; the seconds that they took."""
 
     def live(rank, queues, transport):
         peers, before = queues.layout.out(rank), transport.clock()
         for step in range(1, steps + 1):
             send(queues, peers, step, payload(rank, step, nbytes))
-            assert gathered(queues, peers, step) == [(peer, step) for peer in peers]
+            assert gathered(queues, peers) == [(peer, step) for peer in peers]
         took_s = transport.clock() - before
         transport.barrier()
         return took_s
@@ -76,38 +58,12 @@ def test_a_message_to_a_receiver_that_takes_it_at_once_waits_for_no_acknowledgem
         for step in range(1, 21) if rank == 0 else ():
             send(queues, [1], step, payload(0, step, nbytes))
         while rank == 1 and taken < 20:
-            taken += len(gathered(queues, [0], taken))
+            taken += len(gathered(queues, [0]))
             transport.pause(9)
         return transport.clock() - before
 
     trips = 1 if nbytes == SHORT else 2
     assert max(run(live, sync="notify-ack")) < 20 * (trips + 0.25) * ROUND_TRIP_S
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize("sync", ["bsp", "notify-ack"])
-@pytest.mark.parametrize("kind", [LinkWindow, LateWindow])
-def test_all_messages_come_in_order_where_no_put_arrives_by_itself(kind, sync, depth, seed):
-    def live(rank, queues, transport):
-        peers = queues.layout.out(rank)
-        steps = {peer: [] for peer in peers}
-        for step in range(1, 9):
-            nbytes = (SHORT, LONG)[step % 3 == seed % 3]
-            send(queues, peers, step, payload(rank, step, nbytes))
-            transport.pause((13, 16, 5, 20)[(rank + step) % 4])
-            for sender, sent in gathered(queues, peers, step):
-                steps[sender].append(sent)
-        transport.barrier()
-        while sync == "notify-ack" and any(len(one) < 8 for one in steps.values()):
-            for sender, sent in gathered(queues, peers, 9):
-                steps[sender].append(sent)
-        transport.barrier()
-        assert queues.statistics().overwritten == 0
-        return list(steps.values())
-
-    for found in run(live, "aabb", seed, sync, depth, kind):
-        assert found == [[*range(1, 9)]] * 3
 
 
 def last_header(rank, queues, transport):
@@ -132,7 +88,7 @@ def last_acknowledgement(rank, queues, transport):
         send(queues, [1], 1, payload(0, 1))
         send(queues, [1], 2, payload(0, 2))
         return transport.clock() - before
-    while not gathered(queues, [0], 1):
+    while not gathered(queues, [0]):
         transport.pause(9)
     transport._group.switch(1, 1.0)
     return 0.0
@@ -156,7 +112,7 @@ def test_short_messages_acknowledge_those_that_came_before(monkeypatch):
         for step in range(1, 9):
             send(queues, [1 - rank], step, payload(rank, step))
             if rank == 0 or step < 7:
-                assert gathered(queues, [1 - rank], step) == [(1 - rank, step)]
+                assert gathered(queues, [1 - rank]) == [(1 - rank, step)]
         return queues.outbox.edges[1 - rank].ring.taken
 
     assert run(live) == [6, 6]
@@ -172,14 +128,14 @@ def test_two_ranks_that_look_for_the_others_message_find_it(nbytes, monkeypatch)
     def live(rank, queues, transport):
         for step in range(1, 9):
             send(queues, [1 - rank], step, payload(rank, step, nbytes))
-            gathered(queues, [1 - rank], step)
+            gathered(queues, [1 - rank])
 
     for seed in range(5):
-        run(live, "ab", seed, "notify-ack", kind=LateWindow)
+        run(live, "ab", seed, sync="notify-ack", kind=LateWindow)
     plant(monkeypatch, FarEdges, "send", ("if self._lockstep else", "if True else"))
     with pytest.raises(DeadlinePassed):
         for seed in range(5):
-            run(live, "ab", seed, "notify-ack", kind=LateWindow)
+            run(live, "ab", seed, sync="notify-ack", kind=LateWindow)
 
 
 def overtaken(seed):
@@ -189,7 +145,7 @@ def overtaken(seed):
             to = peers if (rank + step) % 3 else []
             send(queues, to, step, payload(rank, step, (SHORT, LONG)[step % 2]))
             expected = [(peer, step) for peer in peers if (peer + step) % 3]
-            assert gathered(queues, peers, step) == expected
+            assert gathered(queues, peers) == expected
         transport.barrier()
 
     run(live, "abc", seed)
@@ -222,7 +178,7 @@ def closing(seed):
                 send(queues, [1], step, payload(0, step))
         else:
             for _ in (1, 2):
-                while not gathered(queues, [0], 1):
+                while not gathered(queues, [0]):
                     transport.pause(9)
             queues.close()
         transport._group.switch(rank, 1.0)
@@ -233,7 +189,7 @@ def closing(seed):
         transport.barrier()
         queues.free()
 
-    run(live, "ab", seed, "notify-ack", kind=LateWindow)
+    run(live, "ab", seed, sync="notify-ack", kind=LateWindow)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -244,7 +200,7 @@ def test_an_old_acknowledgement_does_not_hide_that_its_rank_has_closed(seed):
 def test_an_acknowledgement_that_is_owed_does_not_hide_that_its_rank_has_closed(monkeypatch):
     def live(rank, queues, transport):
         send(queues, [1 - rank], 1, payload(rank, 1))
-        gathered(queues, [1 - rank], 1)
+        gathered(queues, [1 - rank])
         if rank == 1:
             queues.close()
             transport._group.switch(1, 1.0)  # the carrier says so
@@ -392,7 +348,7 @@ def test_what_is_owed_leaves_before_a_scatter_waits(calls, nbytes):
                 step += 1
                 send(queues, [peer], step, payload(rank, step, nbytes))
             else:
-                found += gathered(queues, [peer], step)
+                found += gathered(queues, [peer])
         return found == [(peer, calls[: at + 1].count("s")) for at, call in enumerate(calls) if call == "g"]
 
     assert run(live) == [True, True]
