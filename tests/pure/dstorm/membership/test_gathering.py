@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import barriers
 import numpy as np
 import pytest
+from barriers import before_looks, interrupt, until, until_there
 
-from dstorm import DeadlinePassed, Group, MismatchedCalls, PeerLost, SimulatedTransport
+from dstorm import DeadlinePassed, PeerLost
 from dstorm.membership import letters
-from dstorm.membership.barriers.gathering import GatheringBarrier, entries, nbytes
+from dstorm.membership.barriers.gathering import GatheringBarrier, entries
 
 pytestmark = pytest.mark.serial
-
-
-def run(size, seed, live, deadline_s=1.0):
-    group = Group(size, seed)
-
-    def start(rank):
-        transport = SimulatedTransport(group, rank)
-        mine = GatheringBarrier(transport, transport.window(nbytes(size)), deadline_s)
-        mine.leaves_puts = True
-        return live(rank, mine, transport)
-
-    return group.run(start)
+run = partial(barriers.run, kind=GatheringBarrier)
 
 
 def data_of(rank, number):
@@ -46,7 +39,7 @@ def test_all_get_the_letters_of_all(seed):
             assert [one.length for one in found] == [len(data_of(other, number)) for other in range(3)]
             assert [one.data for one in found] == [data_of(other, number)[: letters.MOST] for other in range(3)]
 
-    run(3, seed, live)
+    run(live, 3, seed)
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -55,17 +48,12 @@ def test_a_heartbeat_just_before_a_barrier_leaves_the_last_letter_as_it_is(numbe
     heard = []
 
     def live(rank, mine, transport):
-        enter, decision = mine._enter, mine._decision
+        enter = mine._enter
 
         def early(*arguments, **options):
             mine._publish()
             heard.append(1)
             return enter(*arguments, **options)
-
-        def late(*arguments):
-            while not heard:
-                transport.pause(1)
-            return decision(*arguments)
 
         for _ in range(1, number):
             mine.enter("a test")
@@ -74,11 +62,11 @@ def test_a_heartbeat_just_before_a_barrier_leaves_the_last_letter_as_it_is(numbe
             mine._enter = early
             mine.gather("a test", b"second")
         else:
-            mine._decision = late
+            before_looks(mine, lambda looks: until_there(transport, heard))
             assert mine.gather("a test", b"")[0][0].data == b"first"
             assert mine.gather("a test", b"")[0][0].data == b"second"
 
-    run(2, 0, live)
+    run(live)
 
 
 def test_a_cell_that_comes_before_its_letter_is_not_enough():
@@ -86,61 +74,26 @@ def test_a_cell_that_comes_before_its_letter_is_not_enough():
     looks = []
 
     def live(rank, mine, transport):
-        put, rest, decision = mine._window.put, [], mine._decision
+        put, rest = mine._window.put, []
 
         def cell_alone(source, peer, offset):
             end = mine._cells.nbytes
             put(source[:end].copy(), peer, offset)
             rest.append((source[end:].copy(), peer, offset + end))
 
-        def letter(*arguments):
+        def letter(_):
             mine._window.flush([1])
             while len(looks) < 9:
                 transport.pause(1)
             while rest:
                 put(*rest.pop())
-            return decision(*arguments)
 
         if rank == 0:
-            mine._window.put, mine._decision = cell_alone, letter
-        else:
-            mine._decision = lambda *arguments: (looks.append(1), decision(*arguments))[1]
+            mine._window.put = cell_alone
+        before_looks(mine, looks.append if rank else letter)
         assert [one.data for one in mine.gather("a test", b"ab")[0]] == [b"ab", b"ab"]
 
-    run(2, 0, live)
-
-
-@pytest.mark.parametrize("gathers", [True, False])
-def test_a_rank_that_has_noticed_another_call_and_made_the_next_one_is_noticed(gathers):
-    """Rank 0 looks only then. It took the letter of one call for that of another."""
-    ahead = []
-
-    def live(rank, mine, transport):
-        decision = mine._decision
-
-        def late(*arguments):
-            while not ahead:
-                transport.pause(1)
-            return decision(*arguments)
-
-        def there(*arguments):
-            mine._window.flush([0])
-            ahead.append(1)
-            return decision(*arguments)
-
-        def call(what):
-            return mine.gather(what, b"") if gathers else mine.enter(what)
-
-        if rank == 0:
-            mine._decision = late
-        with pytest.raises(MismatchedCalls, match="rank 0 is in malt.this while rank 1 is in malt.that"
-                           if rank == 0 else "rank 1 is in malt.that while rank 0 is in malt.this"):  # fmt: skip
-            call("malt.that" if rank else "malt.this")
-        if rank == 1:
-            mine._decision = there
-        call("malt.this")
-
-    run(2, 0, live)
+    run(live)
 
 
 def test_a_letter_that_is_not_whole_is_not_read():
@@ -167,7 +120,7 @@ def test_all_know_whether_any_has_marked_a_barrier(seed):
                 transport.pause(3)
             assert mine.is_marked == all_marked
 
-    run(3, seed, live)
+    run(live, 3, seed)
 
 
 @pytest.mark.parametrize("first", [False, True])
@@ -176,8 +129,7 @@ def test_a_barrier_that_is_entered_again_keeps_its_mark(first):
 
     def live(rank, mine, transport):
         if rank == 1:
-            for _ in range(200):
-                transport.pause(30)
+            until(transport, 2.0)
             mine.enter("a test")
         else:
             with pytest.raises(DeadlinePassed):
@@ -187,7 +139,7 @@ def test_a_barrier_that_is_entered_again_keeps_its_mark(first):
         mine.enter("another", mark=rank == 0)
         assert mine.is_marked
 
-    run(2, 0, live)
+    run(live)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -202,14 +154,13 @@ def test_a_rank_that_withdraws_from_a_barrier_has_not_entered_it(count):
                 mine.enter("another", patience_s=0.1)
             mine.depart()
         else:
-            while transport.clock() < 0.5:
-                transport.pause(30)
+            until(transport, 0.5)
             mine.check()
             assert mine.membership.words[0].entered == count
             with pytest.raises(PeerLost, match="departed"):
                 mine.enter("another")
 
-    run(2, 0, live)
+    run(live)
 
 
 @pytest.mark.parametrize("second", [b"second", b"x" * 999])
@@ -220,17 +171,14 @@ def test_what_is_passed_on_once_more_is_what_was_passed_on_first(second):
         if rank == 0:
             with pytest.raises(DeadlinePassed):
                 mine.gather("a test", b"first")
-            while transport.clock() < 2.5:
-                transport.pause(30)
-                mine.count_step()
+            until(transport, 2.5, mine.count_step)
         else:
-            while transport.clock() < 1.5:
-                transport.pause(30)
+            until(transport, 1.5)
         found, own = mine.gather("a test", second if rank == 0 else b"own")
         again, _ = mine.gather("a test", second)
         return [one.data for one in found], own, again[0].length
 
-    found, alike = run(2, 0, live), [b"first", b"own"]
+    found, alike = run(live), [b"first", b"own"]
     assert found == [(alike, b"first", len(second)), (alike, b"own", len(second))]
 
 
@@ -242,35 +190,25 @@ def test_the_letter_of_another_call_after_the_deadline_is_that_of_this_call():
             with pytest.raises(DeadlinePassed):
                 mine.gather("malt.this", b"this")
         else:
-            while transport.clock() < 1.5:
-                transport.pause(30)
+            until(transport, 1.5)
         found, own = mine.gather("malt.that", b"that")
         return [one.data for one in found], own
 
-    assert run(2, 0, live) == [([b"that", b"that"], b"that")] * 2
+    assert run(live) == [([b"that", b"that"], b"that")] * 2
 
 
 def test_after_an_interrupt_the_letter_is_that_of_the_next_call():
     def live(rank, mine, transport):
         if rank == 0:
-            decision, polls = mine._decision, []
-
-            def interrupted(*arguments):
-                polls.append(1)
-                if len(polls) == 3:
-                    raise KeyboardInterrupt
-                return decision(*arguments)
-
-            mine._decision = interrupted
+            before_looks(mine, lambda looks: interrupt() if looks == 3 else None)
             with pytest.raises(KeyboardInterrupt):
                 mine.gather("malt.this", b"first")
         else:
-            while transport.clock() < 0.5:
-                transport.pause(30)
+            until(transport, 0.5)
         found, own = mine.gather("malt.this", b"second")
         return [one.data for one in found], own
 
-    assert run(2, 0, live) == [([b"second", b"second"], b"second")] * 2
+    assert run(live) == [([b"second", b"second"], b"second")] * 2
 
 
 def test_a_rank_that_enters_once_more_under_another_name_is_in_that_call():
@@ -281,14 +219,12 @@ def test_a_rank_that_enters_once_more_under_another_name_is_in_that_call():
                 with pytest.raises(DeadlinePassed):
                     mine.enter(name, patience_s=0.2)
                 mine._window.flush([1])
-            while transport.clock() < 0.3 + number:
-                transport.pause(30)
+            until(transport, 0.3 + number)
             mine.check()
             assert rank == 0 or mine.name_of(0) == name
-            while transport.clock() < 1:
-                transport.pause(30)
+            until(transport, 1)
 
-    run(2, 0, live, deadline_s=300.0)
+    run(live, deadline_s=300.0)
 
 
 def test_large_worlds_take_fewer_cells():
@@ -332,7 +268,7 @@ def test_no_put_overtakes_another(seed):
         assert window.flushes - flushes == 3
         return flushes
 
-    assert run(3, seed, live) == [2] * 3
+    assert run(live, 3, seed) == [2] * 3
 
 
 def test_the_last_barrier_and_ranks_without_help_wait_for_their_puts():
@@ -345,4 +281,4 @@ def test_the_last_barrier_and_ranks_without_help_wait_for_their_puts():
             counts.append(window.flushes)
         return counts
 
-    assert run(2, 0, live) == [[0, 1, 2]] * 2
+    assert run(live) == [[0, 1, 2]] * 2

@@ -25,13 +25,15 @@ def sleeper():
     child.wait()
 
 
+def signal_and_wait(child, number):
+    """Stop a process, or let it go on, and wait until it has."""
+    child.send_signal(number)
+    while (_state(child.pid)[0] in "Tt") != (number == signal.SIGSTOP):
+        time.sleep(0.001)
+
+
 def watch(process, clock=time.monotonic, suspect_after_s=None):
     return ProcessMonitor({3: process}, clock, suspect_after_s)
-
-
-def test_a_process_that_runs_has_not_failed(sleeper):
-    assert watch(sleeper[1]).find_failed() == []
-    assert watch(this_process()).find_failed() == []
 
 
 def test_who_was_killed_is_gone_also_while_nobody_has_waited_for_it(sleeper):
@@ -46,7 +48,8 @@ def test_who_was_killed_is_gone_also_while_nobody_has_waited_for_it(sleeper):
     assert monitor.find_failed() == [3]
 
 
-def test_another_process_of_the_same_number_does_not_pass_for_it(sleeper):
+def test_a_process_that_runs_has_not_failed_and_another_one_of_its_number_does_not_pass_for_it(sleeper):
+    assert watch(sleeper[1]).find_failed() == watch(this_process()).find_failed() == []
     assert watch(sleeper[1]._replace(started=sleeper[1].started - 1)).find_failed() == [3]
 
 
@@ -67,35 +70,36 @@ def test_who_takes_no_part_counts_as_ended_until_it_is_readmitted(sleeper):
     assert monitor.find_failed() == []
 
 
-def test_who_is_evicted_is_killed_where_it_can_be_seen(sleeper):
+def test_who_is_evicted_or_taken_for_dead_is_killed_where_it_can_be_seen(sleeper):
     child, process = sleeper
+    watch(process).end([4])
     assert not watch(process).kill(4) and not watch(process._replace(namespace=1)).kill(3)
     assert watch(process._replace(started=process.started - 1)).kill(3)  # has ended; another one has its number
     assert child.poll() is None
-    assert watch(process).kill(3) and child.wait(60) == -signal.SIGKILL
+    monitor = watch(process)
+    monitor.end([3, 4])
+    assert monitor.find_failed() == [3] and child.wait(60) == -signal.SIGKILL
     assert watch(process).kill(3)
+
+
+def test_who_is_evicted_is_killed(sleeper):
+    assert watch(sleeper[1]).kill(3) and sleeper[0].wait(60) == -signal.SIGKILL
 
 
 def test_who_is_stopped_for_too_long_is_killed(sleeper):
     child, process = sleeper
     clock = [0.0]
     monitor = watch(process, lambda: clock[0], 2.0)
-    child.send_signal(signal.SIGSTOP)
-    while _state(child.pid)[0] not in "Tt":
-        time.sleep(0.001)
+    signal_and_wait(child, signal.SIGSTOP)
     for clock[0] in (0.0, 1.0, 1.9):
         assert monitor.find_failed() == []
-    child.send_signal(signal.SIGCONT)
-    while _state(child.pid)[0] in "Tt":
-        time.sleep(0.001)
+    signal_and_wait(child, signal.SIGCONT)
     clock[0] = 2.5
     assert monitor.find_failed() == []  # it has gone on in time
     assert monitor.stopped_s(3) == 2.5
     clock[0] = 2.95
     assert monitor.stopped_s(3) == 0
-    child.send_signal(signal.SIGSTOP)
-    while _state(child.pid)[0] not in "Tt":
-        time.sleep(0.001)
+    signal_and_wait(child, signal.SIGSTOP)
     clock[0] = 3.0
     assert monitor.find_failed() == []
     for clock[0] in (4.0, 5.0):
@@ -121,9 +125,7 @@ def test_who_runs_between_two_looks_does_not_stand_still():
             ran = _state(child.pid)[2]
             while _state(child.pid)[2] == ran:
                 time.sleep(0.001)
-            child.send_signal(signal.SIGSTOP)
-            while _state(child.pid)[0] not in "Tt":
-                time.sleep(0.001)
+            signal_and_wait(child, signal.SIGSTOP)
             assert monitor.find_failed() == [] and monitor.stopped_s(3) == 0
         for clock[0] in (10.0, 11.0, 11.1):
             monitor.find_failed()
@@ -131,16 +133,6 @@ def test_who_runs_between_two_looks_does_not_stand_still():
     finally:
         child.kill()
         child.wait()
-
-
-def test_who_is_taken_for_dead_is_ended(sleeper):
-    child, process = sleeper
-    monitor = watch(process)
-    monitor.end([4])
-    assert child.poll() is None
-    monitor.end([3, 4])
-    assert monitor.find_failed() == [3]
-    assert child.wait(60) == -signal.SIGKILL
 
 
 def test_who_cannot_be_looked_at_lives(sleeper):
@@ -169,9 +161,7 @@ def test_whoever_was_stopped_itself_does_not_count_that(sleeper, monkeypatch, wa
     clock, killed_at = [0.0], []
     monkeypatch.setattr("time.process_time", lambda: clock[0] if was_computing else 1.0)
     monitor = watch(process, lambda: clock[0], 2.0)
-    child.send_signal(signal.SIGSTOP)
-    while _state(child.pid)[0] not in "Tt":
-        time.sleep(0.001)
+    signal_and_wait(child, signal.SIGSTOP)
     with monkeypatch.context() as patch:
         patch.setattr("dstorm.membership.processes.os.kill", lambda *_: killed_at.append(clock[0]))
         for clock[0] in (0.0, 60.0, 60.5, 60.9, 61.1):

@@ -400,7 +400,8 @@ def test_who_was_just_confirmed_is_not_left_out_at_once():
     own.suspect([1])
     own.decide(5.0 + GRANT_S / 2)
     assert own.vote == 0b111 and own.is_undecided and not own.may_ask
-    own.decide(5.0 + 2 * GRANT_S)
+    own.note_over({1: 0})  # it has ended for certain
+    own.decide(5.0 + GRANT_S / 2)
     assert own.vote == 0b101
 
 
@@ -469,19 +470,6 @@ def test_others_say_nothing_of_this_rank_itself():
     assert (own.vote, own.state.ended, own.members) == (0b111, 0, 0b111)
 
 
-def test_ranks_that_have_ended_are_left_out_at_once():
-    own = Quorum(0, 3)
-    own.note_over({2: 0})
-    own.decide(0.0)
-    assert own.vote == 0b011
-    own = Quorum(0, 3)
-    own.grant(1, 5.0)
-    own.suspect([1])
-    own.note_over({1: 0})
-    own.decide(5.0)
-    assert own.vote == 0b101
-
-
 def test_a_rank_votes_with_others_that_choose_the_same_once_they_have_settled():
     own = Quorum(0, 3)
     own.note(1, lost(3, 1, 2), 0.0)
@@ -541,16 +529,6 @@ def begun(rank, members=0b0110):
     own.decide(0.0)
     assert own.members == members
     return own
-
-
-def accepted():
-    """Ranks 1 and 2 of the members 1 to 3: the first has proposed rank 0, and the second has accepted that."""
-    first, second = begun(1, 0b1110), begun(2, 0b1110)
-    assert not first.propose(0, 1)
-    second.note(1, first.state, 1.0)
-    second.decide(1.0)
-    assert second.state.newcomer == (0, 1)
-    return first, second
 
 
 def test_of_two_epochs_after_one_that_with_fewer_members_goes_on():
@@ -614,26 +592,33 @@ def test_one_that_has_heard_of_a_newer_incarnation_does_not_go_on_alone():
     assert own.members == 0b10
 
 
-def test_a_newcomer_without_a_link_is_accepted_late():
+@pytest.mark.parametrize("turns", [
+    # It has not called this rank for long.
+    [(0.0, False, 0), (0.9, False, 0), (1.1, False, 1)],
+    # It waits to be linked: the main thread of this rank may compute meanwhile. Others may come after it.
+    [(0.0, False, 0), (0.9, None, 0), (1.8, False, 0), (2.7, None, 0), (9.0, None, 0), (9.0, "ended", 1)],
+])  # fmt: skip
+def test_a_newcomer_is_accepted_late_where_it_is_not_linked(turns):
+    """`turns`: when, in ECHO_S, whether it is linked, and the epoch then. Accepted without a link it is left out."""
     first, second = begun(1), begun(2)
     first.propose(0, 1)
     second.note(1, first.state, 1.0)
-    for now, epoch in ((1.0, 0), (1.0 + 0.9 * ECHO_S, 0), (1.0 + 1.1 * ECHO_S, 1)):
-        second.decide(now, lambda rank: False)
+    for now, is_linked, epoch in turns:
+        if is_linked == "ended":
+            second.note_over({0: 1})
+        second.decide(1.0 + now * ECHO_S, lambda rank, is_linked=is_linked: None if is_linked == "ended" else is_linked)
         assert second.state.epoch == epoch
+    assert is_linked != "ended" or second.vote == 0b0110
 
 
-def test_a_newcomer_that_waits_to_be_linked_is_waited_for_unless_it_ends():
-    """It would be left out again. The main thread of this rank may compute meanwhile. Others may come after it."""
-    first, second = begun(1), begun(2)
-    first.propose(0, 1)
+def accepted():
+    """Ranks 1 and 2 of the members 1 to 3: the first has proposed rank 0, and the second has accepted that."""
+    first, second = begun(1, 0b1110), begun(2, 0b1110)
+    assert not first.propose(0, 1)
     second.note(1, first.state, 1.0)
-    for times, is_linked in ((0.0, False), (0.9, None), (1.8, False), (2.7, None), (9.0, None)):
-        second.decide(1.0 + times * ECHO_S, lambda rank, is_linked=is_linked: is_linked)
-        assert second.state.epoch == 0
-    second.note_over({0: 1})
-    second.decide(1.0 + 9 * ECHO_S, lambda rank: None)
-    assert second.state.epoch == 1 and second.vote == 0b0110
+    second.decide(1.0)
+    assert second.state.newcomer == (0, 1)
+    return first, second
 
 
 def test_one_that_has_voted_without_a_member_enters_no_epoch_with_it():
@@ -658,3 +643,19 @@ def test_one_that_has_voted_without_a_rank_does_not_follow_it_and_is_suspected()
     first.note(2, second.state, 1.0)
     first.decide(1.0)
     assert first.vote == 0b1011
+
+
+def test_nothing_is_granted_to_the_next_incarnation_of_a_rank():
+    """It would hold up the vote without that rank, if it is lost again."""
+    own = begun(1)
+    own.grant(2, 5.0)
+    own._begin(0b0110, 0b0110, 1, (0, 0, 1, 0))
+    own.suspect([2])
+    own.decide(5.0)
+    assert own.vote == 0b0010
+
+
+def test_a_process_leaves_where_a_later_incarnation_has_its_place():
+    own = Quorum(0, 3)
+    own.note(1, first(3)._replace(incarnations=(1, 0, 0)), 0.0)
+    assert own.why == "another process has taken its place"
