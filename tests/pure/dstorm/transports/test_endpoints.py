@@ -6,12 +6,12 @@ import contextlib
 import os
 import signal
 import socket
-import threading
 import time
 from functools import partial
 
 import pytest
 from processes import wait_for
+from ranks import at_once
 
 from dstorm.errors import DeadlinePassed
 from dstorm.transports.links import endpoints
@@ -28,6 +28,22 @@ def exchanges(monkeypatch):
     yield made
     for one in made:
         one._server.stop()
+
+
+@pytest.fixture
+def joined(exchanges):
+    """What has joined rank 0, to which rank 1 may call."""
+    made = []
+    exchanges[0].join_by(lambda *one: made.append(one))
+    exchanges[0].listen([1], {})
+    return made
+
+
+def check_ways(here, there):
+    """Each end has a way to the other one, and one from it."""
+    here[0].sendall(b"to")
+    there[0].sendall(b"from")
+    assert there[1].recv(4) == b"to" and here[1].recv(4) == b"from"
 
 
 @pytest.fixture(autouse=True)
@@ -51,22 +67,15 @@ def closed(monkeypatch):
         one.close()
 
 
-def connect_all(exchanges, ranks, deadline_s=10.0):
+def connect_all(exchanges, ranks):
     endpoints = {rank: exchanges[rank].endpoint for rank in ranks}
     found = {}
 
     def connect(rank):
         others = {other: endpoint for other, endpoint in endpoints.items() if other != rank}
-        try:
-            found[rank] = exchanges[rank].connect(others, deadline_s)
-        except DeadlinePassed as error:
-            found[rank] = error
+        found[rank] = exchanges[rank].connect(others, 10.0)
 
-    threads = [threading.Thread(target=connect, args=[rank]) for rank in ranks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(connect, ranks)
     return found
 
 
@@ -102,12 +111,8 @@ def test_the_end_of_a_rank_shows_while_its_forked_child_lives(exchanges):
 @pytest.mark.parametrize("later", [(), (1,)])
 def test_it_listens_only_where_ranks_may_call_later(exchanges, later):
     exchanges[0].connect({}, 10.0, later)
-    try:
+    with contextlib.nullcontext() if later else pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", exchanges[0].endpoint.port))
-    except ConnectionRefusedError:
-        assert not later
-    else:
-        assert later
 
 
 def test_one_that_does_not_call_is_named(exchanges):
@@ -193,41 +198,26 @@ def test_a_rank_that_was_started_again_connects_both_ways(exchanges):
         if incarnation == 1:
             exchanges[0].join_by(lambda *one: joined.append(one))
         wait_for(lambda made=incarnation: len(joined) == made)
-        rank, number, to, from_ = joined[-1]
-        assert (rank, number) == (1, incarnation)
-        found[0][0].sendall(b"to")
-        to.sendall(b"from")
-        assert from_.recv(4) == b"to" and found[0][1].recv(4) == b"from"
-        for connection in (*found[0], to, from_):
-            connection.close()
+        assert joined[-1][:2] == (1, incarnation)
+        check_ways(found[0], joined[-1][2:])
 
 
-def test_a_connection_is_used_only_where_both_ends_have_taken_it(exchanges, monkeypatch):
+def test_a_connection_is_used_only_where_both_ends_have_taken_it(exchanges, joined, monkeypatch):
     """The one that was called waits too long for the word that the first connection is used, and closes it."""
     late, confirmed = [1.0], endpoints._confirmed
     monkeypatch.setattr(endpoints, "_ANSWER_S", 0.5)
     monkeypatch.setattr(
         endpoints, "_confirmed", lambda made: [time.sleep(late.pop() if late else 0), confirmed(made)][1]
     )
-    joined = []
-    exchanges[0].join_by(lambda *one: joined.append(one))
-    exchanges[0].listen([1], {})
     calls = 0
     while not (found := exchanges[1].call_again({0: exchanges[0].endpoint}, {1: 1})):
         calls += 1
     assert calls == 1
     wait_for(lambda: joined)
-    found[0][0].sendall(b"to")
-    joined[0][2].sendall(b"from")
-    assert joined[0][3].recv(4) == b"to" and found[0][1].recv(4) == b"from"
-    for connection in (*found[0], *joined[0][2:]):
-        connection.close()
+    check_ways(found[0], joined[0][2:])
 
 
-def test_one_that_has_no_part_in_the_session_is_sent_away(exchanges):
-    joined = []
-    exchanges[0].join_by(lambda *one: joined.append(one))
-    exchanges[0].listen([1], {})
+def test_one_that_has_no_part_in_the_session_is_sent_away(exchanges, joined):
     assert exchanges[3].call_again({0: exchanges[0].endpoint}, {3: 1}) == {} and not joined
 
 
@@ -242,18 +232,11 @@ def test_of_two_that_were_started_again_and_call_each_other_one_connects(exchang
 
     for rank in range(2):
         exchanges[rank].listen([1 - rank], {0: 1, 1: 2})
-    threads = [threading.Thread(target=call, args=[rank]) for rank in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    for rank in range(2):
-        found[rank][1 - rank][0].sendall(b"%d" % rank)
-    for rank in range(2):
-        assert found[rank][1 - rank][1].recv(1) == b"%d" % (1 - rank)
+    at_once(call, range(2))
+    check_ways(found[0][1], found[1][0])
     joined = []
-    exchanges[0].join_by(lambda *one: joined.append(one))
-    exchanges[1].join_by(lambda *one: joined.append(one))
+    for one in exchanges[:2]:
+        one.join_by(lambda *one: joined.append(one))
     assert not joined
 
 
@@ -278,13 +261,11 @@ def test_the_half_of_a_former_incarnation_is_closed(exchanges):
     assert half.recv(1) == b""
 
 
-def test_a_half_that_is_answered_while_the_next_incarnation_calls_is_closed(exchanges, monkeypatch):
+def test_a_half_that_is_answered_while_the_next_incarnation_calls_is_closed(exchanges, joined, monkeypatch):
     """It has made the other one before."""
-    joined, take = [], endpoints._take
-    exchanges[0].listen([1], {})
+    take = endpoints._take
     exchanges[1]._call(0, exchanges[0].endpoint, 1)
     wait_for(lambda: exchanges[0]._halves.get((1, 1)))
-    exchanges[0].join_by(lambda *one: joined.append(one))
 
     def late(*args):
         monkeypatch.setattr(endpoints, "_take", take)

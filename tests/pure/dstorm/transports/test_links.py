@@ -27,30 +27,51 @@ class Left(Exception):
     """Stands for the end of the process."""
 
 
+def begun(function, *arguments):
+    """A thread that calls it."""
+    thread = threading.Thread(target=function, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def returns(thread, within_s=60):
+    """Whether the call of a thread ends in time."""
+    thread.join(within_s)
+    return not thread.is_alive()
+
+
 class Pair:
     """Ranks 0 and 1, on hosts of their own. `first`: the links of rank 0, or of rank `lower`, as this `incarnation`."""
 
     def __init__(self, suspect_after_s=None, lower=0, incarnation=0):
-        self.ways = [socket.socketpair() for _ in range(2)]
+        self.ways = []
         self.memory = [np.zeros(NBYTES, np.uint8) for _ in range(2)]
         self.left = []
         self._before = threading.enumerate()
-        (out0, into1), (out1, into0) = self.ways
+        (out0, into1), (out1, into0) = self.more(2)
         self._made = []
         self.arbiters = [Arbiter(rank, 2, incarnation=incarnation if rank == lower else 0) for rank in range(2)]
-        self.first = Links(
-            self.memory[lower],
-            {1 - lower: out0},
-            {1 - lower: into0},
-            self.arbiters[lower],
-            self._leave,
-            suspect_after_s,
-        )
+        out, into = {1 - lower: out0}, {1 - lower: into0}
+        self.first = Links(self.memory[lower], out, into, self.arbiters[lower], self._leave, suspect_after_s)
         self._second = ({0: out1}, {0: into1}, self.arbiters[1], self._leave, suspect_after_s)
 
-    def second(self):
-        self._made.append(Links(self.memory[1], *self._second))
+    def more(self, number):
+        """So many connections more."""
+        self.ways += [socket.socketpair() for _ in range(number)]
+        return self.ways[-number:]
+
+    def again(self):
+        """Connections of rank 1's next incarnation: its own ends, to rank 0 and from it, and those that rank 0 gets."""
+        (to, into0), (from_, out0) = self.more(2)
+        return to, from_, (out0, into0)
+
+    def links(self, *arguments, **options):
+        """Links that are closed at the end."""
+        self._made.append(Links(*arguments, **options))
         return self._made[-1]
+
+    def second(self):
+        return self.links(self.memory[1], *self._second)
 
     def end_second(self):
         """As the system does when a process ends."""
@@ -110,17 +131,12 @@ def test_what_was_put_is_there_after_the_flush(make):
         pair.first.flush([1])
         np.testing.assert_array_equal(pair.memory[1][7 : 7 + nbytes], payload)
         assert pair.memory[1][3] == payload[0]
-    assert not pair.memory[0].any()
-
-
-def test_many_small_puts_at_once(make):
-    pair = make()
-    pair.second()
     payload = np.arange(3000, dtype=np.uint16).view(np.uint8)
-    for place in range(3000):
+    for place in range(3000):  # many small ones at once
         pair.first.put(payload[2 * place : 2 * place + 2], 1, 2 * place)
     pair.first.flush([1])
     np.testing.assert_array_equal(pair.memory[1][:6000], payload)
+    assert not pair.memory[0].any()
 
 
 @pytest.mark.parametrize("offset", [-1, NBYTES - 3])
@@ -152,12 +168,8 @@ def test_both_may_send_much_at_once(make):
             here.put(payload, peer, 0)
             here.flush([peer])
 
-    threads = [threading.Thread(target=send, args=args) for args in ((pair.first, 1), (second, 0))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-        assert not thread.is_alive()
+    threads = [begun(send, pair.first, 1), begun(send, second, 0)]
+    assert all(map(returns, threads))
     assert pair.memory[0].all() and pair.memory[1].all()
 
 
@@ -217,13 +229,10 @@ def test_who_was_given_up_leaves(make):
 def test_who_is_cut_off_learns_it_though_a_flush_waits_for_it(make):
     """The thread that waits holds the lock of the connection on which it sends."""
     pair = make()  # nobody answers there
-    flush = threading.Thread(target=pair.first.flush, args=([1],))
-    flush.start()
-    flush.join(0.2)
-    assert flush.is_alive()
+    flush = begun(pair.first.flush, [1])
+    assert not returns(flush, 0.2)
     pair.first.cut([1])
-    flush.join(60)
-    assert not flush.is_alive()
+    assert returns(flush)
     said = pair.ways[1][0]
     said.settimeout(60)
     received = b""
@@ -294,11 +303,9 @@ def test_an_evicted_rank_ends_whatever_threads_hold(make, held):
 def test_the_next_incarnation_of_an_evicted_rank_is_not_asked_to_end(make, monkeypatch):
     """It may be linked as the former one is about to be asked."""
     pair, joined, dismiss = make(), [], channels.Outgoing.try_dismiss
-    ways = [socket.socketpair() for _ in range(6)]
-    pair.ways += ways
+    ways = pair.more(6)
     to1, to2, from1, from2, again, back = (way[0] for way in ways)
-    three = Links(pair.memory[0], {1: to1, 2: to2}, {1: from1, 2: from2}, Arbiter(0, 3), pair._leave)
-    pair._made.append(three)
+    three = pair.links(pair.memory[0], {1: to1, 2: to2}, {1: from1, 2: from2}, Arbiter(0, 3), pair._leave)
 
     def dismiss_late(way):
         if way.peer == 1 and not joined:
@@ -324,10 +331,7 @@ def test_to_evict_waits_for_nobody():
             while True:
                 here.send(bytes(1 << 16))
         here.settimeout(None)
-        asking = threading.Thread(target=way.try_dismiss, daemon=True)
-        asking.start()  # it takes no more
-        asking.join(60)
-        assert not asking.is_alive() and not way.broken
+        assert returns(begun(way.try_dismiss)) and not way.broken  # it takes no more
         while there.recv(1 << 20, socket.MSG_DONTWAIT | socket.MSG_PEEK)[:1] == b"\0":
             there.recv(1 << 20)
             way.try_dismiss()
@@ -340,27 +344,19 @@ def test_nothing_follows_half_a_request():
     assert way.broken and way.is_done()
 
 
-def test_a_rank_is_confirmed_by_those_that_keep_it(make):
+def test_a_rank_is_confirmed_by_those_that_keep_it_alone(make):
     pair = make()
     second = pair.second()
     pair.first.confirm()
     second.confirm()
     assert not pair.left
-
-
-def test_a_rank_that_the_others_have_lost_is_not_confirmed(make):
-    pair = make()
-    second = pair.second()
-    second.confirm()
     pair.arbiters[0].suspect([1])
     confirmed = []
-    asking = threading.Thread(target=lambda: (second.confirm(), confirmed.append(1)))
-    asking.start()
+    asking = begun(lambda: (second.confirm(), confirmed.append(1)))
     wait_for(lambda: pair.left)  # the process would have ended; either thread may be the first that hears of it
     assert not confirmed
     second.close()
-    asking.join(60)
-    assert not asking.is_alive()
+    assert returns(asking)
 
 
 def test_a_signal_as_a_rank_asks_to_be_confirmed_leaves_no_lock_taken(make, monkeypatch):
@@ -421,13 +417,10 @@ def test_one_that_takes_a_long_message_slowly_is_heard_meanwhile(make, monkeypat
 def test_a_beat_is_no_end_of_a_flush(make):
     pair = make()
     pair.ways[0][1].send(channels.ALIVE * 100)
-    flush = threading.Thread(target=pair.first.flush, args=([1],))
-    flush.start()
-    flush.join(0.2)
-    assert flush.is_alive()
+    flush = begun(pair.first.flush, [1])
+    assert not returns(flush, 0.2)
     pair.ways[0][1].send(channels.DONE)
-    flush.join(60)
-    assert not flush.is_alive()
+    assert returns(flush)
 
 
 @pytest.fixture
@@ -437,11 +430,9 @@ def joins(make):
     pair.second().close()
     pair.end_second()
     wait_for(lambda: pair.arbiters[0].failed() == [1])
-    ways = [socket.socketpair() for _ in range(2)]
-    pair.ways += ways
     pair.known = {(1, 0)}
     pair.first.takes_part = lambda *one: one in pair.known
-    return pair, ways[0][1], ways[1][0], (ways[1][1], ways[0][0])
+    return pair, *pair.again()
 
 
 def putting(connection, data):
@@ -470,7 +461,7 @@ def test_a_rank_that_was_started_again_is_heard_once_the_former_one_is_parted(jo
     await_flush(way)
     assert bytes(pair.memory[0][8:12]) == b"\1\2\3\4"
     pair.first.put(np.full(2, 7, np.uint8), 1, 40)
-    threading.Thread(target=pair.first.flush, args=[[1]], daemon=True).start()
+    begun(pair.first.flush, [1])
     head = from_.recv(channels.HEAD.size + 2, socket.MSG_WAITALL)
     assert channels.HEAD.unpack_from(head) == (channels.PUT, 40, 2) and head[-2:] == b"\7\7"
     from_.sendall(channels.DONE)
@@ -480,11 +471,9 @@ def test_one_whose_former_incarnation_is_not_parted_waits_to_be_a_member(make, m
     """The main thread of this rank computes for long. The newcomer would be left out for the end of the former one."""
     monkeypatch.setattr(quorum, "ECHO_S", 0.1)
     pair, arbiter, lowest, known = make(), Arbiter(1, 3), Quorum(0, 3), {(2, 0)}
-    ways = [socket.socketpair() for _ in range(4)]
-    pair.ways += ways
+    ways = pair.more(4)
     to, from_, again, back = (way[0] for way in ways)
-    three = Links(pair.memory[0], {2: to}, {2: from_}, arbiter, pair._leave)
-    pair._made.append(three)
+    three = pair.links(pair.memory[0], {2: to}, {2: from_}, arbiter, pair._leave)
     three.takes_part = lambda *one: one in known
     for _, former in ways[:2]:
         channels.shut(former)
@@ -538,15 +527,13 @@ def test_one_that_ends_before_it_takes_part_leaves_its_place_to_the_next(joins):
     pair.first.part({1: 0})
     pair.first.join(1, 1, *ours)
     channels.shut(former)
-    ways = [socket.socketpair() for _ in range(2)]
-    pair.ways += ways
-    pair.first.join(1, 3, ways[1][1], ways[0][0])
-    late = [socket.socketpair() for _ in range(2)]
-    pair.ways += late
-    pair.first.join(1, 2, late[1][1], late[0][0])  # its thread came later
-    await_flush(putting(ways[0][1], b"\1"))
+    to, _, next_ones = pair.again()
+    pair.first.join(1, 3, *next_ones)
+    _, _, late = pair.again()
+    pair.first.join(1, 2, *late)  # its thread came later
+    await_flush(putting(to, b"\1"))
     assert pair.memory[0][8] == 1
-    assert [one.fileno() for one in (*ours, late[1][1], late[0][0])] == [-1] * 4
+    assert [one.fileno() for one in (*ours, *late)] == [-1] * 4
 
 
 def test_one_that_came_back_and_ends_in_order_has_ended(make):
@@ -582,22 +569,12 @@ def test_one_that_ends_while_it_is_admitted_is_a_failure_again(joins):
     wait_for(lambda: arbiter.was_cut_off(1))
 
 
-def joining(pair):
-    """New connections of rank 1, as its next incarnation makes them: those that rank 0 is given."""
-    ways = [socket.socketpair() for _ in range(2)]
-    pair.ways += ways
-    return ways[1][1], ways[0][0]
-
-
 def test_one_that_is_no_member_yet_is_not_waited_for(joins):
     """It may still be starting, or have ended with its host."""
     pair, _, _, ours = joins
     pair.known.clear()
     pair.first.join(1, 1, *ours)
-    flush = threading.Thread(target=pair.first.flush, args=([1],), daemon=True)
-    flush.start()
-    flush.join(10)
-    assert not flush.is_alive() and not pair.first._out[1].is_done()
+    assert returns(begun(pair.first.flush, [1]), 10) and not pair.first._out[1].is_done()
 
 
 def test_to_part_a_rank_waits_for_none_that_is_linked_meanwhile(joins, monkeypatch):
@@ -612,29 +589,24 @@ def test_to_part_a_rank_waits_for_none_that_is_linked_meanwhile(joins, monkeypat
 
     pair.known.clear()
     monkeypatch.setattr(pair.first, "_cut_off", cut_off_then_join)
-    part = threading.Thread(target=pair.first.part, args=[{1: 0}], daemon=True)
-    part.start()
-    part.join(10)
-    assert not part.is_alive() and pair.first._incarnations[1] == 1
+    assert returns(begun(pair.first.part, {1: 0}), 10) and pair.first._incarnations[1] == 1
 
 
 def test_one_that_is_linked_as_the_former_one_is_suspected_stays_linked(make, monkeypatch):
     pair, joined = make(), []
     pair.second()
     suspect = pair.arbiters[0].suspect
-    join = threading.Thread(target=lambda: pair.first.join(1, 1, *joining(pair)), daemon=True)
 
     def suspect_late(lost):
         if threading.current_thread().name == "malt heartbeat" and not joined:
-            join.start()
-            joined.append(1)
-            join.join(0.5)
+            joined.append(begun(pair.first.join, 1, 1, *pair.again()[2]))
+            joined[0].join(0.5)
         suspect(lost)
 
     monkeypatch.setattr(pair.arbiters[0], "suspect", suspect_late)
     pair.first._out[1].broken = True
     wait_for(lambda: joined)
-    join.join(60)
+    assert returns(joined[0])
     time.sleep(0.1)
     assert pair.first._incarnations[1] == 1 and not pair.first._out[1].broken
 
@@ -644,8 +616,7 @@ def test_what_a_former_incarnation_has_said_of_its_end_is_not_said_of_the_next_o
     """A thread has received it, and waits for its turn, or is at it, as the next incarnation is linked."""
     pair = make()
     pair.second()
-    to, take = joining(pair), channels.Outgoing._take
-    join = threading.Thread(target=pair.first.join, args=(1, 1, *to), daemon=True)
+    (_, _, ours), take, joined = pair.again(), channels.Outgoing._take, []
 
     class Leaving(set):
         def add(self, rank):
@@ -654,9 +625,9 @@ def test_what_a_former_incarnation_has_said_of_its_end_is_not_said_of_the_next_o
             super().add(rank)
 
     def join_meanwhile():
-        if join.ident is None:
-            join.start()
-            join.join(0.5)
+        if not joined:
+            joined.append(begun(pair.first.join, 1, 1, *ours))
+            joined[0].join(0.5)
 
     def take_late(way, received):
         if late == "its turn" and channels.END in received:
@@ -666,9 +637,9 @@ def test_what_a_former_incarnation_has_said_of_its_end_is_not_said_of_the_next_o
     monkeypatch.setattr(channels.Outgoing, "_take", take_late)
     pair.first._leaving = Leaving()
     pair.ways[0][1].sendall(channels.END)
-    wait_for(lambda: join.ident)
-    join.join(60)
-    channels.shut(to[1])
+    wait_for(lambda: joined)
+    assert returns(joined[0])
+    channels.shut(ours[1])
     pair.first._receivers[1].join(60)
     assert pair.arbiters[0]._quorum.state.over[1] == 1
 
@@ -677,20 +648,20 @@ def test_the_end_of_a_former_incarnation_that_is_seen_late_is_not_that_of_the_ne
     """Its receiver was given up, as the next one was linked."""
     pair = make()
     pair.second()
-    join = threading.Thread(target=pair.first.join, args=(1, 1, *joining(pair)), daemon=True)
+    joined = []
 
     class Ended(set):
         def add(self, rank):
-            if join.ident is None:
-                join.start()
-                join.join(0.5)
+            if not joined:
+                joined.append(begun(pair.first.join, 1, 1, *pair.again()[2]))
+                joined[0].join(0.5)
             super().add(rank)
 
     monkeypatch.setattr(links, "_PART_S", 0.0)
     pair.first._ended = Ended()
     pair.end_second()
-    wait_for(lambda: join.ident)
-    join.join(60)
+    wait_for(lambda: joined)
+    assert returns(joined[0])
     wait_for(lambda: pair.first._incarnations.get(1) == 1)
     time.sleep(0.1)
     assert not pair.first._out[1].broken and not pair.first._ended
@@ -699,7 +670,7 @@ def test_the_end_of_a_former_incarnation_that_is_seen_late_is_not_that_of_the_ne
 def test_one_that_is_admitted_though_it_is_not_linked_is_suspected(make):
     pair = make()
     arbiter = Arbiter(0, 2)
-    pair._made.append(Links(pair.memory[0], {}, {}, arbiter, pair._leave, unreached=[1]))
+    pair.links(pair.memory[0], {}, {}, arbiter, pair._leave, unreached=[1])
     arbiter.is_linked = lambda rank: True  # it has waited for that long enough
     wait_for(lambda: arbiter.failed() == [1])
     arbiter.propose(1, 1)
@@ -709,22 +680,16 @@ def test_one_that_is_admitted_though_it_is_not_linked_is_suspected(make):
 def test_one_that_is_no_member_yet_waits_for_no_flush(make):
     """The other may still be starting, and wait for this one."""
     pair = make(lower=1, incarnation=1)
-    flush = threading.Thread(target=pair.first.flush, args=([0],))
-    flush.start()
-    flush.join(60)
-    assert not flush.is_alive() and pair.left == [] and not pair.first._out[0].is_done()
+    assert returns(begun(pair.first.flush, [0])) and pair.left == [] and not pair.first._out[0].is_done()
 
 
 def test_a_flush_towards_one_that_is_known_to_have_ended_returns(make):
     """The network has dropped what its host said of its end: nothing comes of it any more."""
     pair = make()
-    flush = threading.Thread(target=pair.first.flush, args=([1],), daemon=True)
-    flush.start()
-    flush.join(0.1)
-    assert flush.is_alive()
+    flush = begun(pair.first.flush, [1])
+    assert not returns(flush, 0.1)
     pair.arbiters[0].note_over({1: 0})
-    flush.join(15)
-    assert not flush.is_alive()
+    assert returns(flush, 15)
 
 
 def test_one_that_is_no_member_yet_suspects_nobody(make):

@@ -15,6 +15,7 @@ from dstorm.transports.simulated.timeline import Timeline
 pytestmark = pytest.mark.serial
 
 LATENCY_S, NBYTES, MESSAGE_S = 1.0, 128, 2.0
+COPY_S = NBYTES / MEMORY_BANDWIDTH
 
 
 def network(**options):
@@ -50,34 +51,30 @@ def played(size, links, puts, seed=0):
     return seen
 
 
-def test_a_message_takes_the_latency_and_its_bytes():
-    seen = played(2, network(), [(0, 1)])
-    assert seen == {(0, 1, "arrived"): LATENCY_S + MESSAGE_S, (0, 1): 2 * LATENCY_S + MESSAGE_S}
+CASES = {
+    "a message takes the latency and its bytes": ("ab", [(0, 1)], [3.0], [4.0]),
+    "messages for one host come in one after the other": ("abc", [(0, 2), (1, 2)], [3.0, 5.0], [4.0, 6.0]),
+    "messages of one host leave in sequence": ("abc", [(0, 1), (0, 2)], [3.0, 5.0], [6.0, 6.0]),
+    "ranks of hosts of their own do not": ("abcd", [(0, 2), (1, 3)], [3.0, 3.0], [4.0, 4.0]),
+    "ranks of a host share its link": ("aacd", [(0, 2), (1, 3)], [3.0, 5.0], [4.0, 6.0]),
+    "both directions of a link are free": ("ab", [(0, 1), (1, 0)], [], [4.0, 4.0]),
+    "a message inside a host is a copy": ("aa", [(0, 1)], [], [COPY_S]),
+}
 
 
-def test_messages_for_one_host_come_in_one_after_the_other():
-    seen = played(3, network(), [(0, 2), (1, 2)])
-    assert sorted(seen[origin, 2, "arrived"] for origin in (0, 1)) == [3.0, 5.0]
+@pytest.mark.parametrize("case", CASES)
+def test_messages_take_time(case):
+    """When they arrive, where the receiver has no flush of its own to wait for, and when their flushes return."""
+    hosts, puts, arrived, flushed = CASES[case]
+    seen = played(len(hosts), network(hosts=list(hosts)), puts)
+    assert not arrived or sorted(seen[one, peer, "arrived"] for one, peer in puts) == arrived
+    assert sorted(seen[put] for put in puts) == flushed
 
 
-def test_messages_of_one_host_leave_in_sequence():
-    seen = played(3, network(), [(0, 1), (0, 2)])
-    assert seen == {(0, 1, "arrived"): 3.0, (0, 2, "arrived"): 5.0, (0, 1): 6.0, (0, 2): 6.0}
-
-
-def test_ranks_of_a_host_share_its_link():
-    apart, together = (played(4, network(hosts=list(hosts)), [(0, 2), (1, 3)]) for hosts in ("abcd", "aacd"))
-    assert {apart[0, 2, "arrived"], apart[1, 3, "arrived"]} == {3.0}
-    assert {together[0, 2, "arrived"], together[1, 3, "arrived"]} == {3.0, 5.0}
-
-
-def test_both_directions_of_a_link_are_free():
-    seen = played(2, network(), [(0, 1), (1, 0)])
-    assert {seen[0, 1], seen[1, 0]} == {4.0}
-
-
-def test_a_message_inside_a_host_is_a_copy():
-    assert played(2, network(hosts=["a", "a"]), [(0, 1)])[0, 1] == NBYTES / MEMORY_BANDWIDTH
+def test_a_small_array_stands_for_a_large_one():
+    links = network()
+    links.payload_scale = 3.0
+    assert played(2, links, [(0, 1)])[0, 1] == 2 * LATENCY_S + 3 * MESSAGE_S
 
 
 def test_jitter_is_the_seeds():
@@ -171,12 +168,6 @@ def test_collective_calls_end_after_the_last_rank_has_come(call, seconds):
         return transport.clock()
 
     assert group.run(live) == [3.0 + seconds] * 4
-
-
-def test_a_small_array_stands_for_a_large_one():
-    links = network()
-    links.payload_scale = 3.0
-    assert played(2, links, [(0, 1)])[0, 1] == 2 * LATENCY_S + 3 * MESSAGE_S
 
 
 def test_at_one_moment_messages_arrive_first_and_a_later_turn_replaces_an_earlier_one():
