@@ -79,7 +79,7 @@ FUNCTIONS: Final[dict[Any, Callable[..., Any]]] = {
     np.vdot: _vdot,
     np.linalg.norm: _norm,
     np.sum: lambda vector: vector.sum(),
-    np.mean: lambda vector: vector.sum() / _size(vector),
+    np.mean: lambda vector: float(np.divide(vector.sum(), _size(vector))),
     np.max: lambda vector: vector.max(),
     np.min: lambda vector: -elementwise(np.multiply, vector, -1).max(),
     np.count_nonzero: lambda vector: vector.nnz(),

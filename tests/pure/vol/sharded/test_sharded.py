@@ -622,6 +622,14 @@ def test_numpys_functions_are_those_of_arrays(name):
     same_on_all(program, 2)
 
 
+def test_the_mean_of_no_elements_is_that_of_numpy():
+    def program():
+        with pytest.warns(RuntimeWarning, match="divide"):
+            assert np.isnan(np.mean(malt.sharded(0)))
+
+    same_on_all(program, 2)
+
+
 def textbook_lbfgs(function, w, memory=5, iterations=10):
     """L-BFGS as a textbook has it, for arrays of NumPy: two loops, and a step that backtracks."""
     value, gradient = function(w)
