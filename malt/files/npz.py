@@ -5,6 +5,7 @@ The sizes that a file states are checked before memory is allocated.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import struct
@@ -83,7 +84,9 @@ def load_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
         with heartbeats.opened(path, "rb") as file, zipfile.ZipFile(file) as archive:
             check_sizes(archive)
             return read_arrays(archive)
-    except DAMAGES as error:
+    except (*DAMAGES, OSError) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # a place before the file, as its end has it
+            raise
         raise ValueError(f"{os.fspath(path)}: not an .npz as malt.files writes it, or a damaged one: {error}") from None
 
 
@@ -152,7 +155,8 @@ def check_sizes(archive: zipfile.ZipFile) -> None:
             raise ValueError(f"{member.filename} is compressed")
         shape, dtype, head = _head(archive, member)
         length = head + math.prod(shape) * dtype.itemsize
-        if dtype.hasobject or length != member.file_size or member.header_offset + length > nbytes:
+        is_cut = length != member.file_size or member.header_offset + length > nbytes
+        if dtype.hasobject or is_cut or member.comment:  # a comment may hide the entry of the next member
             raise ValueError(f"{member.filename} is not as described")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import zipfile
 
@@ -33,6 +34,24 @@ def test_arrays_come_back(path):
 def test_what_numpy_has_written(path):
     np.savez(path, w=np.ones(3))
     assert malt.files.load_npz(str(path))["w"].tolist() == [1, 1, 1]
+
+
+def test_a_changed_byte_is_found_or_changes_nothing(path):
+    malt.files.save_npz(path, a=np.arange(7.0), b=["x", "yy"])
+    whole = path.read_bytes()
+    for place, byte in enumerate(whole):
+        path.write_bytes(whole[:place] + bytes([byte ^ 255]) + whole[place + 1 :])
+        with contextlib.suppress(ValueError):  # every other error fails
+            found = malt.files.load_npz(path)
+            assert found["a"].tolist() == [*range(7)] and found["b"].tolist() == ["x", "yy"] and len(found) == 2, place
+
+
+def test_an_end_that_points_before_the_file_is_named(path):
+    malt.files.save_npz(path, w=np.ones(3))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5] + b"\xff" + whole[-4:])
+    with pytest.raises(ValueError, match=f"^{path}: not an .npz as malt.files writes it, or a damaged one: .*$"):
+        malt.files.load_npz(path)
 
 
 def test_no_objects_are_written(path):
