@@ -74,13 +74,6 @@ def test_rank_0_reads_the_input_if_it_is_on_the_launchers_host(at, reads, hosts,
     hosts.until_clean()
 
 
-@pytest.mark.thorough
-def test_all_ranks_may_be_on_one_other_host(hosts):
-    done = hosts.malt("a", *words("b:2", 2, trains()))
-    assert done.returncode == 0 and ends(done.stdout) == ["ends 0 (0, 1) 1", "ends 1 (0, 1) 1"], done
-    hosts.until_clean()
-
-
 @pytest.mark.parametrize(("end", "status"), [("os._exit(5)", 5), ("os.kill(os.getpid(), 9)", 137)])
 def test_how_ranks_of_another_host_end_without_a_word_is_the_status(end, status, hosts):
     done = hosts.malt("a", *words("b:2", 2, f"import os, malt\nmalt.init()\nmalt.barrier()\n{end}"))
