@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hung import below
 
 import malt
 from apps.harness import checkpoints
@@ -81,21 +82,9 @@ def last_line(done, shape):
     return re.fullmatch(shape, done.stdout.splitlines()[-1]).groups()
 
 
-def processes_of(launcher):
-    """The process and all that came from it."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    found = [launcher]
-    for process in found:
-        found += [child for child, parent in parents.items() if parent == process]
-    return found
-
-
 def kill_all(launcher):
     """Kill all that came from the launcher."""
-    for process in processes_of(launcher.pid):
+    for process, *_ in below(launcher.pid):
         with contextlib.suppress(ProcessLookupError):  # it has ended
             os.kill(process, signal.SIGKILL)
     launcher.wait(100)

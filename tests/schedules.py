@@ -156,7 +156,7 @@ class Schedule:
         self.options: list[int] = []
         self.closed = False
 
-    def choose(self, options: int) -> int:
+    def choose(self, options: int, is_fault: bool = False) -> int:
         if self.closed:
             return 0
         self.options.append(options)

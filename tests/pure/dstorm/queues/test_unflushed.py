@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from functools import partial
 from types import SimpleNamespace
@@ -48,7 +49,6 @@ def test_an_exchange_takes_a_round_trip_less(hosts, nbytes):
     """Here a header comes with its flush at the latest, which the carrier makes."""
     trips = 1 if nbytes == SHORT else 2
     assert max(run(exchanges(20, nbytes), hosts)) < (trips + 0.1) * 20 * ROUND_TRIP_S
-    assert min(run(exchanges(20, nbytes), hosts, carried=False)) > (trips + 1) * 19 * ROUND_TRIP_S
 
 
 @pytest.mark.parametrize("nbytes", [SHORT, LONG])
@@ -215,63 +215,63 @@ def test_an_acknowledgement_that_is_owed_does_not_hide_that_its_rank_has_closed(
     assert not all(run(live))
 
 
-@pytest.fixture
-def acknowledging(request):
-    """What leaves Puts, with a carrier that never calls it; what it puts and flushes; what makes an edge."""
-    log = []
-    window = SimpleNamespace(flush=lambda peers: log.append(list(peers)), keeps_order=hasattr(request, "param"))
-    window.flush_local = lambda peers: log.append(tuple(peers))
-    carrier = SimpleNamespace(add=lambda load: None, wake=lambda: None, check=lambda: None)
+class Logged(Unflushed):
+    """With a carrier that never calls it, and rank 9 as the peer that messages go to. `log`: what it puts and flushes:
+    the numbers that are acknowledged as (peer, number), flushes as lists of peers, local ones as tuples."""
 
-    def edge(peer, taken):
-        ring = SimpleNamespace(taken=taken)
-        return SimpleNamespace(peer=peer, ring=ring, acknowledge=lambda number, *_: log.append((peer, number)))
+    def __init__(self, keeps_order=False):
+        self.log = []
+        window = SimpleNamespace(
+            flush=lambda peers: self.log.append(list(peers)), flush_local=lambda peers: self.log.append(tuple(peers)),
+            keeps_order=keeps_order,
+        )  # fmt: skip
+        carrier = SimpleNamespace(add=lambda load: None, wake=lambda: None, check=lambda: None)
+        super().__init__(window, SimulatedTransport(Group(1), 0), carrier, [9])
 
-    return Unflushed(window, SimulatedTransport(Group(1), 0), carrier, [9]), log, edge
-
-
-def test_a_second_acknowledgement_waits_until_the_first_is_there(acknowledging):
-    unflushed, log, edge = acknowledging
-    unflushed.acknowledge([edge(1, 1)], 1)
-    unflushed.acknowledge([edge(1, 2), edge(2, 1)], 2)
-    assert log == [(1, 1), [1], (1, 2), (2, 1)]
-    unflushed.complete([3])
-    unflushed.acknowledge([edge(1, 3)], 3)
-    assert log[4:] == [[1, 2, 3], (1, 3)]
-    unflushed.drain("close")
-    assert log[6:] == [[1]]
+    def acknowledge_all(self, taken):
+        """Acknowledge the messages up to these, by peer."""
+        edges = [
+            SimpleNamespace(peer=peer, ring=SimpleNamespace(taken=number),
+                            acknowledge=lambda number, *_, peer=peer: self.log.append((peer, number)))
+            for peer, number in taken.items()
+        ]  # fmt: skip
+        self.acknowledge(edges, 1)
 
 
-def test_the_newest_acknowledgement_goes_behind_the_next_messages_and_once(acknowledging):
-    unflushed, log, edge = acknowledging
-    unflushed.acknowledge([edge(9, 1)], 1)
-    unflushed.acknowledge([edge(9, 2)], 2)
-    assert log == []
-    unflushed.leave([3])
-    assert log == [(9, 2)]
-    unflushed.acknowledge([edge(9, 3)], 3)
-    unflushed.drain("barrier")
-    assert log[1:] == [[3, 9], (9, 3), [9]]
-    unflushed.drain("barrier")
-    assert log[4:] == []
+CALLS = {
+    "a second acknowledgement waits until the first is there": (False, [
+        (Logged.acknowledge_all, {1: 1}, [(1, 1)]), (Logged.acknowledge_all, {1: 2, 2: 1}, [[1], (1, 2), (2, 1)]),
+        (Logged.complete, [3], [[1, 2, 3]]), (Logged.acknowledge_all, {1: 3}, [(1, 3)]), (Logged.drain, "close", [[1]]),
+    ]),
+    "the newest acknowledgement goes behind the next messages, and once": (False, [
+        (Logged.acknowledge_all, {9: 1}, []), (Logged.acknowledge_all, {9: 2}, []), (Logged.leave, [3], [(9, 2)]),
+        (Logged.acknowledge_all, {9: 3}, []), (Logged.drain, "barrier", [[3, 9], (9, 3), [9]]),
+        (Logged.drain, "barrier", []),
+    ]),
+    "where Puts keep order all leaves at once, and a collective call waits for it": (True, [
+        (Logged.leave, [3], [(3,)]), (Logged.acknowledge_all, {1: 1}, [(1, 1), (1,)]),
+        (Logged.acknowledge_all, {1: 2}, [(1, 2), (1,)]), (Logged.drain, "barrier", [[1, 3]]),
+    ]),
+}  # fmt: skip
+"""Whether Puts keep order; calls, with what each of them logs."""
 
 
-@pytest.mark.parametrize("acknowledging", ["keeps order"], indirect=True)
-def test_where_puts_keep_order_all_leaves_at_once_and_a_collective_call_waits_for_it(acknowledging):
-    unflushed, log, edge = acknowledging
-    unflushed.leave([3])
-    assert log == [(3,)] and not unflushed.has_messages and not unflushed.start()
-    unflushed.acknowledge([edge(1, 1)], 1)
-    unflushed.acknowledge([edge(1, 2)], 2)
-    unflushed.before_wait()
-    assert log[1:] == [(1, 1), (1,), (1, 2), (1,)]
-    unflushed.drain("barrier")
-    assert log[5:] == [[1, 3]]
+@pytest.mark.parametrize("case", CALLS)
+def test_what_is_put_and_flushed(case):
+    keeps_order, calls = CALLS[case]
+    unflushed = Logged(keeps_order)
+    for call, argument, logged in calls:
+        call(unflushed, argument)
+        assert unflushed.log == logged
+        if keeps_order:
+            unflushed.before_wait()
+            assert (unflushed.has_messages, unflushed.due_at, unflushed.log) == (False, math.inf, logged)
+        unflushed.log.clear()
 
 
-def test_what_is_left_while_the_carrier_flushes_is_not_forgotten(acknowledging):
-    unflushed, log, edge = acknowledging
-    unflushed.acknowledge([edge(1, 1)], 1)
+def test_what_is_left_while_the_carrier_flushes_is_not_forgotten():
+    unflushed = Logged()
+    unflushed.acknowledge_all({1: 1})
     assert not unflushed.start()
     unflushed.due_at = 0.0
     assert unflushed.start()
@@ -279,20 +279,20 @@ def test_what_is_left_while_the_carrier_flushes_is_not_forgotten(acknowledging):
     unflushed.finish()
     assert unflushed.has_messages
     unflushed.complete()
-    assert log == [(1, 1), [1, 2]] and not unflushed.has_messages
+    assert unflushed.log == [(1, 1), [1, 2]] and not unflushed.has_messages
 
 
-def test_what_one_thread_leaves_while_another_one_flushes_is_not_forgotten(acknowledging):
+def test_what_one_thread_leaves_while_another_one_flushes_is_not_forgotten():
     """One is in a collective call, and the other one scatters."""
-    unflushed, log, edge = acknowledging
+    unflushed = Logged()
     is_flushing, may_end = threading.Event(), threading.Event()
 
     def flush(peers):
         is_flushing.set()
         assert may_end.wait(10)
-        log.append(list(peers))
+        unflushed.log.append(list(peers))
 
-    unflushed.acknowledge([edge(1, 1)], 1)
+    unflushed.acknowledge_all({1: 1})
     unflushed._window.flush = flush
     drains = threading.Thread(target=unflushed.drain, args=["barrier"])
     leaves = threading.Thread(target=unflushed.leave, args=[[2]])
@@ -303,7 +303,7 @@ def test_what_one_thread_leaves_while_another_one_flushes_is_not_forgotten(ackno
     may_end.set()
     drains.join()
     leaves.join()
-    assert log == [(1, 1), [1]] and unflushed.has_messages
+    assert unflushed.log == [(1, 1), [1]] and unflushed.has_messages
 
 
 def test_ranks_begin_with_the_rank_after_their_own():

@@ -30,22 +30,12 @@ def windows(tmp_path):
     return made, fences
 
 
-def test_it_reads_as_zeros_and_what_is_put_arrives_there_alone(windows):
-    (first, second, third), fences = windows
-    assert not first.memory.any() and first.memory.nbytes == 1 << 16
-    payload = np.arange(100, dtype=np.uint8)
-    first.put(payload, 1, 50)
-    first.prepared(payload, 1, 200)()
+def test_a_flush_and_a_sync_are_fences(windows):
+    (first, second, _), fences = windows
     first.flush([1])
     first.prepared_flush([1])()
     second.sync()
     assert fences == [0, 0, 1]
-    read = np.empty(100, np.uint8)
-    for offset in (50, 200):
-        second.copy(offset, read)
-        np.testing.assert_array_equal(read, payload)
-    assert second.memory.sum() == 2 * payload.sum()
-    assert not first.memory.any() and not third.memory.any()
 
 
 def test_whoever_comes_later_finds_what_was_put_before(tmp_path):
