@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 
 import pytest
@@ -12,6 +13,7 @@ from dstorm.membership.decision import mask, ranks
 from dstorm.membership.quorum import Quorum
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.membership.votes import is_quorum
+from dstorm.transports.simulated.transport import SimulatedWindow
 
 pytestmark = pytest.mark.serial
 ARENA = 1 << 23
@@ -65,7 +67,8 @@ class Network:
     def run(self):
         def live(rank):
             inner = SimulatedTransport(self.group, rank)
-            arena = Divided(inner.window(ARENA), self, rank)
+            arena = Divided(self.group, rank, ARENA)
+            arena.reaches = partial(self.reaches, rank)
             transport = SurvivingTransport(inner, arena, lambda: self.find_failed(rank), 500.0)
             lists = []
             for _ in range(BARRIERS):
@@ -80,33 +83,15 @@ class Network:
         return self.group.run(live)
 
 
-class Divided:
-    """A window of `rank`, whose Puts reach only ranks that it has not lost."""
-
-    def __init__(self, window, network, rank):
-        self._window, self._network, self._rank = window, network, rank
-        self.memory, self.addresses, self.keeps_order = window.memory, window.addresses, window.keeps_order
-        self.sync, self.copy, self.get, self.free = window.sync, window.copy, window.get, window.free
-
-    def _near(self, peers):
-        return [peer for peer in peers if self._network.reaches(self._rank, peer)]
+class Divided(SimulatedWindow):
+    """A window of a rank, whose Puts reach only ranks that it has not lost."""
 
     def put(self, source, peer, offset):
-        if self._near([peer]):
-            self._window.put(source, peer, offset)
-
-    def prepared(self, source, peer, offset):
-        return lambda: self.put(source, peer, offset)
-
-    def flush_local(self, peers): ...
-
-    def linger(self, peers): ...
+        if self.reaches(peer):
+            super().put(source, peer, offset)
 
     def flush(self, peers):
-        self._window.flush(self._near(peers))
-
-    def prepared_flush(self, peers):
-        return lambda: self.flush(peers)
+        super().flush(list(filter(self.reaches, peers)))
 
 
 def check(size, lost, at, goes_on):

@@ -85,9 +85,8 @@ def test_an_interrupt_in_a_scatter_comes_out_though_the_transfer_thread_has_fail
         with pytest.raises(KeyboardInterrupt):
             queues.send_each([OutgoingMessage(1 - rank, payload(0, 1), None, CAPACITY)], 1, join=interrupted)
         transport.carrier._error = None
-        return True
 
-    assert run(live) == [True, True]
+    run(live)
 
 
 def test_a_close_after_the_transfer_thread_has_failed_is_heard_on_this_host():
@@ -102,9 +101,8 @@ def test_a_close_after_the_transfer_thread_has_failed_is_heard_on_this_host():
         while rank == 1 and not queues.inbox.edges[0].done:
             queues.inbox.edges[0].is_seen_at(9, transport.clock)
             transport.pause(9)
-        return True
 
-    assert run(live, "aab") == [True] * 3
+    run(live, "aab")
 
 
 @pytest.mark.parametrize("first", ["message", "step"])

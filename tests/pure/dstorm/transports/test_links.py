@@ -119,9 +119,15 @@ def make(monkeypatch):
         one.close()
 
 
-def test_what_was_put_is_there_after_the_flush(make):
-    pair = make()
-    pair.second()
+@pytest.fixture
+def pair(make):
+    """A pair of which both ranks have their links."""
+    made = make()
+    made.second()
+    return made
+
+
+def test_what_was_put_is_there_after_the_flush(pair):
     generator = np.random.default_rng(0)
     for nbytes in (1, 63, 64, 65, channels.BUFFER_NBYTES - 24, channels.BUFFER_NBYTES, NBYTES - 7):
         payload = generator.integers(0, 256, nbytes, np.uint8)
@@ -140,17 +146,13 @@ def test_what_was_put_is_there_after_the_flush(make):
 
 
 @pytest.mark.parametrize("offset", [-1, NBYTES - 3])
-def test_nothing_is_written_beyond_the_memory(make, offset):
-    pair = make()
-    pair.second()
+def test_nothing_is_written_beyond_the_memory(pair, offset):
     pair.first.put(np.ones(4, np.uint8), 1, offset)
     pair.first.flush([1])
     assert not pair.memory[1].any()
 
 
-def test_rows_may_be_asked_for_in_more_bytes_than_the_memory_has(make):
-    pair = make()
-    pair.second()
+def test_rows_may_be_asked_for_in_more_bytes_than_the_memory_has(pair):
     pair.memory[1][:] = np.arange(NBYTES) % 251
     places = np.random.default_rng(0).integers(0, NBYTES, NBYTES // 8)
     found = np.empty((len(places), 1), np.uint8)
@@ -218,9 +220,7 @@ def test_the_smaller_part_leaves(make):
     assert "it has lost ranks [0], which may be going on" in pair.left[0]
 
 
-def test_who_was_given_up_leaves(make):
-    pair = make()
-    pair.second()
+def test_who_was_given_up_leaves(pair):
     pair.first.cut([1])
     wait_for(lambda: pair.left)
     assert "the others go on without it" in pair.left[0]
@@ -252,9 +252,7 @@ def test_who_is_cut_off_learns_it_though_a_heartbeat_is_being_sent(make, monkeyp
     assert channels.CUT in pair.ways[1][0].recv(4096)
 
 
-def test_of_two_that_lose_their_connection_one_goes_on(make):
-    pair = make()
-    pair.second()
+def test_of_two_that_lose_their_connection_one_goes_on(pair):
     time.sleep(0.1)
     pair.cut()
     wait_for(lambda: pair.left and pair.arbiters[0].failed() == [1])
@@ -359,14 +357,12 @@ def test_a_rank_is_confirmed_by_those_that_keep_it_alone(make):
     assert returns(asking)
 
 
-def test_a_signal_as_a_rank_asks_to_be_confirmed_leaves_no_lock_taken(make, monkeypatch):
+def test_a_signal_as_a_rank_asks_to_be_confirmed_leaves_no_lock_taken(pair, monkeypatch):
     """Else no flush to the peer returns any more."""
 
     def interrupted(way, number):
         signal.raise_signal(signal.SIGINT)
 
-    pair = make()
-    pair.second()
     monkeypatch.setattr(channels.Outgoing, "question", interrupted)
     before = signal.signal(signal.SIGINT, interruption._interrupted)
     try:
@@ -612,10 +608,8 @@ def test_one_that_is_linked_as_the_former_one_is_suspected_stays_linked(make, mo
 
 
 @pytest.mark.parametrize("late", ["its turn", "at it"])
-def test_what_a_former_incarnation_has_said_of_its_end_is_not_said_of_the_next_one(make, monkeypatch, late):
+def test_what_a_former_incarnation_has_said_of_its_end_is_not_said_of_the_next_one(pair, monkeypatch, late):
     """A thread has received it, and waits for its turn, or is at it, as the next incarnation is linked."""
-    pair = make()
-    pair.second()
     (_, _, ours), take, joined = pair.again(), channels.Outgoing._take, []
 
     class Leaving(set):
@@ -644,10 +638,8 @@ def test_what_a_former_incarnation_has_said_of_its_end_is_not_said_of_the_next_o
     assert pair.arbiters[0]._quorum.state.over[1] == 1
 
 
-def test_the_end_of_a_former_incarnation_that_is_seen_late_is_not_that_of_the_next(make, monkeypatch):
+def test_the_end_of_a_former_incarnation_that_is_seen_late_is_not_that_of_the_next(pair, monkeypatch):
     """Its receiver was given up, as the next one was linked."""
-    pair = make()
-    pair.second()
     joined = []
 
     class Ended(set):

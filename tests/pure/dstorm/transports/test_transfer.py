@@ -46,9 +46,8 @@ def test_a_barrier_in_which_the_thread_fails_says_why():
             transport.carrier.later(fails, [1])
             with pytest.raises(TransferFailed, match=FAILED):
                 transport.barrier()
-        return True
 
-    assert run_carried(live) == [True, True]
+    run_carried(live)
 
 
 @pytest.mark.parametrize("patience_s", [None, 0.5])
@@ -62,9 +61,8 @@ def test_an_errand_that_is_not_done_has_a_deadline_and_names_its_receivers(patie
                 transport.barrier("the epoch", patience_s)
             assert sorted(raised.value.missing) == [1, 2]
             assert (patience_s or 5.0) < transport.clock() - before < (patience_s or 5.0) + 0.5
-        return True
 
-    assert run_carried(live, "abc") == [True] * 3
+    run_carried(live, "abc")
 
 
 def take_time(transport, seconds):
@@ -136,9 +134,8 @@ def test_a_heartbeat_that_does_not_leave_is_told_with_its_receivers():
             mine.heartbeat()
             with pytest.raises(DeadlinePassed, match="^the epoch: .* waiting for rank 1 "):
                 transport.carrier.drain("the epoch", 0.2)
-        return True
 
-    assert run_carried(live) == [True, True]
+    run_carried(live)
 
 
 def test_a_wait_for_errands_ends_though_others_come_all_the_time():
