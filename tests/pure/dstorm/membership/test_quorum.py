@@ -234,32 +234,22 @@ def cut(job, one, other, silently):
                 job.break_off(rank, peer)
 
 
-@pytest.mark.parametrize("silently", [False, True])
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
-def test_of_two_parts_one_goes_on(size, silently):
+def test_of_two_parts_that_hear_nothing_of_each_other_one_goes_on(size):
+    """Where they see that their connections break: dstorm/membership/test_divided_barriers.py."""
     for seed, (one, other) in enumerate(divided(size)):
-        if size > 3 and silently and seed % 3:
+        if size > 3 and seed % 3:
             continue
         job = Job(size, seed)
         job.run(1.0)
-        cut(job, one, other, silently)
-        job.run(18.0 if silently else 5.0)
+        cut(job, one, other, silently=True)
+        job.run(18.0)
         goes_on = one if is_quorum(mask(one), (1 << size) - 1) else other
         assert job.sides() == {tuple(sorted(goes_on))}, job.left
         assert job.left.keys() == set(range(size)) - goes_on
         late = [rank for at, rank, _ in job.written if at > job.now - 1.0]
         assert set(late) == goes_on
         assert all("which may be going on" in why or "go on without it" in why for why in job.left.values())
-
-
-def test_two_ranks_that_lose_only_each_other_cost_one_rank():
-    for size in (3, 4, 5):
-        for pair in combinations(range(size), 2):
-            job = Job(size)
-            job.run(1.0)
-            job.break_off(*pair)
-            job.run(4.0)
-            assert job.sides() == {tuple(sorted(set(range(size)) - {pair[1]}))}, job.left
 
 
 def test_a_rank_that_wakes_up_late_goes_on_nowhere():
