@@ -505,12 +505,18 @@ def test_nothing_that_was_put_for_a_former_incarnation_reaches_the_next(joins):
         from_.recv(1)
 
 
-def test_the_end_of_one_that_came_back_is_a_failure_again(joins):
+@pytest.mark.parametrize("is_parted_first", [True, False])
+def test_one_that_came_back_is_linked_and_its_end_is_a_failure_again(joins, is_parted_first):
+    """Also where the failure of the former one is noted late."""
     pair, to, _, ours = joins
     pair.known.clear()
-    pair.first.part({1: 0})
+    if is_parted_first:
+        pair.first.part({1: 0})
     pair.first.join(1, 1, *ours)
-    assert not pair.arbiters[0].failed() or pair.arbiters[0].propose(1, 1) is False
+    if not is_parted_first:
+        pair.first.part({1: 0})
+    to.sendall(channels.HEAD.pack(channels.PUT, 8, 1) + b"\1")
+    wait_for(lambda: pair.memory[0][8] == 1)
     wait_for(lambda: pair.arbiters[0].propose(1, 1))
     assert pair.arbiters[0].failed() == []
     channels.shut(to)
@@ -541,15 +547,6 @@ def test_one_that_came_back_and_ends_in_order_has_ended(make):
     second.close()
     pair.end_second()
     wait_for(lambda: pair.arbiters[0]._quorum.state.over[1] == 3)
-
-
-def test_the_late_failure_of_a_former_incarnation_leaves_the_next_one_linked(joins):
-    pair, to, _, ours = joins
-    pair.known.clear()
-    pair.first.join(1, 1, *ours)
-    pair.first.part({1: 0})
-    to.sendall(channels.HEAD.pack(channels.PUT, 8, 1) + b"\1")
-    wait_for(lambda: pair.memory[0][8] == 1)
 
 
 def test_one_that_ends_while_it_is_admitted_is_a_failure_again(joins):
