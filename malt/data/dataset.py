@@ -155,7 +155,7 @@ def _load(
 
 def _request(path: Any, n_features: Any, zero_based: Any, labels: Any) -> Request:
     if zero_based not in (None, False, True):
-        raise ValueError(f"zero_based must be True, False or None, got {zero_based!r}")
+        raise ValueError(f"zero_based must be True, False or None, got {shown(zero_based)}")
     return Request(
         path=text_of(path),
         n_features=None if n_features is None else _width(n_features),
@@ -167,7 +167,7 @@ def _request(path: Any, n_features: Any, zero_based: Any, labels: Any) -> Reques
 def _width(n_features: Any) -> int:
     is_whole = isinstance(n_features, (int, np.integer)) and not isinstance(n_features, bool)
     if not is_whole or not 1 <= n_features <= MAX_WIDTH:
-        raise ValueError(f"n_features must be an integer from 1 to {MAX_WIDTH}, got {n_features!r}")
+        raise ValueError(f"n_features must be an integer from 1 to {MAX_WIDTH}, got {shown(n_features)}")
     return int(n_features)
 
 

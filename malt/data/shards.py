@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dstorm.words import shown
 from malt.data import speeds
 from malt.session import session
 from malt.session.world.crew import Dealt, dealt
@@ -162,7 +163,7 @@ def _count(rows: Any) -> tuple[int, bool]:
     except (TypeError, IndexError):
         raise TypeError(what) from None
     if isinstance(rows, bool) or count < 0:
-        raise ValueError(f"malt.shard takes a number of rows of at least 0, got {rows!r}")
+        raise ValueError(f"malt.shard takes a number of rows of at least 0, got {shown(rows)}")
     return count, is_count
 
 

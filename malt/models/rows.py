@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 
+from dstorm.words import shown
 from malt.data.shards import shard
 from malt.files.checksum import checksum
 from malt.models.common import gathered
@@ -65,11 +66,11 @@ def described(
     ValueError: `kind` is not valid, or a class is neither a number nor text.
     """
     if kind not in ROWS:
-        raise ValueError(f"rows must be 'shard' or 'mine', got {kind!r}")
+        raise ValueError(f"rows must be 'shard' or 'mine', got {shown(kind)}")
     classes = np.asarray(classes)
     for name in classes.tolist():
         if not isinstance(name, (str, bool, int, float)):
-            raise ValueError(f"labels must be numbers or text, got {name!r}")
+            raise ValueError(f"labels must be numbers or text, got {shown(name)}")
     found: dict[str, Any] = {
         "rows": kind,
         "the number of features": X.shape[1],

@@ -69,7 +69,7 @@ def checked_limits(m: Any, tolerance: Any, max_iterations: Any) -> Limits:
     """The limits, checked. ValueError, TypeError. Pure."""
     number = arguments.real("tolerance", tolerance)
     if not number >= 0:
-        raise ValueError(f"tolerance must be a number of at least 0, got {tolerance!r}")
+        raise ValueError(f"tolerance must be a number of at least 0, got {shown(tolerance)}")
     return Limits(
         arguments.whole("m", m, 1, "pairs"), number, arguments.whole("max_iterations", max_iterations, 0, "iterations")
     )

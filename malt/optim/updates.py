@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dstorm.words import shown
 from vol import arguments
 
 Array = NDArray[Any]
@@ -144,7 +145,7 @@ def _after(warmup: int, step: Step) -> Step:
 def _checked(name: str, value: Any, is_right: bool) -> float:
     number = arguments.real(name, value)
     if not (is_right and np.isfinite(number)):
-        raise ValueError(f"{name} is out of its range, got {value!r}")
+        raise ValueError(f"{name} is out of its range, got {shown(value)}")
     return number
 
 

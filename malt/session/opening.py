@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dstorm import ClosedError
 from dstorm.membership import children
 from dstorm.waits import interruption
+from dstorm.words import shown
 from malt.runner import exit_hooks, reporting
 from malt.runner.events import Kind
 from malt.runner.program import JOB_DIR
@@ -188,7 +189,7 @@ def checked(comm: Any) -> Any:
     """`comm`. TypeError: it is not an intracommunicator, or the null one."""
     MPI = sys.modules.get("mpi4py.MPI")  # if it is not loaded, there is no communicator
     if MPI is None or not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
-        raise TypeError(f"comm must be an MPI intracommunicator of mpi4py, got {comm!r}")
+        raise TypeError(f"comm must be an MPI intracommunicator of mpi4py, got {shown(comm)}")
     return comm
 
 

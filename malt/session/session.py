@@ -148,7 +148,7 @@ def on_death(callback: Callable[[int], None]) -> None:
     TypeError: `callback` is not callable.
     """
     if not callable(callback):
-        raise TypeError(f"malt.on_death takes a function of a rank, got {callback!r}")
+        raise TypeError(f"malt.on_death takes a function of a rank, got {shown(callback)}")
     world().failures.on_death.append(callback)
 
 
@@ -159,7 +159,7 @@ def on_join(callback: Callable[[int], None]) -> None:
     It is called in the same way as the callbacks of malt.on_death. TypeError: `callback` is not callable.
     """
     if not callable(callback):
-        raise TypeError(f"malt.on_join takes a function of a rank, got {callback!r}")
+        raise TypeError(f"malt.on_join takes a function of a rank, got {shown(callback)}")
     world().failures.on_join.append(callback)
 
 

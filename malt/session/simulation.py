@@ -42,7 +42,7 @@ def simulate(
     rank.
     """
     if not callable(function):
-        raise TypeError(f"function must be callable with a rank, got {function!r}")
+        raise TypeError(f"function must be callable with a rank, got {shown(function)}")
     try:
         ranks, seed = arguments.whole("ranks", ranks, 1), arguments.whole("seed", seed, 0)
     except TypeError as error:
@@ -50,7 +50,7 @@ def simulate(
     if session.in_simulation():
         raise RuntimeError("malt.simulate cannot be called inside a simulated rank")
     if not isinstance(network, Network | None):
-        raise TypeError(f"network must be a malt.Network, got {network!r}")
+        raise TypeError(f"network must be a malt.Network, got {shown(network)}")
     from dstorm import Group, SimulatedTransport, TimedGroup
 
     group = Group(ranks, seed) if network is None else TimedGroup(ranks, seed, network)

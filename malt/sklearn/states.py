@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from dstorm.words import shown
 from vol.update import Array
 
 _LIGHT: Final = 2.0**-20
@@ -278,7 +279,7 @@ def state_of(estimator: Any) -> State:
     """The state of `estimator`. TypeError: it is no estimator. ValueError: its state is no mean."""
     name = type(estimator).__name__
     if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
-        raise TypeError(f"estimator must be an estimator of scikit-learn, got {estimator!r}")
+        raise TypeError(f"estimator must be an estimator of scikit-learn, got {shown(estimator)}")
     if not hasattr(estimator, "partial_fit"):
         raise ValueError(f"{name} has no partial_fit with these parameters")
     names = [one.__name__ for one in type(estimator).__mro__ if one.__module__.startswith("sklearn.")]

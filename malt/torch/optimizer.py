@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dstorm import ClosedError
+from dstorm.words import shown
 from malt.session import session
 from malt.session.replica.consensus import call_of, partners
 from malt.session.replica.context_manager import FinishOnExit
@@ -387,7 +388,7 @@ def _copies(some: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _check_step(name: Any, optimizer: torch.optim.Optimizer) -> None:
     """Check that `name` is that of a method of `optimizer`, or None. ValueError: no step would be exchanged."""
     if name is not None and not (isinstance(name, str) and callable(getattr(optimizer, name, None))):
-        raise ValueError(f"step must be the name of a method of {type(optimizer).__name__}, got {name!r}")
+        raise ValueError(f"step must be the name of a method of {type(optimizer).__name__}, got {shown(name)}")
 
 
 def _check_gradients(every: Any, epoch: Any, graph: Any, sync: Any, check_finite: Any, **changed: Any) -> None:

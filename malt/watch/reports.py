@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import TypeVar
 
 from dstorm.membership import children
+from dstorm.words import shown
 from malt.runner import reporting
 from malt.watch import answers
 from malt.watch.metrics import METRICS, TRACE, sink
@@ -115,7 +116,7 @@ def on_report(callback: Callback) -> None:
     TypeError: `callback` is not callable.
     """
     if not callable(callback):
-        raise TypeError(f"malt.on_report takes a function of a dict of numbers, got {callback!r}")
+        raise TypeError(f"malt.on_report takes a function of a dict of numbers, got {shown(callback)}")
     _callbacks.append(callback)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from dstorm.words import count
+from dstorm.words import count, shown
 from vol import arguments
 from vol.graphs.builders import (
     Phases,
@@ -59,7 +59,7 @@ def graph(name: str, size: int, degree: int | None = None, seed: int = 0, hosts:
     size, seed = arguments.whole("size", size, 1), arguments.whole("seed", seed, 0)
     degree = None if degree is None else arguments.whole("degree", degree, min(1, size - 1))
     if not isinstance(name, str):
-        raise TypeError(f"name: expected one of {', '.join(NAMES)}, got {name!r}")
+        raise TypeError(f"name: expected one of {', '.join(NAMES)}, got {shown(name)}")
     if name not in _BUILDERS:
         near = difflib.get_close_matches(name.lower(), NAMES, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dstorm.words import shown
 from vol import arguments
 from vol.graphs.builders import Table, reverse
 from vol.graphs.connectivity import reached
@@ -29,7 +30,7 @@ def checked_table(peers: Mapping[Any, Iterable[Any]], size: int) -> Table:
 
 def _checked_peers(rank: Any, listed: Iterable[Any], size: int) -> tuple[int, ...]:
     if not isinstance(listed, Iterable):
-        raise TypeError(f"peers of rank {rank}: expected a list of ranks, got {listed!r}")
+        raise TypeError(f"peers of rank {rank}: expected a list of ranks, got {shown(listed)}")
     checked = [checked_rank(peer, size) for peer in listed]
     if rank in checked:
         raise ValueError(f"rank {rank} sends to itself: self-loops are not allowed")

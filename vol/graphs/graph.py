@@ -14,6 +14,7 @@ from functools import cached_property, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
+from dstorm.words import shown
 from vol import arguments
 from vol.graphs.builders import Phases, Table, circulant, joined, reverse, star, union
 from vol.graphs.connectivity import components
@@ -181,7 +182,7 @@ class Graph:
         TypeError: `ranks` is not a list of integers. ValueError: there is no such rank, or no rank is left.
         """
         if not isinstance(ranks, Iterable):
-            raise TypeError(f"ranks: expected a list of ranks, got {ranks!r}")
+            raise TypeError(f"ranks: expected a list of ranks, got {shown(ranks)}")
         removed = self.removed | {checked_rank(r, self.size) for r in ranks}
         if removed == self.removed:
             return self

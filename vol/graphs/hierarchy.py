@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from dstorm.words import shown
 from vol.graphs.builders import Table
 
 Hosts = tuple[str, ...]
@@ -17,11 +18,11 @@ Hosts = tuple[str, ...]
 def checked_hosts(hosts: Any, size: int) -> Hosts:
     """Return `hosts` as a tuple. Local. TypeError, ValueError: they are not the names of the hosts of `size` ranks."""
     if isinstance(hosts, (str, bytes)) or not isinstance(hosts, Iterable):
-        raise TypeError(f"hosts: expected a list of host names by rank, got {hosts!r}")
+        raise TypeError(f"hosts: expected a list of host names by rank, got {shown(hosts)}")
     names = tuple(hosts)
     for rank, name in enumerate(names):
         if not isinstance(name, str):
-            raise TypeError(f"hosts: the name of the host of rank {rank} must be a string, got {name!r}")
+            raise TypeError(f"hosts: the name of the host of rank {rank} must be a string, got {shown(name)}")
         if not name.strip():
             raise ValueError(f"hosts: the name of the host of rank {rank} is empty")
     if len(names) != size:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dstorm.view import View
 from dstorm.waits import interruption
+from dstorm.words import shown
 from vol import arguments
 from vol.graphs.graph import Graph
 
@@ -107,7 +108,7 @@ class Topology:
         try:
             chosen = sorted({arguments.integer(peer) for peer in wanted})
         except TypeError:
-            raise TypeError(f"{name}: to must be a rank or a list of ranks, got {to!r}") from None
+            raise TypeError(f"{name}: to must be a rank or a list of ranks, got {shown(to)}") from None
         self._view.check_alive(chosen, f"{name} cannot scatter to it")
         strangers = [peer for peer in chosen if peer not in peers]
         if strangers:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dstorm.words import shown
 from vol.merging.merge import BUILT_IN, GatherFunction, UserFunction
 
 
@@ -16,7 +17,7 @@ def check_function(name: str, function: Any, dtype: np.dtype[Any]) -> None:
             raise TypeError(f"{name}: {function} needs a floating-point vector, this one is {dtype}")
     elif not callable(function):
         names = ", ".join(map(repr, BUILT_IN))
-        raise TypeError(f"{name}: gather takes {names} or a function f(own, updates), got {function!r}")
+        raise TypeError(f"{name}: gather takes {names} or a function f(own, updates), got {shown(function)}")
 
 
 def counts_examples(function: GatherFunction | UserFunction) -> bool:

@@ -183,7 +183,7 @@ class Operand(ABC):
     def _checked(self, call: str, other: Any) -> Operand:
         """`other`, a vector of this layout. TypeError: it is no vector. ValueError: it has another layout."""
         if not isinstance(other, Operand):
-            raise TypeError(f"{self.name}.{call} takes a sharded vector, got {other!r}")
+            raise TypeError(f"{self.name}.{call} takes a sharded vector, got {shown(other)}")
         if other._layout != self._layout:
             raise ValueError(
                 f"{self.name}.{call}: the layouts differ: {self.name} has {self._layout}, {other.name} has "

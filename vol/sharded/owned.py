@@ -17,6 +17,7 @@ from dstorm.queues.statistics import located, total
 from dstorm.queues.waits.waiting import Waiting
 from dstorm.transport import Bytes
 from dstorm.waits import interruption
+from dstorm.words import shown
 from vol.sharded.clock import Clock
 from vol.sharded.layout import Numbers, ShardLayout
 from vol.sharded.operand import Create, Operand
@@ -222,7 +223,7 @@ class OwnedVector(Operand, Shared):
         if index is None or isinstance(index, slice):
             start, stop, step = (index or slice(None)).indices(self.shape[0])
             if step != 1:
-                raise ValueError(f"{self.name}.{call}: a slice must have step 1, got {index!r}")
+                raise ValueError(f"{self.name}.{call}: a slice must have step 1, got {shown(index)}")
             rows, count = slice(start, max(start, stop)), max(stop - start, 0)
         else:
             rows = self._numbers(call, index)

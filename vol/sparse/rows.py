@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dstorm.words import shown
+
 Rows = NDArray[np.intp]
 
 _SHOWN = 5
@@ -71,8 +73,8 @@ def union(sets: Sequence[Rows], n: int) -> Rows:
 
 def listed(rows: Any) -> str:
     """Return the end of an error message that lists the first of `rows`. Local."""
-    shown = ", ".join(str(row) for row in list(rows)[:_SHOWN])
-    return f"got {shown}{f' and {len(rows) - _SHOWN} more' if len(rows) > _SHOWN else ''}"
+    first = ", ".join(str(row) for row in list(rows)[:_SHOWN])
+    return f"got {first}{f' and {len(rows) - _SHOWN} more' if len(rows) > _SHOWN else ''}"
 
 
 def _as_array(rows: Any) -> NDArray[Any]:
@@ -84,5 +86,5 @@ def _as_array(rows: Any) -> NDArray[Any]:
         outside = [row for row in named.reshape(-1) if not -(2**63) <= row < 2**63]
         raise ValueError(f"rows must be 0 or more and within the vector: {listed(outside)}")
     if named.dtype.kind not in "biufc":
-        raise TypeError(f"rows must be integers or a mask, got {rows!r:.80}")
+        raise TypeError(f"rows must be integers or a mask, got {shown(rows)}")
     return named

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final, NamedTuple
 
-from dstorm.words import count
+from dstorm.words import count, shown
 
 MEMORY_BANDWIDTH: Final = 1e10
 """Bytes a second of a copy in memory: a message inside a host is one."""
@@ -58,7 +58,7 @@ class Network:
         if not self.bandwidth:
             raise ValueError("bandwidth must be above 0 bytes a second, got 0")
         if isinstance(hosts, str) or not all(isinstance(host, str) for host in hosts or ()):
-            raise ValueError(f"hosts must be the names of the ranks' hosts, by rank, got {hosts!r}")
+            raise ValueError(f"hosts must be the names of the ranks' hosts, by rank, got {shown(hosts)}")
         self.hosts = None if hosts is None else tuple(hosts)
         self.totals = NetworkTotals()
         """The totals of the last simulation that has ended."""
@@ -158,5 +158,5 @@ _ROUNDS: Final = {"allgather": (0, 2), "broadcast": (0, 1), "alltoall": (2, 0), 
 
 def _seconds(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
+        raise ValueError(f"{name} must be a finite number of at least 0, got {shown(value)}")
     return float(value)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from dstorm.words import shown
 from malt.data.mapreduce.cache import Cache
 from malt.data.mapreduce.call import Call
 from malt.data.mapreduce.chunks import Own
@@ -68,7 +69,7 @@ def map_reduce(
         """The dataset of this rank, and what all ranks compare. TypeError: an argument is wrong."""
         for name, one in (("function", function), ("reduce", reduce)):
             if not callable(one) and not (one is None and name == "reduce"):
-                raise TypeError(f"{name} must be callable, got {one!r}")
+                raise TypeError(f"{name} must be callable, got {shown(one)}")
         own = None if dataset is None else Own(dataset)
         described = {"reduce": "nothing" if reduce is None else "a function", "theta": _fingerprint(theta)}
         return [own], {**described, **claim(cache, own)}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dstorm.words import shown
 from malt.data import Ratings
 from malt.data.text.rating_form import role_of
 from malt.kernels import compile_first
@@ -233,10 +234,10 @@ class MatrixFactorization(RegressorMixin, BaseEstimator):
         """TypeError, ValueError: a parameter is not valid."""
         for name, most in (("n_factors", MAX_RANK), ("max_iter", math.inf)):
             if arguments.whole(name, getattr(self, name), 1) > most:
-                raise ValueError(f"{name} must be at most {most}, got {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be at most {most}, got {shown(getattr(self, name))}")
         for name in ("alpha", "learning_rate"):
             if not 0 <= arguments.real(name, getattr(self, name)) < math.inf:
-                raise ValueError(f"{name} must be a number of at least 0, got {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be a number of at least 0, got {shown(getattr(self, name))}")
         arguments.truth("biases", self.biases)
 
 

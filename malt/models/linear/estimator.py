@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dstorm.words import shown
 from malt.models import Sharing, linear
 from malt.models.linear.averaged import Descent, Model
 from malt.models.linear.batch import CURVATURES, Batch
@@ -136,11 +137,11 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         for name in ("C", "tol"):
             value = arguments.real(name, getattr(self, name))
             if not (0 < value < math.inf or (value == 0 and name == "tol")):
-                raise ValueError(f"{name} must be a positive number, got {value!r}")
+                raise ValueError(f"{name} must be a positive number, got {shown(value)}")
         for name in ("max_iter", "every"):
             arguments.whole(name, getattr(self, name), 1)
         if self.solver not in ("lbfgs", "sgd"):
-            raise ValueError(f"solver must be 'lbfgs' or 'sgd', got {self.solver!r}")
+            raise ValueError(f"solver must be 'lbfgs' or 'sgd', got {shown(self.solver)}")
         if self.solver == "lbfgs" and self._loss_name() not in CURVATURES:
             raise ValueError("loss='hinge' has no gradient everywhere: it needs solver='sgd'")
 
@@ -186,7 +187,7 @@ class LinearSVC(LinearClassifier):
 
     def _loss_name(self) -> str:
         if self.loss not in ("squared_hinge", "hinge"):
-            raise ValueError(f"loss must be 'squared_hinge' or 'hinge', got {self.loss!r}")
+            raise ValueError(f"loss must be 'squared_hinge' or 'hinge', got {shown(self.loss)}")
         return self.loss.replace("_", "-")
 
 

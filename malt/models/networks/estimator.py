@@ -11,6 +11,7 @@ from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dstorm.words import shown
 from malt.models.networks import OPTIMIZERS, Network
 from malt.models.networks.layers import Dense, Layers, train
 from malt.models.rows import Rows, agreed, described, labels, settings, united
@@ -96,12 +97,12 @@ class MultilayerPerceptron(BaseEstimator):
         for name in ("batch_size", "max_iter", "every"):
             arguments.whole(name, getattr(self, name), 1)
         if not 0 <= arguments.real("alpha", self.alpha) < math.inf:
-            raise ValueError(f"alpha must be a number of at least 0, got {self.alpha!r}")
+            raise ValueError(f"alpha must be a number of at least 0, got {shown(self.alpha)}")
         step = self.learning_rate_init
         if step is not None and not 0 < arguments.real("learning_rate_init", step) < math.inf:
-            raise ValueError(f"learning_rate_init must be a positive number, got {step!r}")
+            raise ValueError(f"learning_rate_init must be a positive number, got {shown(step)}")
         if self.solver not in OPTIMIZERS:
-            raise ValueError(f"solver must be {' or '.join(map(repr, OPTIMIZERS))}, got {self.solver!r}")
+            raise ValueError(f"solver must be {' or '.join(map(repr, OPTIMIZERS))}, got {shown(self.solver)}")
 
 
 class MLPClassifier(ClassifierMixin, MultilayerPerceptron):

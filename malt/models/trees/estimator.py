@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dstorm.words import shown
 from malt.kernels import compile_first
 from malt.models import trees
 from malt.models.common import gathered
@@ -85,7 +86,7 @@ class HistGradientBoosting(BaseEstimator):
         for name in ("learning_rate", "l2_regularization"):
             value = arguments.real(name, getattr(self, name))
             if not (0 < value < math.inf or (value == 0 and name == "l2_regularization")):
-                raise ValueError(f"{name} must be a positive number, got {value!r}")
+                raise ValueError(f"{name} must be a positive number, got {shown(value)}")
         for name, least in (("max_iter", 1), ("max_depth", 1), ("min_samples_leaf", 1), ("max_bins", 2)):
             arguments.whole(name, getattr(self, name), least)
         for name, most in (("max_depth", trees.MOST_DEPTH), ("max_bins", trees.MOST_BINS)):

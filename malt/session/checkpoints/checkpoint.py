@@ -310,14 +310,14 @@ def _path(path: Any) -> str:
 
 def _program(program: Any) -> str | None:
     if program is not None and not isinstance(program, str):
-        raise TypeError(f"program must be a string, got {program!r}")
+        raise TypeError(f"program must be a string, got {shown(program)}")
     return program
 
 
 def _seconds(every_s: Any) -> float:
     number = arguments.real("every_s", every_s)
     if not number >= 0:
-        raise ValueError(f"every_s must be a number of seconds of at least 0, got {every_s!r}")
+        raise ValueError(f"every_s must be a number of seconds of at least 0, got {shown(every_s)}")
     return number
 
 

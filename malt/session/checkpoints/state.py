@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dstorm.words import shown
 from malt.files import values
 from malt.files.arrays import array_of, checked
 from malt.files.checkpoint import RESERVED
@@ -71,10 +72,10 @@ def by_name(what: str, values: Any) -> Mapping[str, Any]:
 def checked_name(name: Any) -> str:
     """The name of an entry of a state. TypeError, ValueError: a file cannot hold it."""
     if not isinstance(name, str):
-        raise TypeError(f"state: names must be strings, got {name!r}")
+        raise TypeError(f"state: names must be strings, got {shown(name)}")
     if not 1 <= len(name) <= _LONGEST_NAME or not name.isprintable() or name.startswith(RESERVED):
         raise ValueError(f"state: a name must be 1 to {_LONGEST_NAME} characters that can be printed, and not begin "
-                         f"with {RESERVED!r}, got {name!r}")  # fmt: skip
+                         f"with {RESERVED!r}, got {shown(name)}")  # fmt: skip
     return name
 
 
@@ -99,7 +100,7 @@ def _plain(place: str, value: Any, as_array: AsArray) -> Any:
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, (str, int)):
-                raise TypeError(f"{place}: keys must be strings or integers, got {key!r}")
+                raise TypeError(f"{place}: keys must be strings or integers, got {shown(key)}")
         kind = Counter if isinstance(value, Counter) else dict
         return kind({key: _plain(f"{place}[{key!r}]", one, as_array) for key, one in value.items()})
     if isinstance(value, (list, tuple)):

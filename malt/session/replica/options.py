@@ -125,7 +125,7 @@ def changed_of(
     for place in parameters.floats if wire is not None else ():
         check_wire(wire, parameters.arrays[place])
     if top is not None and not 0 < arguments.real("top", top) <= 1:
-        raise ValueError(f"top must be above 0 and at most 1, got {top!r}")
+        raise ValueError(f"top must be above 0 and at most 1, got {shown(top)}")
     if is_model and wire is not None and parse(sync).acknowledges:
         raise ValueError('wire of models needs sync="asp" or "ssp:S": otherwise ranks would not have the same mean')
     if not is_model and given and given != ["outer"] and not parse(sync).acknowledges:

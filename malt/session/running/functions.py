@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
+from dstorm.words import shown
 from malt.files.values import pack
 from malt.runner import main_file
 
@@ -59,7 +60,7 @@ def sent(function: Callable[..., Any]) -> Sent:
     not defined. The message is one line.
     """
     if not callable(function):
-        raise TypeError(f"malt.run takes a function, got {function!r}")
+        raise TypeError(f"malt.run takes a function, got {shown(function)}")
     _check_has_name(function, repr(function))
     module, name = function.__module__, function.__qualname__
     if module != "__main__":

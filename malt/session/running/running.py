@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dstorm.membership import children
-from dstorm.words import named
+from dstorm.words import named, shown
 from malt.files.refusals import refusal
 from malt.files.values import Packed, joined, pack, parted
 from malt.runner import function as runner
@@ -86,7 +86,7 @@ def run(
     _check_is_no_rank()
     ranks = arguments.whole("n", n, 1)
     if survive not in (False, True, "best-effort"):
-        raise ValueError(f'survive must be True, False or "best-effort", got {survive!r}')
+        raise ValueError(f'survive must be True, False or "best-effort", got {shown(survive)}')
     options = ["-n", str(ranks), *([f"--survive={'1' if survive is True else survive}"] if survive else [])]
     found, packed = sent(function), _packed(args)
     check_returned(function)
@@ -113,7 +113,7 @@ def _check_is_no_rank() -> None:
 
 def _packed(args: Sequence[Any]) -> Packed:
     if not isinstance(args, (list, tuple)):
-        raise TypeError(f"args must be a tuple or list of arguments, got {args!r}")
+        raise TypeError(f"args must be a tuple or list of arguments, got {shown(args)}")
     try:
         return pack(list(args))
     except (TypeError, RecursionError):

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from dstorm.words import shown
 from malt.session import session
 from malt.session.world.world import World
 from vol import Vector
@@ -128,4 +129,4 @@ def described(description: Mapping[str, Any]) -> dict[str, Any]:
 def check_name(name: Any) -> None:
     """Check that `name` is a string or None. TypeError: it is neither. Pure."""
     if not (name is None or isinstance(name, str)):
-        raise TypeError(f"name must be a string, got {name!r}")
+        raise TypeError(f"name must be a string, got {shown(name)}")

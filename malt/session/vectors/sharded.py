@@ -75,7 +75,7 @@ def sharded(
         shape = _length(n) if kind == "sparse" else _shape(n, found, world.size)
         mode = parse(sync)
         if mode.acknowledges:
-            raise ValueError(f'sync of a sharded vector must be "asp" or "ssp:S", got {sync!r}')
+            raise ValueError(f'sync of a sharded vector must be "asp" or "ssp:S", got {shown(sync)}')
         return (shape, found), {"shape": list(shape), "dtype": found.str, "kind": kind, "sync": mode.name}
 
     def make(
@@ -158,7 +158,7 @@ def _dtype(dtype: Any) -> np.dtype[Any]:
     except TypeError:
         found = np.dtype(object)
     if found.name not in _DTYPES or not found.isnative:
-        raise TypeError(f"dtype must be {' or '.join(_DTYPES)}, got {dtype!r}")
+        raise TypeError(f"dtype must be {' or '.join(_DTYPES)}, got {shown(dtype)}")
     return found
 
 
@@ -168,7 +168,7 @@ def _length(n: Any) -> tuple[int, ...]:
     except TypeError:
         raise TypeError(f"n of a sparse vector must be a length, got {shown(n)}") from None
     if not 0 <= length <= _LONGEST:
-        raise ValueError(f"n of a sparse vector must be a length from 0 to 2**63, got {n!r}")
+        raise ValueError(f"n of a sparse vector must be a length from 0 to 2**63, got {shown(n)}")
     return (length,)
 
 
@@ -178,6 +178,6 @@ def _shape(n: Any, dtype: np.dtype[Any], size: int) -> tuple[int, ...]:
     except TypeError:
         raise TypeError(f"n must be a length, or a shape (n, k), got {shown(n)}") from None
     if len(shape) not in (1, 2) or shape[0] < 0 or shape[1:] == (0,) or min(shape) < 0:
-        raise ValueError(f"n must be a length of at least 0, or a shape (n, k) with k of at least 1, got {n!r}")
+        raise ValueError(f"n must be a length of at least 0, or a shape (n, k) with k of at least 1, got {shown(n)}")
     shm_space.check_host(f"n: a part of shape {shape} of {dtype}", prod(shape) * dtype.itemsize // size)
     return shape

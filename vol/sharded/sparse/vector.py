@@ -20,6 +20,7 @@ import numpy as np
 from dstorm import Transport, Window
 from dstorm.transport import Bytes
 from dstorm.waits import interruption
+from dstorm.words import shown
 from vol.sharded.layout import Numbers
 from vol.sharded.operand import Operand, number
 from vol.sharded.owned import OwnedVector
@@ -52,7 +53,7 @@ class SparseShardedVector(OwnedVector):
     def fill(self, value: Any) -> None:
         """Set all elements to 0: no entry is kept. Local. TypeError: it is no number. ValueError: it is another one."""
         if number("value", value) != 0:
-            raise ValueError(f"{self.name}.fill: a sparse vector can only be filled with 0, got {value!r}")
+            raise ValueError(f"{self.name}.fill: a sparse vector can only be filled with 0, got {shown(value)}")
         with self._begin("fill"):
             self._check_not_held("fill")
             self._empty()
@@ -189,7 +190,7 @@ class SparseShardedVector(OwnedVector):
 
     def _rows(self, call: str, index: Any) -> tuple[Numbers | slice, tuple[int, ...]]:
         if index is None or isinstance(index, slice):
-            raise TypeError(f"{self.name}.{call}: a sparse vector takes a list of integers, got {index!r}")
+            raise TypeError(f"{self.name}.{call}: a sparse vector takes a list of integers, got {shown(index)}")
         return super()._rows(call, index)
 
     def _read(self, call: str, rows: Numbers | slice, result: Bytes) -> None:

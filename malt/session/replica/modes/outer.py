@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dstorm.words import shown
 from vol.update import Array
 
 Step = Callable[..., None]
@@ -56,7 +57,7 @@ def n_states(step: Any) -> int:
         count = -1
     if count < 0:
         raise TypeError(
-            f"outer must be a step(w, *state, gradient), as malt.optim.nesterov(0.7, 0.9) makes it, got {step!r}"
+            f"outer must be a step(w, *state, gradient), as malt.optim.nesterov(0.7, 0.9) makes it, got {shown(step)}"
         )
     return count
 
