@@ -266,6 +266,18 @@ class Vector(Shared):
             self._gathered_at = self._step
             self._trained.merged(counts.items())
 
+    def keep_up(self) -> None:
+        """Go on to the last step of the in-neighbours, as by scatters without peers. One-sided.
+
+        Under "ssp:S" no gather of theirs then waits for this rank, which waits for them elsewhere.
+        """
+        with self._queues.call_lock.lent() as is_free:
+            if is_free and not self._queues.closed and (step := self._queues.inbox.newest_step()) > self._step:
+                self._queues.send_each([], step, self._weight, self._mass)
+                if self._gathered_at == self._step:
+                    self._gathered_at = step
+                self._step = self._begun = step
+
     def begin_after(self, steps: int) -> None:
         """Follow the graph as after `steps` scatters: its period goes on where an earlier job was. Local.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -104,6 +105,13 @@ class Inbox:
         if self._far and timeout_s is None:
             self._unflushed.before_wait()
         self._waiting.until_none("gather", missing, timeout_s)
+
+    def newest_step(self) -> int:
+        """Return the last step that an in-neighbour has published, as far as it has come here."""
+        self._sync()
+        for edge in self.edges.values():
+            edge.is_seen_at(sys.maxsize, self._clock)
+        return max((edge.step for edge in self.edges.values()), default=0)
 
     def has_arrived(self) -> bool:
         """Return whether `take` may find a message."""

@@ -30,7 +30,8 @@ class ParameterGroups:
         self._meter = world.meter
         self._may_return = world.transport.returns is not None
         self._plan, self._overlaps = plan, plan.mode_options.overlaps
-        self._is_lockstep, self._acknowledges = plan.consistency.lockstep, plan.consistency.acknowledges
+        sync = plan.consistency
+        self._is_lockstep, self._acknowledges, self._waits = sync.lockstep, sync.acknowledges, sync.waits
         self._turns = self._before = 0
         """The exchanges so far, one fragment each; those of an earlier job, from which this one goes on."""
         self.count_now: Callable[[], int] = lambda: 0
@@ -135,21 +136,27 @@ class ParameterGroups:
             if not one.closed:
                 one.discard(counts or {})
 
-    @contextmanager
-    def dropping(self, is_due: bool) -> Iterator[None]:
-        """Drop what comes while the block waits for other ranks, if it `is_due`. Local.
+    def keep_up(self) -> None:
+        """Go on to the steps of the in-neighbours. One-sided."""
+        for one in self.vectors:
+            one.keep_up()
 
-        Under "notify-ack" one of them may wait in a scatter until this rank has taken its last message: it would never
-        come.
+    @contextmanager
+    def releasing(self, is_due: bool) -> Iterator[None]:
+        """Let other ranks exchange while the block waits for them, if it `is_due`. Local.
+
+        Under "notify-ack" one of them may wait in a scatter until this rank has taken its last message, and under
+        "ssp:S" in a gather until this rank has reached a step: it would never come.
         """
-        if not is_due or self._is_lockstep or not self._acknowledges:
+        duty = self.drop if self._acknowledges else self.keep_up
+        if not is_due or self._is_lockstep or not self._waits:
             yield
             return
-        self._transport.duties.append(self.drop)
+        self._transport.duties.append(duty)
         try:
             yield
         finally:
-            self._transport.duties.remove(self.drop)
+            self._transport.duties.remove(duty)
 
     def kept(self) -> dict[str, Any]:
         """Return the state from which this rank resumes in a later job, with the parameters: not copies."""

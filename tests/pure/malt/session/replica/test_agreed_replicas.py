@@ -140,6 +140,29 @@ def test_changes_count_from_the_mean_and_the_outer_state_stays():
         np.testing.assert_allclose(moved_by, 0.875 + 0.4375)
 
 
+@pytest.mark.parametrize("graph", ["all", "ring", "one-peer", "star"])
+@pytest.mark.parametrize("sync", ["ssp:0", "ssp:2", "notify-ack"])
+@pytest.mark.parametrize("fragments", [1, 2])
+def test_a_rank_that_waits_for_others_does_not_hold_up_their_exchanges(sync, graph, fragments):
+    """Ranks make different numbers of exchanges before, as with an interval of their own, and again after it."""
+
+    def live(rank):
+        w = np.zeros(N)
+        replica = malt.Replica([w[:64], w[64:]], every=fragments, fragments=fragments, sync=sync, graph=graph)
+        seen = []
+        for epoch in range(4):
+            for step in range([0, 9, 4][(rank + epoch) % RANKS] * fragments):
+                w += moved(rank, step)
+                replica.step()
+            replica.agree()
+            seen.append(w.copy())
+        replica.finish()
+        return *seen, w
+
+    for arrays in zip(*malt.simulate(live, RANKS), strict=True):
+        assert same_bits(arrays)
+
+
 def test_a_rank_that_finishes_is_left_out_and_waits():
     """Of two Replicas, too: it waits in the first, while others agree on both."""
 
