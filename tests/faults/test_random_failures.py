@@ -31,6 +31,7 @@ EPINIONS = (
 )
 
 pytestmark = pytest.mark.serial
+EPOCHS, GATE = ("--epochs 100", 200) if LONG else ("--epochs 40", 80)
 
 
 class Case(NamedTuple):
@@ -41,7 +42,7 @@ class Case(NamedTuple):
     seed: int
     numbers: tuple[signal.Signals, ...] = (signal.SIGKILL,)
     """One for each rank that is struck."""
-    gate: int = 200
+    gate: int = GATE
     """The exchange before which all ranks wait until some were struck. It is far from the last."""
 
     def __str__(self):
@@ -52,16 +53,16 @@ KILL, INT, STOP = signal.SIGKILL, signal.SIGINT, signal.SIGSTOP
 
 
 CASES = [
-    *[Case(SVM, "--epochs 100", seed) for seed in runs(1, 100)],
-    *[Case(SVM, "--epochs 100", 100 + seed, 2 * (KILL,)) for seed in runs(0, 25)],
-    *[Case(SVM, "--epochs 100", 200 + seed, (KILL, INT, STOP)) for seed in runs(1, 10)],
-    *[Case(SVM, "--epochs 100", 300 + seed, (INT,)) for seed in runs(0, 25)],
-    *[Case(SVM, "--epochs 100", 400 + seed, (STOP,)) for seed in runs(0, 20)],
+    *[Case(SVM, EPOCHS, seed) for seed in runs(0, 100)],
+    *[Case(SVM, EPOCHS, 100 + seed, 2 * (KILL,)) for seed in runs(0, 25)],
+    *[Case(SVM, EPOCHS, 200 + seed, (KILL, INT, STOP)) for seed in runs(1, 10)],
+    *[Case(SVM, EPOCHS, 300 + seed, (INT,)) for seed in runs(0, 25)],
+    *[Case(SVM, EPOCHS, 400 + seed, (STOP,)) for seed in runs(0, 20)],
     *[
-        Case(SVM, f"--epochs 100 --sync {sync}", 500 + seed)
+        Case(SVM, f"{EPOCHS} --sync {sync}", 500 + seed)
         for sync in ("bsp", "ssp:2", "notify-ack") for seed in runs(0, 10)
     ],
-    *[Case(SVM, "--epochs 100 --optimizer dual --gap 0", 800 + seed, 2 * (KILL,)) for seed in runs(0, 20)],
+    *[Case(SVM, f"{EPOCHS} --optimizer dual --gap 0", 800 + seed, 2 * (KILL,)) for seed in runs(0, 20)],
     *[Case(["-m", "apps.mf"], "--epochs 100", 1000 + seed) for seed in runs(0, 100)],
     *[Case(["-m", "apps.mf"], "--epochs 30", 1100 + seed, 2 * (KILL,), gate=60) for seed in runs(1, 10)],
     *[Case(["-m", "apps.mf"], "--epochs 100 --mix average", 600 + seed) for seed in runs(0, 10)],
@@ -85,7 +86,7 @@ def good(case, final):
     return 0.3 < final["test_rmse"] < 0.37 if planted else 1.02 < final["test_rmse"] < 1.04
 
 
-@pytest.mark.thorough(but="apps.svm --epochs 100 SIGKILL 0")
+@pytest.mark.thorough(but=str(Case(SVM, EPOCHS, 200, (KILL, INT, STOP))))
 @under_one_mpi
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_others_go_on(case, job_environment, tmp_path):
@@ -132,7 +133,7 @@ print(f"rank {malt.rank()}: alive {malt.alive()} longest {max(gaps):.3f} rows {l
 
 @pytest.mark.thorough(but="asp")
 @under_one_mpi
-@pytest.mark.parametrize("sync", ["asp", "bsp", "ssp:1", "notify-ack"])
+@pytest.mark.parametrize("sync", ["asp", "bsp", "ssp:1", "notify-ack"] if LONG else ["asp", "bsp"])
 def test_the_next_exchange_is_soon(sync, start):
     longest = []
     for _ in runs(1, 5):
@@ -173,7 +174,7 @@ def test_without_survive_a_failure_ends_the_job(seed, start):
 def test_whenever_it_strikes(seed, job_environment, tmp_path):
     """A rank may be struck while the ranks start. Then the job may end, and prints why."""
     report = tmp_path / "report.json"
-    gated = Gated([*SVM, "--epochs", "100", "--json", str(report)], 200, job_environment, tmp_path)
+    gated = Gated([*SVM, *EPOCHS.split(), "--json", str(report)], GATE, job_environment, tmp_path)
     job, choose = gated.job, random.Random(800 + seed)
     time.sleep(0.5)
     number = choose.choice([signal.SIGKILL, signal.SIGINT])

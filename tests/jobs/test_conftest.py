@@ -62,12 +62,6 @@ def test_several_ranks_run_what_is_theirs(suite):
 
 
 @pytest.mark.thorough
-def test_one_rank_runs_all_but_what_needs_several(suite):
-    status, output = suite(ranks=1)
-    assert (status, counts(output)) == (0, {"passed": 5, "deselected": 2}), output
-
-
-@pytest.mark.thorough
 def test_thorough_ones_run_if_asked_for(suite):
     assert counts(suite("--all", ranks=1)[1]) == {"passed": 6, "deselected": 1}
     assert counts(suite("tests/mpi/test_b.py::test_thorough", ranks=1)[1]) == {"passed": 1}

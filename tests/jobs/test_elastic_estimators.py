@@ -23,7 +23,7 @@ from sklearn.linear_model import SGDClassifier
 rng = np.random.default_rng(0)
 X = rng.standard_normal((3000, 20))
 y = np.sign(X @ rng.standard_normal(20) + 2 * rng.standard_normal(3000))
-sizes = dict(zip((10, 20, 30, 40), json.loads(sys.argv[1])))
+sizes = dict(zip((10, 20), json.loads(sys.argv[1])))
 model = average(SGDClassifier(loss="log_loss", alpha=0.01, random_state=0))
 
 def wait_until(condition):
@@ -31,7 +31,7 @@ def wait_until(condition):
         malt.alive()
         time.sleep(0.01)
 
-for epoch in malt.epochs(60):
+for epoch in malt.epochs(40):
     mine = malt.shard(len(X), shuffle=True, seed=epoch)
     print(json.dumps([epoch, mine.tolist()]), flush=True)
     for rows in np.array_split(mine, 6):
@@ -58,16 +58,15 @@ def said(output):
 
 @under_one_mpi
 def test_partial_fit_loops_grow_and_shrink(malt_run, monkeypatch, capsys):
-    """To 2 ranks and to 3, and back to 2 and 1: each row of each epoch is trained once, and the objective the same."""
-    found = malt_run(FITS, "[2, 3, 2, 1]", ranks=1, options=["--elastic", "1:3"])
+    """To 2 ranks, and back to 1: each row of each epoch is trained once, and the objective the same."""
+    found = malt_run(FITS, "[2, 1]", ranks=1, options=["--elastic", "1:2"])
     assert found.returncode == 0, found
     (trained, ends), says = said(found.stdout), found.stderr
-    assert [says.count(f"rank {rank} has come") for rank in (1, 2)] == [1, 1], says
-    assert [says.count(f"rank {rank} has left, as the job shrank") for rank in (1, 2)] == [1, 1], says
-    assert says.count("malt: rank") == 4, says
-    parts = [[len(rows) for at, rows in trained if at == epoch] for epoch in range(60)]
-    assert max(map(len, parts)) == 3
-    for epoch in range(60):
+    assert says.count("rank 1 has come") == says.count("rank 1 has left, as the job shrank") == 1, says
+    assert says.count("malt: rank") == 2, says
+    parts = [[len(rows) for at, rows in trained if at == epoch] for epoch in range(40)]
+    assert max(map(len, parts)) == 2
+    for epoch in range(40):
         assert sorted(row for at, rows in trained if at == epoch for row in rows) == list(range(3000)), (epoch, parts)
     monkeypatch.setattr(sys, "argv", ["program.py", "[]"])
     malt.simulate(lambda rank: exec(FITS, {}), 1)

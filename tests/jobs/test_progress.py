@@ -319,7 +319,7 @@ def test_a_transfer_thread_that_waits_leaves_its_core_to_others(job, library):
 def test_the_librarys_own_thread(job, library):
     if library.family != "openmpi":
         pytest.skip(f"{library} has no progress thread that is worth its cost")
-    (computing, scattering), _ = job(COMPUTING.format(repeats=5, seconds=0.5), **{OPENMPI_THREAD: "1"})
+    (computing, scattering), _ = job(COMPUTING.format(repeats=3, seconds=0.5), **{OPENMPI_THREAD: "1"})
     print(f"median {1e3 * median(scattering['scattered_s']):.1f} ms")
     assert computing["hosts"] == 2 and HELPER not in computing["threads"] + scattering["threads"]
     assert median(scattering["scattered_s"]) < 0.5 * min(computing["computed_s"])
@@ -327,7 +327,7 @@ def test_the_librarys_own_thread(job, library):
 
 @pytest.mark.thorough
 def test_serialized_calls_take_turns_with_the_helper(job):
-    (computing, scattering), stderr = job(COMPUTING.format(repeats=5, seconds=0.5), MPI4PY_RC_THREAD_LEVEL="serialized")
+    (computing, scattering), stderr = job(COMPUTING.format(repeats=3, seconds=0.5), MPI4PY_RC_THREAD_LEVEL="serialized")
     assert HELPER in computing["threads"]
     assert median(scattering["scattered_s"]) < 0.5 * min(computing["computed_s"])
     assert stderr == progress.ADVICE[True] + "\n"
