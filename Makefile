@@ -69,8 +69,9 @@ test: $(READY)
 	@$(MALT) run -n 4 -m pytest -q tests/mpi $(ARGS)
 
 # Compiled calls are those of dense vectors. These modules make none, or none but those of a Replica: test_replica.py.
-NO_DENSE := $(patsubst %,tests/mpi/test_%.py,allgather_across averaged blocks_calls checkpoint collectives dataset \
-	early_gradients estimators_on_ranks gridsearch jax map_reduce ranks_and_rows sharded_vectors shards)
+NO_DENSE := $(patsubst %,tests/mpi/test_%.py,allgather_across averaged blocks_calls checkpoint checkpoint_parts \
+	collectives connections dataset early_gradients estimators_on_ranks gridsearch jax lingering map_reduce \
+	ranks_and_rows session sharded_vectors shards)
 
 test-all: $(TORCH_READY) $(FRAMES_READY)
 	@$(PYTEST) --all $(ARGS)

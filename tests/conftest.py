@@ -59,7 +59,7 @@ settings.register_profile("few", settings.get_profile("all"), max_examples=FEW_E
 
 
 def pytest_addoption(parser):
-    parser.addoption("--straggler-steps", type=int, default=40, help="steps of the tests with one slow rank")
+    parser.addoption("--straggler-steps", type=int, default=20, help="steps of the tests with one slow rank")
     parser.addoption("--all", action="store_true", help="run the thorough tests, too")
     parser.addoption(
         "--compiled", action="store_true", help="import numba first, so that dense vectors use compiled calls"

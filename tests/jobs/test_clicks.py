@@ -132,9 +132,11 @@ def test_it_sends_the_rows_that_were_touched(report, monkeypatch):
 
 @pytest.mark.thorough
 def test_several_ranks_are_as_good_as_one(report, monkeypatch):
-    """One rank has 0.8474, and a linear model 0.8396 at the best of its penalties."""
+    """On a quarter of the rows. One rank has 0.8152; where all is exchanged at the end alone, three have 0.8143."""
+    for name, value in (("TRAINED", 50_000), ("TESTED", 25_000)):
+        monkeypatch.setattr(planted, name, value)
     monkeypatch.setitem(rows.PROBLEMS, "clicks", cache(planted.clicks))  # made once, not by each rank
-    assert report(3, "--problem", "clicks", "--sync", "bsp")["final"]["test_auc"] > 0.995 * 0.8474
+    assert report(3, "--problem", "clicks", "--sync", "bsp")["final"]["test_auc"] > 0.815
 
 
 def test_a_rank_fails_and_the_others_go_on(sets, tmp_path, capsys):
