@@ -64,6 +64,13 @@ run: $(READY)
 # Whole jobs wait most of the time: three files of tests at once, also on two cores.
 PYTEST := $(VENV)/bin/python -m pytest -q -n 3 --dist worksteal
 
+# Jobs across hosts wait most of all: their tests run beside these ones, and are printed after them. 5: none is chosen.
+define BESIDE_HOSTS
+$(PYTEST) --all tests/hosts $(ARGS) >$(VENV)/hosts.log 2>&1 & hosts=$$!; \
+	$(PYTEST) $(1) $(ARGS); rest=$$?; \
+	wait $$hosts; hosts=$$?; cat $(VENV)/hosts.log; exit $$((rest | (hosts == 5 ? 0 : hosts)))
+endef
+
 test: $(READY)
 	@$(PYTEST) $(ARGS)
 	@$(MALT) run -n 4 -m pytest -q tests/mpi $(ARGS)
@@ -74,15 +81,14 @@ NO_DENSE := $(patsubst %,tests/mpi/test_%.py,allgather_across averaged blocks_ca
 	ranks_and_rows session sharded_vectors shards)
 
 test-all: $(TORCH_READY) $(FRAMES_READY)
-	@$(PYTEST) --all $(ARGS)
+	@$(call BESIDE_HOSTS,--all --ignore=tests/hosts)
 	@$(MALT) run -n 4 -m pytest -q --all tests/mpi $(ARGS)
 	@$(MALT) run -n 4 -m pytest -q --compiled $(filter-out $(NO_DENSE),$(wildcard tests/mpi/test_*.py)) $(ARGS)
 
 # For the other MPI, where all tests have passed with one: what loads it. tests/pure does not, but for two modules; nor does
 # a rank alone in tests/mpi, but for two: test-plain runs the rest on four ranks, and the last line here what that skips.
 # test-plain runs each program of apps/ on some ranks, too: what else they do is the same with any MPI, as are the control
-# server, the output, the runner without mpiexec and the examples of the pages. Jobs across hosts wait most of all: they run
-# beside the others.
+# server, the output, the runner without mpiexec and the examples of the pages.
 ALONE_OF_MPI := $(patsubst %,tests/mpi/test_%.py,call_lock session)
 PURE_OF_MPI := $(patsubst %,tests/pure/malt/launch/machine/test_%.py,mpi_library open_files)
 NO_MPI := $(patsubst %,--ignore=tests/jobs/test_%.py,autoencoder_runs checkpoints clicks control embed exact_resume examples \
@@ -90,9 +96,7 @@ NO_MPI := $(patsubst %,--ignore=tests/jobs/test_%.py,autoencoder_runs checkpoint
 	standard_input svm unread_output wheel)
 
 test-mpi: $(READY) test-plain
-	@$(PYTEST) --all tests/hosts $(ARGS) >$(VENV)/hosts.log 2>&1 & hosts=$$!; \
-		$(PYTEST) tests/faults tests/jobs $(NO_MPI) $(ALONE_OF_MPI) $(PURE_OF_MPI) $(ARGS); rest=$$?; \
-		wait $$hosts; hosts=$$?; cat $(VENV)/hosts.log; exit $$((rest | hosts))
+	@$(call BESIDE_HOSTS,tests/faults tests/jobs $(NO_MPI) $(ALONE_OF_MPI) $(PURE_OF_MPI))
 	@$(MALT) run -n 4 -m pytest -q $$(sed -n 's/^\(tests[^:]*\): .*/\1/p' tests/skips.txt) $(ARGS)
 
 # As mpiexec starts them, and root on few cores may.
