@@ -22,6 +22,7 @@ pytestmark = pytest.mark.serial
 FAILURES = {
     "raise": ("raise KeyError('mine')", 1, "KeyError: 'mine'"),
     "thread": ("threading.Thread(target=lambda: 1 // 0).start()", 1, "ZeroDivisionError"),
+    "sys.exit": ("sys.exit(3)", 3, ""),
     "sys.exit in a function": ("(lambda: sys.exit(4))()", 4, ""),
     "finalize in a finally": ("try: raise KeyError('mine')\n    finally: malt.finalize()", 1, "KeyError: 'mine'"),
     "sys.exit, and finalize in a finally": ("try: sys.exit(6)\n    finally: malt.finalize()", 6, ""),
@@ -62,8 +63,8 @@ def job(program, tmp_path, environment, launcher="malt run"):
 @pytest.mark.parametrize(
     ("name", "launcher"),
     [
-        *[(name, "malt run") for name in FAILURES if name != "sys.exit, and finalize in a finally"],
-        *[(name, "mpiexec") for name in ("raise", "thread", "sys.exit with a message")],
+        *[(name, "malt run") for name in FAILURES if name not in ("sys.exit", "sys.exit, and finalize in a finally")],
+        *[(name, "mpiexec") for name in ("raise", "thread", "sys.exit", "sys.exit with a message")],
         ("sys.exit, and finalize in a finally", "mpiexec"),  # it takes the five seconds that such a rank waits
     ],
 )
