@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from malt.data.text.rating_form import role_of
 from malt.kernels import compile_first
 from malt.models.factors import MAX_RANK, DealtRatings, Model, Rotation, Settings, kernels, numbered
 from malt.models.factors.pairs import ids, of_all_ranks, read
-from malt.models.rows import agreed, described, settings
+from malt.models.rows import agreed, check_numbers, described, settings
 from malt.session.collectives import broadcast
 from malt.session.session import alive, rank, size
 from vol import arguments
@@ -232,12 +231,9 @@ class MatrixFactorization(RegressorMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         """TypeError, ValueError: a parameter is not valid."""
-        for name, most in (("n_factors", MAX_RANK), ("max_iter", math.inf)):
-            if arguments.whole(name, getattr(self, name), 1) > most:
-                raise ValueError(f"{name} must be at most {most}, got {shown(getattr(self, name))}")
-        for name in ("alpha", "learning_rate"):
-            if not 0 <= arguments.real(name, getattr(self, name)) < math.inf:
-                raise ValueError(f"{name} must be a number of at least 0, got {shown(getattr(self, name))}")
+        check_numbers(self, {"n_factors": 1, "max_iter": 1}, least_0=("alpha", "learning_rate"))
+        if self.n_factors > MAX_RANK:
+            raise ValueError(f"n_factors must be at most {MAX_RANK}, got {shown(self.n_factors)}")
         arguments.truth("biases", self.biases)
 
 

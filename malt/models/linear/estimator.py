@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from abc import abstractmethod
 from typing import Any
@@ -21,11 +20,9 @@ from malt.models import Sharing, linear
 from malt.models.linear.averaged import Descent, Model
 from malt.models.linear.batch import CURVATURES, Batch
 from malt.models.linear.descent import KINDS
-from malt.models.rows import Rows, agreed, described, labels, settings, united
-from malt.models.weights import kept
+from malt.models.rows import Rows, agreed, check_numbers, described, kept, labels, settings, united
 from malt.session.collectives import broadcast
 from malt.session.session import alive, size
-from vol import arguments
 
 
 class LinearClassifier(ClassifierMixin, BaseEstimator):
@@ -134,12 +131,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         """TypeError, ValueError: a parameter is not valid."""
-        for name in ("C", "tol"):
-            value = arguments.real(name, getattr(self, name))
-            if not (0 < value < math.inf or (value == 0 and name == "tol")):
-                raise ValueError(f"{name} must be a positive number, got {shown(value)}")
-        for name in ("max_iter", "every"):
-            arguments.whole(name, getattr(self, name), 1)
+        check_numbers(self, {"max_iter": 1, "every": 1}, positive=("C",), least_0=("tol",))
         if self.solver not in ("lbfgs", "sgd"):
             raise ValueError(f"solver must be 'lbfgs' or 'sgd', got {shown(self.solver)}")
         if self.solver == "lbfgs" and self._loss_name() not in CURVATURES:

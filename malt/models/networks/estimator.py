@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dstorm.words import shown
 from malt.models.networks import OPTIMIZERS, Network
 from malt.models.networks.layers import Dense, Layers, train
-from malt.models.rows import Rows, agreed, described, labels, settings, united
-from malt.models.weights import kept
+from malt.models.rows import Rows, agreed, check_numbers, described, kept, labels, settings, united
 from vol import arguments
 
 
@@ -94,13 +92,8 @@ class MultilayerPerceptron(BaseEstimator):
         """TypeError, ValueError: a parameter is not valid."""
         for size in self._hidden():
             arguments.whole("hidden_layer_sizes", size, 1)
-        for name in ("batch_size", "max_iter", "every"):
-            arguments.whole(name, getattr(self, name), 1)
-        if not 0 <= arguments.real("alpha", self.alpha) < math.inf:
-            raise ValueError(f"alpha must be a number of at least 0, got {shown(self.alpha)}")
-        step = self.learning_rate_init
-        if step is not None and not 0 < arguments.real("learning_rate_init", step) < math.inf:
-            raise ValueError(f"learning_rate_init must be a positive number, got {shown(step)}")
+        given = [] if self.learning_rate_init is None else ["learning_rate_init"]
+        check_numbers(self, {"batch_size": 1, "max_iter": 1, "every": 1}, positive=given, least_0=("alpha",))
         if self.solver not in OPTIMIZERS:
             raise ValueError(f"solver must be {' or '.join(map(repr, OPTIMIZERS))}, got {shown(self.solver)}")
 

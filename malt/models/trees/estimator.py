@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
@@ -13,13 +12,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dstorm.words import shown
 from malt.kernels import compile_first
 from malt.models import trees
 from malt.models.common import gathered
-from malt.models.rows import Rows, agreed, described, settings, united
-from malt.models.weights import kept
-from vol import arguments
+from malt.models.rows import Rows, agreed, check_numbers, described, kept, settings, united
 
 Floats = NDArray[np.float64]
 
@@ -83,12 +79,8 @@ class HistGradientBoosting(BaseEstimator):
 
     def _check_parameters(self) -> None:
         """TypeError, ValueError: a parameter is not valid."""
-        for name in ("learning_rate", "l2_regularization"):
-            value = arguments.real(name, getattr(self, name))
-            if not (0 < value < math.inf or (value == 0 and name == "l2_regularization")):
-                raise ValueError(f"{name} must be a positive number, got {shown(value)}")
-        for name, least in (("max_iter", 1), ("max_depth", 1), ("min_samples_leaf", 1), ("max_bins", 2)):
-            arguments.whole(name, getattr(self, name), least)
+        whole = {"max_iter": 1, "max_depth": 1, "min_samples_leaf": 1, "max_bins": 2}
+        check_numbers(self, whole, positive=("learning_rate",), least_0=("l2_regularization",))
         for name, most in (("max_depth", trees.MOST_DEPTH), ("max_bins", trees.MOST_BINS)):
             if getattr(self, name) > most:
                 raise ValueError(f"{name} must be at most {most}, got {getattr(self, name)}")

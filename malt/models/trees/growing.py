@@ -14,9 +14,9 @@ from malt.models.common import gathered
 from malt.models.trees import binning as bins_
 from malt.models.trees import bundles, histograms, losses, splits
 from malt.models.trees.binning import Binning
+from malt.models.trees.bundles import Share, share_of
 from malt.models.trees.ensemble import Nodes, leaves
 from malt.models.trees.losses import Scale
-from malt.models.trees.shares import Share, share_of
 from malt.session import session
 from malt.session.collectives import reduce_rows
 

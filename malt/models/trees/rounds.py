@@ -16,7 +16,7 @@ from malt.models.trees.growing import Grower, Growth
 from malt.models.trees.losses import LOSSES, softmax, total_loss
 
 if TYPE_CHECKING:
-    from malt.models.weights import Weights  # needs scikit-learn, as estimators alone do
+    from malt.models.rows import Weights  # needs scikit-learn, as estimators alone do
 
 
 class Scored:

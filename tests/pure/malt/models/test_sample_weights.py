@@ -15,7 +15,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import MultinomialNB
 
 import malt
-from malt.models.weights import kept
+from malt.models.rows import kept
 from malt.sklearn import (
     GridSearchCV,
     HistGradientBoostingClassifier,
@@ -109,7 +109,7 @@ def test_drawn_rows_count_as_often_as_their_weights_say(make, ranks):
 
 
 def test_each_row_is_drawn_about_as_often_as_it_weighs():
-    from malt.models.weights import Weights
+    from malt.models.rows import Weights
 
     given, generator = np.array([0.5, 0.25, 3.0, 1.25]), np.random.default_rng(0)
     weights = Weights(given, True, {0: {"_weight": 5.0, "_heaviest": 3.0}}, 0, 4)
