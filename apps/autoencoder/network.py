@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from apps.harness import Array
+from apps.harness import Array, load_model
 
 
 class Layers(NamedTuple):
@@ -48,6 +48,23 @@ def first_weights(pixels: int, hidden: int, rng: np.random.Generator) -> Array:
     bound = math.sqrt(6 / (hidden + pixels + 1))
     for weights in layers(w, pixels)[::2]:
         weights[...] = rng.uniform(-bound, bound, weights.shape)
+    return w
+
+
+def load(path: str, pixels: int, hidden: int) -> Array:
+    """The weights of an autoencoder of this size, as one array.
+
+    ValueError: the file is no such model. The message names the file. OSError: it cannot be read.
+    """
+    found, w = load_model(path, "apps.autoencoder"), np.zeros(length(pixels, hidden))
+    for name, place in layers(w, pixels)._asdict().items():
+        array = found.get(name, np.zeros(0))
+        if (array.shape, array.dtype) != (place.shape, place.dtype):
+            shape = found["U"].shape if "U" in found else None
+            raise ValueError(f"{path}: a model of (pixels, hidden units) {shape}, not of {(pixels, hidden)} as here")
+        place[...] = array
+    if not np.isfinite(w).all():
+        raise ValueError(f"{path}: the model holds NaN or infinity")
     return w
 
 

@@ -18,8 +18,8 @@ import numpy as np
 
 import malt
 from apps import harness
-from apps.autoencoder import model_file, patches
-from apps.autoencoder.network import Sums, first_weights, layers, length, objective, sums
+from apps.autoencoder import patches
+from apps.autoencoder.network import Sums, first_weights, layers, length, load, objective, sums
 from apps.autoencoder.patches import Patches
 from apps.autoencoder.png import save_features
 from apps.harness import Array, Column, Measures, Need, Parser, Report, Start
@@ -100,8 +100,8 @@ class Trainer(harness.Together):
     def finish(self) -> None:
         harness.same_start([self._w])
 
-    def save(self, path: str) -> None:
-        model_file.save(path, layers(self._w, self._problem.pixels))
+    def saved(self) -> Mapping[str, Any]:
+        return layers(self._w, self._problem.pixels)._asdict()
 
     def draw(self, path: str) -> None:
         save_features(path, layers(self._w, self._problem.pixels).U.T, self._problem.side)
@@ -131,7 +131,7 @@ class Problem(harness.Problem):
         """The weights to begin with. Local. ValueError, OSError: those of --model cannot be read, or do not fit."""
         shape = self.pixels, self.options.hidden
         if self.options.model is not None:
-            return model_file.load(self.options.model, *shape)
+            return load(self.options.model, *shape)
         return first_weights(*shape, np.random.default_rng(self.options.seed))
 
     def introduction(self, trainer: Trainer) -> str:
@@ -164,7 +164,6 @@ class Program(harness.Program):
                     dest="gradient_tolerance")  # fmt: skip
         add("--model", metavar="FILE", help="start from a model written by --save")
         add("--picture", metavar="FILE", help="draw what each hidden unit has learned to FILE, as PNG")
-        harness.add_common_options(parser)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
         return [*(("DATA", path) for path in patches.paths(options.data)), ("--model", options.model)]

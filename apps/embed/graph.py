@@ -1,13 +1,16 @@
-"""The graph: its neighbours, and how often each node is drawn as a negative example. All is local."""
+"""The graph: its neighbours, and how often each node is drawn as a negative example; a model of it. All is local."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.embed import planted
+from apps.harness import Array, load_model
 from malt.data import read_chunks
 
 Numbers = NDArray[np.int64]
@@ -73,6 +76,34 @@ def read(path: str, labels: str | None) -> Graph:
     _refuse_titles(path, edges)
     names, numbered = np.unique(edges, return_inverse=True)
     return graph(names, numbered.reshape(-1, 2), None if labels is None else _labels(labels, names))
+
+
+def chosen(options: Namespace) -> tuple[Graph, Mapping[str, Array] | None]:
+    """The graph, and the vectors to start from, if there are any. ValueError, OSError: a file cannot be read."""
+    found = _graph(options)
+    return found, _model(options, found)
+
+
+def _graph(options: Namespace) -> Graph:
+    if options.edges is not None:
+        return read(options.edges, options.labels)
+    if options.labels is not None:
+        raise ValueError("--labels needs EDGES: the communities of the generated graph are known")
+    return graph(np.arange(planted.NODES), *planted.graph(options.seed))
+
+
+def _model(options: Namespace, found: Graph) -> Mapping[str, Array] | None:
+    """The vectors to start from. ValueError, OSError: the file cannot be read, or is of other nodes or sizes."""
+    if options.model is None:
+        return None
+    model = load_model(options.model, "apps.embed")
+    shape = (len(found.names), options.dim)
+    if not np.array_equal(model.get("nodes", []), found.names):
+        raise ValueError(f"{options.model}: not a model of apps.embed of the nodes of this graph")
+    vectors = [model.get(name, np.empty(0)) for name in ("vectors", "contexts")]
+    if any(one.shape != shape or not np.isfinite(one).all() for one in vectors):
+        raise ValueError(f"{options.model}: its vectors must be finite, with {options.dim} numbers (--dim)")
+    return model
 
 
 def _labels(path: str, names: NDArray[Any]) -> Numbers:

@@ -100,19 +100,7 @@ def draw(
                 row += len(starts)
 
 
-def _exchange_end(pairs: Pairs, first: int, most: int, centers: Counts, others: Counts) -> int:
-    seen: list[dict[int, int]] = [{}, {}]
-    for end in range(first, len(pairs)):
-        center, *near = pairs[end].tolist()
-        if max(seen[0].get(center, 0), *(seen[1].get(node, 0) for node in near)) >= most:
-            return end
-        seen[0][center] = seen[0].get(center, 0) + 1
-        for node in near:
-            seen[1][node] = seen[1].get(node, 0) + 1
-    return len(pairs)
-
-
-@kernel(interpreted=_exchange_end)
+@kernel()
 def exchange_end(pairs: Pairs, first: int, most: int, centers: Counts, others: Counts) -> int:
     """The end of the pairs from `first` on of which no node is the center, or another one, of more than `most`.
 

@@ -18,14 +18,15 @@ import numpy as np
 
 import malt
 from apps import harness
-from apps.embed import kernels, reading
+from apps.embed import graph, kernels
 from apps.embed.graph import Graph
-from apps.embed.measuring import agreement
 from apps.embed.vectors import Vectors
 from apps.harness import TRAFFIC, Array, Column, CommonShares, Measures, Need, Parser, Report, Start
 
 _COPIES = 4
 """What a rank holds of the vectors, and the same by node; of each two kinds."""
+_STARTS = 10
+"""Of k-means, where clusters are compared with communities."""
 
 
 class Trainer(harness.Parts):
@@ -41,7 +42,7 @@ class Trainer(harness.Parts):
             self._vectors.put(problem.model["vectors"], problem.model["contexts"])
         elif not start.state:
             self._vectors.start(options.seed)
-        self.vectors = [self._vectors.counted]
+        self.vectors = [self._vectors.traffic]
         self._loss_of_epochs = [float(start.state["loss"])] if start.state else []
         self._resumed, self._first = len(self._loss_of_epochs), start.epoch
 
@@ -84,11 +85,10 @@ class Trainer(harness.Parts):
     def state(self) -> Mapping[str, Any]:
         return {"own": self._vectors.own, "near": self._vectors.near, "loss": self._loss_of_epochs[-1]}
 
-    def save(self, path: str) -> None:
-        """Write the model as .npz: `vectors`, of which row i is that of nodes[i], and `contexts`, the other vectors."""
+    def saved(self) -> Mapping[str, Any]:
+        """`vectors`, of which row i is that of nodes[i], and `contexts`, the other vectors."""
         vectors, contexts = self._vectors.whole()
-        nodes = self._problem.graph.names
-        harness.save_model(path, "apps.embed", nodes=nodes, vectors=vectors, contexts=contexts)
+        return {"nodes": self._problem.graph.names, "vectors": vectors, "contexts": contexts}
 
     def warning(self, report: Report) -> str:
         is_worse = (report.final["loss"] or 0) > (self._options.negatives + 1) * math.log(2)
@@ -134,6 +134,20 @@ class Problem(harness.Problem):
         )
 
 
+def agreement(vectors: Any, communities: Array) -> float | None:
+    """The normalized mutual information of the communities with as many clusters by k-means: 1 if they agree. Local.
+
+    None: scikit-learn, which finds the clusters, is not installed.
+    """
+    try:
+        from sklearn.cluster import KMeans
+        from sklearn.metrics import normalized_mutual_info_score
+    except ImportError:
+        return None
+    clusters = KMeans(int(communities.max()) + 1, n_init=_STARTS, random_state=0).fit_predict(vectors)
+    return float(normalized_mutual_info_score(communities, clusters))
+
+
 class Program(harness.Program):
     """The command line."""
 
@@ -151,18 +165,18 @@ class Program(harness.Program):
         whole("--window", default=5, text="maximum steps between the nodes of a pair")
         whole("--negatives", default=5, text="negative samples per pair")
         # Neighbours are drawn until one is taken, which for smaller weights lasts for ever.
-        real("--p", 1.0, "1/p: weight of a step back", harness.number_from(1e-4, 1e4))
-        real("--q", 1.0, "1/q: weight of a step away", harness.number_from(1e-4, 1e4))
+        weight = harness.real_number("from 0.0001 to 10000", lambda found: 1e-4 <= found <= 1e4)
+        real("--p", 1.0, "1/p: weight of a step back", weight)
+        real("--q", 1.0, "1/q: weight of a step away", weight)
         real("--step", 0.025, "initial step size; it decays linearly to 0", harness.positive_number)
         add("--model", metavar="FILE", help="start from vectors written by --save")
         whole("--exchange-every", default=50, text="maximum walks of all ranks between two exchanges")
-        harness.add_common_options(parser)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
         return [("EDGES", options.edges), ("--labels", options.labels), ("--model", options.model)]
 
     def load(self, options: Namespace) -> Problem:
-        return Problem(options, *malt.together(lambda: reading.read(options)))
+        return Problem(options, *malt.together(lambda: graph.chosen(options)))
 
 
 run = partial(harness.run, Program())

@@ -16,7 +16,7 @@ import malt
 from apps.embed import kernels
 from apps.embed.kernels import Floats, Pairs
 from apps.harness import Array
-from malt.models import Counted, compared_parts, sum_statistics
+from malt.models import Sums, compared_parts
 
 _STALE = 0.5
 """What the step sizes of a node's pairs may add up to in an exchange.
@@ -37,9 +37,9 @@ class Vectors:
         self.own = saved["own"] if saved else malt.sharded((dim, nodes))
         self.near = saved["near"] if saved else self.own.derive()
         self._sums = np.empty(found[0] * found[1] + 1, np.float32)
-        self._negatives, self._exchanged = found[1], 0
+        self._negatives = found[1]
         self._counts = np.zeros((2, nodes), np.int32)
-        self.counted = Counted(self._statistics)
+        self.traffic = Sums()
         self._take()
 
     def start(self, seed: int, kept: Container[int] = ()) -> None:
@@ -95,14 +95,10 @@ class Vectors:
         found = sums[:-1].reshape(len(pairs), -1)
         kernels.products(self._own, self._near, pairs, found)
         sums[-1] = 1
-        malt.allreduce(sums, "sum")
+        self.traffic.take(sums)
         if sums[-1] < len(self.own.owners):
             malt.barrier()  # raises it
-        self._exchanged += sums.nbytes
         return float(kernels.learn(self._own, self._near, pairs, found, step))
-
-    def _statistics(self) -> malt.Statistics:
-        return sum_statistics(self._exchanged)
 
     def whole(self) -> tuple[Floats, Floats]:
         """All vectors, of shape (nodes, dimensions). One-sided."""

@@ -29,7 +29,6 @@ def add_options(parser: Parser) -> None:
     parser.real("--l2", 0.0, "L2 penalty on leaf values")
     parser.whole("--min-rows", default=20, text="minimum rows per leaf")
     add("--missing", action="store_true", help="treat absent entries as missing values (default: as 0)")
-    harness.add_common_options(parser)
 
 
 def inputs(options: Namespace) -> list[tuple[str, Path | None]]:

@@ -115,9 +115,12 @@ class Trainer(harness.Together):
             for one in self._sets.values():
                 one.score_again()
 
-    def save(self, path: str) -> None:
-        train, options = self._problem.data["train"], self._options
-        self._trees.save(path, "apps.gbdt", loss=options.loss, missing=options.missing, zero_based=train.zero_based)
+    def saved(self) -> Mapping[str, Any]:
+        """The trees, without the numbers of bins: docs/gbdt.md has a program that reads them."""
+        arrays = {name: array for name, array in self._trees.state().items() if name != "bin"}
+        options, zero_based = self._options, self._problem.data["train"].zero_based
+        more = {"loss": options.loss, "missing": options.missing, "zero_based": zero_based}
+        return {**arrays, "baseline": self._trees.baseline, **more}
 
 
 class Problem(harness.Problem):

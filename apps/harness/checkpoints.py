@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -199,3 +199,18 @@ def fingerprint(*arrays: NDArray[Any]) -> int:
     for array in arrays:
         check = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, check)
     return check
+
+
+def as_often(counts: Collection[int], epochs: int, every: int, at_ends: bool = False) -> bool:
+    """Return whether ranks have made the same number of exchanges after `epochs`.
+
+    `counts`: what each rank counts in an epoch. They exchange at multiples of `every`; if `at_ends`, also at the end of
+    an epoch, if something was counted since the last exchange.
+    """
+
+    def made(count: int) -> int:
+        """The exchanges of a rank."""
+        ends = sum(count * epoch % every > 0 for epoch in range(1, 1 + epochs)) if at_ends and count else 0
+        return count * epochs // every + ends
+
+    return len({made(count) for count in counts}) == 1

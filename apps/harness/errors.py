@@ -5,11 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Iterator
-from importlib.util import find_spec
-from typing import Final
-
-_EXTRAS: Final = {"numba": "numba", "sklearn": "scikit-learn"}
-"""Modules that programs may need beside those of malt, and the distributions that have them."""
 
 
 class BadInput(Exception):
@@ -26,8 +21,7 @@ class HelpGiven(Exception):
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
-    """A context that raises BadInput for OSError, ValueError, TypeError, MemoryError, FloatingPointError and, where an
-    extra is not installed, ImportError. Local.
+    """A context that raises BadInput for OSError, ValueError, TypeError, MemoryError and FloatingPointError. Local.
 
     It is for code that checks the user's options and files, and that raises the same error on all ranks.
     """
@@ -41,24 +35,9 @@ def user_errors() -> Iterator[None]:
         ) from None
     except (ValueError, TypeError, MemoryError, FloatingPointError) as error:
         raise BadInput(str(error)) from None
-    except ImportError as error:
-        if error.name not in _EXTRAS:
-            raise
-        raise BadInput(_lack(error.name) or str(error)) from None
 
 
 def is_of_output(error: OSError) -> bool:
     """Return whether what is printed cannot be written: nobody reads it, or its disk is full."""
     # Errors of files have their names.
     return error.filename is None and error.errno in (errno.EPIPE, errno.ENOSPC)
-
-
-def _lack(module: str) -> str:
-    """Return the extras that are missing, and how to install them; empty if `module` is there.
-
-    A user who lacks one extra may lack the other.
-    """
-    missing = [name for one, name in _EXTRAS.items() if find_spec(one) is None]
-    if _EXTRAS[module] not in missing:
-        return ""
-    return f"it needs {_EXTRAS[module]}, which is not installed: pip install {' '.join(missing)}"

@@ -16,11 +16,10 @@ from apps.harness.agreement import common_hash, on_lowest_rank, print_once
 from apps.harness.checkpoints import Checkpoints, check_checkpoint
 from apps.harness.errors import BadInput, HelpGiven, StaysOut, is_of_output, user_errors
 from apps.harness.marks import Mark, over_ranks
-from apps.harness.options import Parser
-from apps.harness.outputs import Report, check_outputs, header
+from apps.harness.options import Parser, add_common_options
+from apps.harness.outputs import Report, check_outputs, header, save_model
 from apps.harness.program import Measured, Measures, Parts, Problem, Program, Replicas, Trainer
 from apps.harness.training import Training
-from malt.models import by_rank
 
 _NO_CHECKPOINT: Final = "its part of the model is lost with it; with --checkpoint FILE the others continue from that"
 
@@ -29,6 +28,7 @@ def parser(program: Program) -> Parser:
     """The parser of the program's command line. Local."""
     made = Parser(prog=f"python -m {program.name}", description=program.summary)
     program.add_options(made)
+    add_common_options(made)
     return made
 
 
@@ -46,7 +46,7 @@ def run(program: Program, arguments: Sequence[str]) -> None:
         problem = program.load(options)
         if isinstance(problem, Measured):
             return _report_measured(program, options, problem)
-        if problem.tolerance or not issubclass(problem.trains, Replicas):  # ranks come together in each epoch
+        if not issubclass(problem.trains, Replicas):  # ranks come together in each epoch
             newcomers.refuse()
         memory.check(problem.memory())
         checkpoints = Checkpoints(options, program.name + problem.variant, problem.match(), problem.tolerance)
@@ -77,7 +77,7 @@ def _train(program: Program, problem: Problem, checkpoints: Checkpoints, trainin
     if training.begin() and not training.is_newcomer:
         print_once(_introduction(heading, problem, training, checkpoints))
     training.train()
-    training.trainer.end(training)
+    training.end()
     marks = over_ranks(training.marks, checkpoints.before)
     measured = training.trainer.measured(range(checkpoints.epoch + 1, checkpoints.epoch + 1 + len(marks)))
     digest = common_hash(list(training.trainer.model().values()))
@@ -116,8 +116,7 @@ def _fill(
     *epochs, final = measures
     for epoch, found in zip(marks, epochs, strict=True):
         rate = epoch.examples / epoch.seconds if epoch.seconds else None
-        rated: Measures = {program.rate: rate} if program.rate else {}
-        report.add_epoch(epoch, **(found or unknown), **rated)
+        report.add_epoch(epoch, **(found or unknown), examples_per_s=rate)
     report.conclude(marks, digest, **final)
 
 
@@ -129,7 +128,7 @@ def _publish(report: Report, options: Namespace, trainer: Trainer) -> None:
     if warning := trainer.warning(report):
         print(f"warning: {warning}", file=sys.stderr)
     if options.save:
-        trainer.save(options.save)
+        save_model(options.save, report.header["program"], **trainer.saved())
     if picture := getattr(options, "picture", None):
         trainer.draw(picture)
     if options.json:
@@ -158,17 +157,9 @@ def main(program: str, work: Callable[[Sequence[str]], None] | None = None) -> N
     That of SIGPIPE, and no line, where nobody reads what is printed. `work`: `run` of the program's own module, unless
     it is given.
     """
-    lack = ""
-    try:
-        with user_errors():
-            work = work or import_module(f"{program}.program").run
-    except BadInput as error:
-        lack = str(error)
+    work = work or import_module(f"{program}.program").run
     malt.init()
     try:
-        if lacks := [one for one in by_rank(lack).values() if one]:
-            raise BadInput(lacks[0])
-        assert work is not None
         work(sys.argv[1:])
     except BadInput as error:
         if malt.lowest() or malt.init().is_outside:

@@ -3,38 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import malt
 from apps.harness.errors import BadInput, StaysOut
-from apps.harness.marks import Mark
 
 State = Mapping[str, Any]
-
-_OURS: Final = ("harness_epoch", "harness_begun", "harness_examples", "harness_before_s", "harness_trained_s")
-_EPOCH, _BEGUN, _EXAMPLES, _BEFORE_S, _TRAINED_S = _OURS
-
-
-class Given:
-    """The state of the training of another rank that a rejoining rank receives."""
-
-    def __init__(self, state: State) -> None:
-        self.epoch = int(state[_EPOCH])
-        """The last epoch that this one has trained."""
-        self.begun = int(state[_BEGUN])
-        """The epochs that were trained before the job."""
-        self.before = Mark(examples=int(state[_EXAMPLES]), seconds=float(state[_BEFORE_S]))
-        """What all ranks had done by then."""
-        self.trained_s = float(state[_TRAINED_S])
-        """The seconds of training of that rank, in this run."""
-        self.state = {name: value for name, value in state.items() if name not in _OURS}
-        """The state of that rank, as `Trainer.state` returned it."""
-
-
-def offered(epoch: int, begun: int, before: Mark, trained_s: float, state: State) -> State:
-    """Return the state from which `Given` is made. Pure."""
-    ours = (epoch, begun, before.examples, before.seconds, trained_s)
-    return {**dict(zip(_OURS, ours, strict=True)), **state}
 
 
 def refuse() -> None:
@@ -51,16 +25,16 @@ def refuse() -> None:
     raise StaysOut(f"{why}, so it continues without those that failed")
 
 
-def exchanged(vectors: Sequence[Any], state: Callable[[], State]) -> Given | None:
+def exchanged(vectors: Sequence[Any], state: Callable[[], State]) -> State | None:
     """Offer state() to ranks that come back. Return what this rank was given, if it has. Local.
 
     `vectors` carry the model. StaysOut: the others have ended their training.
     """
     if not vectors:
         return None
-    given = vectors[0].accompany(state)
+    given: State | None = vectors[0].accompany(state)
     if not malt.rejoined():
         return None
     if given is None:
         raise StaysOut("the others have ended their training")
-    return Given(given)
+    return given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
@@ -121,38 +122,19 @@ def whole_number(least: int, most: int = sys.maxsize) -> Callable[[str], int]:
     return parse
 
 
-def number(text: str) -> float:
-    """A type for argparse: a finite number of at least 0."""
-    found = float(text)
-    if not 0 <= found < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number of at least 0, got {text}")
-    return found
-
-
-def share_below_1(text: str) -> float:
-    """A type for argparse: a number of at least 0 and below 1."""
-    found = float(text)
-    if not 0 <= found < 1:
-        raise argparse.ArgumentTypeError(f"must be a number of at least 0 and below 1, got {text}")
-    return found
-
-
-def number_from(least: float, most: float) -> Callable[[str], float]:
-    """A type for argparse: a number from `least` to `most`."""
+def real_number(span: str, is_in: Callable[[float], bool]) -> Callable[[str], float]:
+    """A type for argparse: a number for which is_in() is true. `span`: the same in words."""
 
     def parse(text: str) -> float:
         found = float(text)
-        if not least <= found <= most:
-            raise argparse.ArgumentTypeError(f"must be a number from {least:g} to {most:g}, got {text}")
+        if not is_in(found):
+            raise argparse.ArgumentTypeError(f"must be a number {span}, got {text}")
         return found
 
     parse.__name__ = "number"
     return parse
 
 
-def positive_number(text: str) -> float:
-    """A type for argparse: a finite number above 0."""
-    found = float(text)
-    if not 0 < found < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text}")
-    return found
+number = real_number("of at least 0", lambda found: 0 <= found < math.inf)
+positive_number = real_number("above 0", lambda found: 0 < found < math.inf)
+share_below_1 = real_number("of at least 0 and below 1", lambda found: 0 <= found < 1)

@@ -12,7 +12,7 @@ The harness calls, in this order:
     Problem   memory, facts, shares, compile, trains (makes the Trainer), introduction
     Trainer   in each epoch: take where rows are dealt anew, order, train; then, with the clock stopped, model or keep,
               state where a checkpoint is due, objective, has_converged
-    Trainer   finish, or restore where the checkpoint is that of a training that is over; measures, save, conclusion,
+    Trainer   finish, or restore where the checkpoint is that of a training that is over; measures, saved, conclusion,
               warning
 """
 
@@ -29,13 +29,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 import malt
-from apps.harness import newcomers
 from apps.harness.agreement import Array, copied, keeps_snapshots
 from apps.harness.memory import Need
 from apps.harness.options import Parser
 from apps.harness.outputs import TRAFFIC, Column, Report
 from apps.harness.shares import Shares
-from malt.models import of_lowest
 
 if TYPE_CHECKING:
     from apps.harness.training import Training
@@ -68,14 +66,15 @@ class Trainer(ABC):
 
     vectors: Sequence[Any] = ()
     """The vectors that carry the model to other ranks. Each has `statistics()` and `array`."""
-    rows_sent = 0
-    """The number of rows that sparse vectors have sent."""
     loss: float | None = None
     """What the last epoch has made of the loss, or of a part of it, where training finds it out anyway. It is shown."""
 
     def take(self) -> None:
-        """Take the rows that this rank has from here on. Called after ranks have failed and rows were dealt anew."""
-        raise NotImplementedError
+        """Take the rows that this rank has from here on. Called after ranks have failed and rows were dealt anew.
+
+        Nothing where the rows are not this rank's own: all ranks know all, or `rebuild` makes them anew.
+        """
+        return None
 
     def run(self, training: Training) -> None:
         """Train all epochs. A library that has the loop takes the place of this: `Training.ends` follows each epoch."""
@@ -127,22 +126,9 @@ class Trainer(ABC):
     def state(self) -> Mapping[str, Any]:
         """The arrays and sharded vectors that a run on any number of ranks can resume from: views. Collective."""
 
-    def save_state(self, training: Training) -> None:
-        """Save a checkpoint of `state` if one is due at the end of an epoch. Collective, with a checkpoint."""
-        training.save_together(self.state)
-
     @abstractmethod
     def finish(self) -> None:
         """Make the model the same on all ranks, bit by bit. Collective."""
-
-    def end(self, training: Training) -> None:
-        """Make the model the same on all ranks, and write the last checkpoint. Collective."""
-        self.finish()
-        training.conclude(self.state)
-
-    def meet(self, offered: Callable[[], Mapping[str, Any]]) -> newcomers.Given | None:
-        """Offer ranks that come back what offered() returns; return what this rank is given, if it has. Local."""
-        return None
 
     def go_on_from(self, state: Mapping[str, Any], epochs: int) -> None:
         """Go on from the `state` of a rank that has trained `epochs` epochs of this run. Local. Copies.
@@ -152,11 +138,11 @@ class Trainer(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def save(self, path: str) -> None:
-        """Write the final model to `path`, complete or not at all. OSError: it cannot be written."""
+    def saved(self) -> Mapping[str, Any]:
+        """Return the arrays of the file of the final model, by name. One-sided."""
 
     def draw(self, path: str) -> None:
-        """Write a picture of the final model to `path`, where the program has --picture. OSError: as `save`."""
+        """Write a picture of the final model to `path`, where the program has --picture. OSError: as files.write."""
         raise NotImplementedError
 
     def conclusion(self) -> str:
@@ -189,9 +175,6 @@ class Together(Trainer):
 class Parts(Trainer):
     """One rank's part where no rank has all of the model: live ranks make anew what fails with a rank."""
 
-    def take(self) -> None:
-        """Nothing is dealt anew: where a rank fails its part is lost, which `train` finds out."""
-
     @abstractmethod
     def rebuild(self) -> str:
         """Make anew what has failed with ranks; return what began anew, for a message, or an empty string. Collective.
@@ -210,9 +193,6 @@ class Replicas(Trainer):
     `state`, `keep` and `measures` are local. Ranks that have failed can come back. What an epoch has made is a copy of
     the model: the lowest live rank measures the copies after the training, while no clock runs.
     """
-
-    tolerance = 0.0
-    """The training ends when an epoch improves the lowest rank's objective by less than this fraction. 0: never."""
 
     def __init__(self) -> None:
         self._kept: dict[int, Mapping[str, Array]] = {}
@@ -238,21 +218,6 @@ class Replicas(Trainer):
     def measures(self, model: Mapping[str, Array]) -> Measures:
         """Return the measures of a model that `model` returned, or of a copy. FloatingPointError: one is not finite."""
 
-    def objective(self, model: Mapping[str, Array]) -> float:
-        """The number whose improvement `tolerance` compares: less is better."""
-        raise NotImplementedError
-
-    def has_converged(self) -> bool:
-        return bool(self.tolerance) and of_lowest(self._improves_too_little())
-
-    def _improves_too_little(self) -> bool:
-        if len(self._kept) < 2:
-            return False
-        before, now = (self.objective(self._kept[epoch]) for epoch in sorted(self._kept)[-2:])
-        malt.report(loss=now)
-        # A NaN ends the training too: no later epoch would be better.
-        return not before - now >= self.tolerance * abs(before)
-
     def own(self) -> Mapping[str, Any]:
         """Return what only this rank can resume from, beside `state`: arrays and numbers. Called if `is_in_step`.
 
@@ -267,24 +232,10 @@ class Replicas(Trainer):
         """
         return False
 
-    def save_state(self, training: Training) -> None:
-        training.save_alone(self.state, self.own, self.is_in_step)
-
-    def end(self, training: Training) -> None:
-        state = training.state_to_save(self.state)
-        self.finish()
-        if final := training.final:
-            self.restore(final)
-        else:
-            training.conclude(lambda: state or self.state(), self.model)
-
     def restore(self, model: Mapping[str, Any]) -> None:
         """Take over the final model of a training that had ended, as `model` returned it."""
         for name, array in self.model().items():
             array[...] = model[name]
-
-    def meet(self, offered: Callable[[], Mapping[str, Any]]) -> newcomers.Given | None:
-        return newcomers.exchanged(self.vectors, offered)
 
 
 class Problem(ABC):
@@ -308,8 +259,8 @@ class Problem(ABC):
 
     @property
     def tolerance(self) -> float:
-        """The improvement at which training ends before --epochs; 0: never. A resumed run continues if it is less."""
-        return getattr(self.options, "tolerance", 0.0)
+        """The number at which `has_converged` ends training; 0: never. A resumed run continues if it is less."""
+        return 0.0
 
     @abstractmethod
     def memory(self) -> Need:
@@ -355,8 +306,6 @@ class Program(ABC):
     """The columns that say how good a model is. They stand between the seconds and the traffic."""
     traffic: ClassVar[Sequence[Column]] = TRAFFIC
     """The columns of the traffic, the last of the table."""
-    rate: ClassVar[str | None] = None
-    """The key of the column for examples a second."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -366,7 +315,7 @@ class Program(ABC):
 
     @abstractmethod
     def add_options(self, parser: Parser) -> None:
-        """Add the program's options, and the common ones."""
+        """Add the options of the program. The harness adds the common ones."""
 
     @abstractmethod
     def inputs(self, options: Namespace) -> Iterable[tuple[str, Path | None]]:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 
 import malt
-from apps.harness import newcomers
 from apps.harness.agreement import copied, keeps_snapshots, print_once
 from apps.harness.checkpoints import Checkpoints, State
 from apps.harness.errors import user_errors
 from apps.harness.marks import Clock, Mark, leave_behind, mark
-from apps.harness.program import Parts, Problem, Start, Trainer
+from apps.harness.newcomers import exchanged
+from apps.harness.program import Parts, Problem, Replicas, Start, Trainer
 from apps.harness.shares import Shares
 from malt import report  # now: malt.report imports it at its first call, within the epochs
 from malt.kernels import compile_first
 
 PROGRESS_EVERY_S: Final = 2.0
 """Seconds between two lines of progress."""
+_OURS: Final = "harness"
+"""The entry of what the harness knows, beside the state of a trainer."""
 
 
 class Training:
@@ -69,22 +71,23 @@ class Training:
                 self._problem, Start(generator, self.shares, checkpoints.epoch, checkpoints.state)
             )  # fmt: skip
         self._has_begun = True
-        if given := self.trainer.meet(self._offered):
+        if isinstance(self.trainer, Replicas) and (given := exchanged(self.trainer.vectors, self._offered)):
             self._go_on_from(given)
 
-    def _offered(self) -> Mapping[str, Any]:
-        """Return the state that rejoining ranks receive."""
+    def _offered(self) -> State:
+        """Return the state that rejoining ranks receive: the trainer's, and what this rank knows of the training."""
         checkpoints = self._checkpoints
-        return newcomers.offered(
-            self._epoch, checkpoints.epoch, checkpoints.before, self._clock.seconds, self.trainer.state()
-        )  # fmt: skip
+        begun, before = checkpoints.epoch, checkpoints.before
+        ours = self._epoch, begun, before.examples, before.seconds, self._clock.seconds
+        return {**self.trainer.state(), _OURS: np.array(ours)}
 
-    def _go_on_from(self, given: newcomers.Given) -> None:
-        """Begin where the rank was that has given its state. Local."""
-        self._checkpoints.begin_as(given.begun, given.before)
-        epochs = given.epoch - given.begun
-        self.trainer.go_on_from(given.state, epochs)
-        self.is_newcomer, self._epoch, self._clock.seconds = True, given.epoch, given.trained_s
+    def _go_on_from(self, given: State) -> None:
+        """Begin where the rank was that has given its state, as `_offered` returned it. Local."""
+        epoch, begun, examples, before_s, trained_s = given[_OURS].tolist()
+        self._checkpoints.begin_as(int(begun), Mark(examples=int(examples), seconds=before_s))
+        epochs = int(epoch - begun)
+        self.trainer.go_on_from(given, epochs)
+        self.is_newcomer, self._epoch, self._clock.seconds = True, int(epoch), trained_s
         self.marks = [Mark()] * epochs
 
     def _rebuild(self) -> None:
@@ -155,7 +158,7 @@ class Training:
         self._trained += examples
         malt.heartbeat()  # ranks that have finished wait for this one: it is alive
         trainer, place = self.trainer, epoch - 1 - self._checkpoints.epoch
-        self.marks[place:] = [mark(self._trained, self._clock.seconds, trainer.vectors, trainer.rows_sent)]
+        self.marks[place:] = [mark(self._trained, self._clock.seconds, trainer.vectors)]
         trainer.keep(epoch)
         self._epoch = epoch  # from here on it does not come again where a rank fails
         loss = {} if trainer.loss is None else {"loss": trainer.loss}
@@ -165,50 +168,47 @@ class Training:
             print_once(f"... epoch {epoch} of {self._options.epochs} after {self._clock.seconds:.1f} s")
         self._is_ended = trainer.has_converged()
         if not self._is_ended and epoch < self._options.epochs:  # `conclude` saves the last one
-            trainer.save_state(self)
+            self._save_state()
         return self._is_ended
 
-    def save_together(self, state: Callable[[], State]) -> None:
-        """Save what state() returns, if a save is due. All ranks call it then. Collective, with a checkpoint."""
-        if self._checkpoints.due_together():
-            found = state()
-            self._checkpoints.save(self._epoch, self._examples(), self._clock, lambda: found, force=True)
+    def _save_state(self) -> None:
+        """Save a checkpoint, if one is due at the end of an epoch. Collective, with a checkpoint.
 
-    def save_alone(
-        self, state: Callable[[], State], own: Callable[[], State], is_in_step: Callable[[int], bool]
-    ) -> None:  # fmt: skip
-        """Save what state() returns on the lowest rank, if a save is due. Local.
-
-        Where ranks exchange together, and none may fail alone, a checkpoint has own() by rank, too, and is saved where
-        is_in_step(epoch). That is Collective.
+        Where each rank has a model of its own it is Local: the lowest rank saves its state. Where ranks exchange
+        together, and none may fail alone, a checkpoint has `own` by rank, too, and is saved where all are in step.
         """
+        trainer, checkpoints, options = self.trainer, self._checkpoints, self._options
         numbers = self._epoch, self._examples(), self._clock
-        together = getattr(self._options, "sync", None) == "bsp" and isinstance(self._options.exchange_every, int)
+        if not isinstance(trainer, Replicas):
+            if checkpoints.due_together():
+                found = trainer.state()
+                checkpoints.save(*numbers, lambda: found, force=True)
+            return
+        together = getattr(options, "sync", None) == "bsp" and isinstance(options.exchange_every, int)
         some = 1 < malt.size() <= self._problem.rows and not malt.init().survive
-        if self._checkpoints.is_on and together and some:
-            if is_in_step(self._epoch):
-                self._checkpoints.save_parts(*numbers, state, own)
+        if checkpoints.is_on and together and some:
+            if trainer.is_in_step(self._epoch):
+                checkpoints.save_parts(*numbers, trainer.state, trainer.own)
         elif self._trained:  # with more ranks than rows this rank may have no rows, and then no state to save
-            self._checkpoints.save(*numbers, state)
+            checkpoints.save(*numbers, trainer.state)
 
     def _examples(self) -> int:
         """The examples that all ranks have trained on in this run."""
         return (self._epoch - self._checkpoints.epoch) * self._problem.rows
 
-    @property
-    def final(self) -> State:
-        """The final model of a training that had ended, as `conclude` has saved it, or nothing."""
-        return self._checkpoints.final
+    def end(self) -> None:
+        """Make the model the same on all ranks, and write the last checkpoint, if this run has trained. Collective.
 
-    def state_to_save(self, state: Callable[[], State]) -> State:
-        """A copy of what state() returns before the end, on a rank that may have to save it, or nothing. Local."""
-        return copied(state()) if self._checkpoints.is_on and keeps_snapshots() and self._trained else {}
-
-    def conclude(self, state: Callable[[], State], final: Callable[[], State] = dict) -> None:
-        """Write the last checkpoint, if this run has trained: state(), and the final model where that differs.
-
-        Collective.
+        A rank with a model of its own saves the state from before, and beside it the final model. Of a training that
+        had ended that one is restored.
         """
-        if self.marks and self._checkpoints.is_on:
-            numbers = self._epoch, self._examples(), self._clock
-            self._checkpoints.conclude(*numbers, state(), final(), self._is_ended)
+        trainer, checkpoints = self.trainer, self._checkpoints
+        is_alone = isinstance(trainer, Replicas)
+        keeps = is_alone and checkpoints.is_on and keeps_snapshots() and self._trained
+        before = copied(trainer.state()) if keeps else {}
+        trainer.finish()
+        if isinstance(trainer, Replicas) and checkpoints.final:
+            trainer.restore(checkpoints.final)
+        elif self.marks and checkpoints.is_on:
+            numbers, final = (self._epoch, self._examples(), self._clock), trainer.model() if is_alone else {}
+            checkpoints.conclude(*numbers, before or trainer.state(), final, self._is_ended)

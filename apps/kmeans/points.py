@@ -1,4 +1,4 @@
-"""The rows of a rank while ranks fail, and what all ranks find of the clusters of them.
+"""The rows of a rank while ranks fail, what all ranks find of the clusters of them, and how centres move.
 
 One allreduce carries all that an iteration needs. The number of rows is among it: where it is too small a rank has
 failed, and the others take its rows and assign all of them again. apps/logistic does the same.
@@ -6,6 +6,7 @@ failed, and the others take its rows and assign all of them again. apps/logistic
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,8 +48,7 @@ class Dealt:
 
     def __init__(self, data: malt.Dataset, shares: Shares) -> None:
         self.data, self.count = data, len(data.y)
-        self._shares, self._sums = shares, Sums()
-        self.traffic = self._sums.traffic
+        self._shares, self.sums = shares, Sums()
         self.take()
 
     def take(self) -> None:
@@ -85,7 +85,7 @@ class Dealt:
             self.points, order, *transposed(centres), self.labels, self.distances, sums, counts
         )
         numbers[:] = inertia, changed, self.points.squares[order].sum(), len(order)
-        self._sums.take(packed)
+        self.sums.take(packed)
         return Found(sums, counts, *map(float, numbers))
 
     def relocate(self, found: Found) -> NDArray[np.intp]:
@@ -105,6 +105,45 @@ class Dealt:
             found.counts[label] -= 1
             found.sums[cluster], found.counts[cluster] = row, 1
         return empty
+
+
+class Centres:
+    """The centres, the same on all ranks. `state`: what `state` returned, or {"centres": the first ones}."""
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        self.values: Floats = state["centres"]
+        """(clusters, features)."""
+        self._seen: Floats = state.get("seen", np.zeros(len(self.values)))
+        """The rows of mini-batches that have moved each centre."""
+
+    def state(self) -> Mapping[str, Any]:
+        """Return the arrays that a training resumes from: views."""
+        return {"centres": self.values, "seen": self._seen}
+
+    def step(self, found: Found) -> None:
+        """Let each centre be the mean of all rows of mini-batches that were nearest to it (Sculley, 2010). Local."""
+        self._seen += found.counts
+        shares = np.maximum(self._seen, 1)[:, np.newaxis]
+        self.values += (found.sums - found.counts[:, np.newaxis] * self.values) / shares
+
+    def move(self, dealt: Dealt, found: Found) -> float:
+        """Let each centre be the mean of its rows. Return the sum of squared shifts. Collective.
+
+        A cluster that stays empty has the centre of the largest, as in scikit-learn.
+        """
+        dealt.relocate(found)
+        means = found.sums / np.maximum(found.counts, 1)[:, np.newaxis]
+        means[found.counts <= 0] = means[found.counts.argmax()]
+        shift = float(((means - self.values) ** 2).sum())
+        self.values[:] = means
+        return shift
+
+    def fill(self, dealt: Dealt, found: Found) -> bool:
+        """Move the centres without rows to the rows farthest from theirs. Return whether any is moved. Collective."""
+        empty = dealt.relocate(found)
+        filled = empty[found.counts[empty] > 0]
+        self.values[filled], self._seen[filled] = found.sums[filled], 1
+        return bool(filled.size)
 
 
 def transposed(centres: Floats) -> tuple[Floats, Floats]:

@@ -21,8 +21,7 @@ import malt
 from apps import harness
 from apps.harness import TRAFFIC, Array, Column, CommonShares, Measures, Need, Parser, Start
 from apps.kmeans import kernels
-from apps.kmeans.centres import Centres
-from apps.kmeans.points import Dealt, Found
+from apps.kmeans.points import Centres, Dealt, Found
 from apps.kmeans.start import first_centres, load
 from apps.linear.reading import EMBEDDED, described
 from malt.models import linear
@@ -39,7 +38,7 @@ class Trainer(harness.Together):
         super().__init__()
         self._problem, self._options, self._generator = problem, problem.options, start.generator
         self._dealt = Dealt(problem.data, start.shares)
-        self.vectors = [self._dealt.traffic]
+        self.vectors = [self._dealt.sums]
         self._centres = Centres(start.state or {"centres": self._first()})
         self._found: Found | None = None
         """What is known of the clusters of these centres."""
@@ -96,10 +95,9 @@ class Trainer(harness.Together):
     def finish(self) -> None:
         harness.same_start([self._centres.values])
 
-    def save(self, path: str) -> None:
-        """Write the model as .npz: `centres`, whose columns are the features in the order of the file."""
-        zero_based = self._problem.data.zero_based
-        harness.save_model(path, "apps.kmeans", centres=self._centres.values, zero_based=zero_based)
+    def saved(self) -> Mapping[str, Any]:
+        """`centres`, whose columns are the features in the order of the file."""
+        return {"centres": self._centres.values, "zero_based": self._problem.data.zero_based}
 
 
 class Problem(harness.Problem):
@@ -156,7 +154,6 @@ class Program(harness.Program):
             help="stop when the squared movement of the centres is below this fraction of the variance "
             "(default: 1e-4); 0: when no row changes its cluster")  # fmt: skip
         add("--model", metavar="FILE", help="start from the centres of a model written by --save (default: k-means++)")
-        harness.add_common_options(parser)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
         return [("DATA", options.data or EMBEDDED / "train.svm.xz"), ("--model", options.model)]

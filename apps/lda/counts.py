@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import malt
 from apps.harness import Array
 from apps.lda.kernels import Doubles, Floats
-from malt.models import Counted, compared_parts
+from malt.models import compared_parts, moved
 
 
 class Counts:
@@ -43,14 +43,7 @@ class Counts:
         """What the last step has changed of the totals, and what its work returned: after it the sums over ranks."""
         self._half = 0
         """The half of each rank's memory where its part is."""
-        self.counted = Counted(self._statistics)
-
-    def _statistics(self) -> malt.Statistics:
-        """The bytes that this rank has read of others, which is what they have sent."""
-        rows, changes = self._rows.statistics(), self._changes.statistics()
-        return malt.Statistics(
-            bytes_sent=rows.bytes_read + changes.bytes_sent, bytes_across=rows.bytes_across + changes.bytes_across
-        )  # fmt: skip
+        self.traffic = [moved(self._rows), self._changes]
 
     def close(self) -> None:
         """Let go of what ranks exchange, but of the rows. One-sided. A second call does nothing."""

@@ -12,11 +12,10 @@ import numpy as np
 import malt
 from apps.harness import Measures
 from apps.lda import kernels
-from apps.lda.corpus import Corpus
+from apps.lda.corpus import Corpus, Data
 from apps.lda.counts import Counts
 from apps.lda.documents import shared
 from apps.lda.kernels import Doubles, Floats
-from apps.lda.reading import Data
 from malt.models import gathered
 
 TOP, SHOWN, MEASURED = 8, 20, 20

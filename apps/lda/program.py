@@ -20,12 +20,12 @@ import numpy as np
 import malt
 from apps import harness
 from apps.harness import TRAFFIC, Array, Column, CommonShares, Measured, Measures, Need, Parser, Start
-from apps.lda import kernels, reading
+from apps.lda import corpus, kernels
+from apps.lda.corpus import Data
 from apps.lda.counts import Counts
 from apps.lda.documents import Documents, shared
 from apps.lda.kernels import Numbers
 from apps.lda.measuring import HeldOut, Measuring
-from apps.lda.reading import Data
 from malt.kernels import compile_first
 
 _COPIES = 2
@@ -52,7 +52,7 @@ class Trainer(harness.Parts):
         documents.begin(topics)
         self._counts, self._documents = counts, documents
         self._measuring.take(counts, failed)
-        self.vectors = [*self.vectors, counts.counted]
+        self.vectors = [*self.vectors, *counts.traffic]
 
     def rebuild(self) -> str:
         """Count the topics of the tokens that live ranks have. Those of the others begin as at the start."""
@@ -83,14 +83,11 @@ class Trainer(harness.Parts):
     def state(self) -> Mapping[str, Any]:
         return {"topics": self._documents.topics(self._problem.rows), "loss": self._loss}
 
-    def save(self, path: str) -> None:
-        """Write the model as .npz: `counts`, the tokens of each topic (a column) by word (a row), alpha and beta."""
-        counts = self._counts.whole().astype(np.int32)
-        names = self._problem.data.names
-        harness.save_model(
-            path, "apps.lda", counts=counts, alpha=self._options.alpha, beta=self._options.beta,
-            **({} if names is None else {"words": np.array(names)}),
-        )  # fmt: skip
+    def saved(self) -> Mapping[str, Any]:
+        """`counts`, the tokens of each topic (a column) by word (a row), alpha and beta, the words."""
+        options, names = self._options, self._problem.data.names
+        found = {"counts": self._counts.whole().astype(np.int32), "alpha": options.alpha, "beta": options.beta}
+        return found if names is None else {**found, "words": np.array(names)}
 
 
 class Problem(harness.Problem):
@@ -144,8 +141,7 @@ class Program(harness.Program):
     """The command line."""
 
     measures = (Column("train_perplexity", "of training", ".2f"), Column("perplexity", "perplexity", ".2f"))
-    rate = "tokens_per_s"
-    traffic = (Column("tokens_per_s", "tokens/s", ",.0f"), TRAFFIC[0])
+    traffic = (Column("examples_per_s", "tokens/s", ",.0f"), TRAFFIC[0])
 
     def add_options(self, parser: Parser) -> None:
         add = parser.add_argument
@@ -159,14 +155,13 @@ class Program(harness.Program):
         add("--model", metavar="FILE",
             help="start from topics written by --save; without CORPUS: measure them on TEST")  # fmt: skip
         parser.whole("--epochs", default=100, least=0, text="passes over the rows")
-        harness.add_common_options(parser)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
         return [(f"--{name}".replace("--corpus", "CORPUS"), getattr(options, name))
                 for name in ("corpus", "test", "vocab", "model")]  # fmt: skip
 
     def load(self, options: Namespace) -> Problem | Measured:
-        data = reading.data(options)
+        data = corpus.data(options)
         if data.train is not None:
             return Problem(options, data)
         assert data.test is not None and data.model is not None

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 import malt
-from apps.logistic.dealing import Dealt
+from apps.logistic.rows import Dealt
 from malt.models.linear import Objective, Weights
 
 
@@ -58,7 +60,7 @@ class Batch:
     def _minimize(self, **options: Any) -> malt.optim.Result:
         if self._options.optimizer == "lbfgs":
             return malt.optim.lbfgs(self._function, self._weights.w, **options)
-        l1 = self._weights.zeros()
+        l1 = np.zeros_like(self._weights.w)
         self._weights.local(l1)[self._weights.penalized] = self._options.l1
         return malt.optim.owlqn(self._function, self._weights.w, l1=l1, **options)
 

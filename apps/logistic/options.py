@@ -52,7 +52,6 @@ def add_options(parser: Parser) -> None:
     add("--exchange-every", type=harness.whole_number(1), metavar="N",
         help=f"rows of a rank per step of adam or ftrl (default: {STEP_EVERY}), or between two means of sgd "
         f"({AVERAGED_EVERY:,})")  # fmt: skip
-    harness.add_common_options(parser)
 
 
 def settle(options: Namespace) -> None:

@@ -20,9 +20,8 @@ from apps import harness
 from apps.harness import TRAFFIC, Array, Column, CommonShares, Measures, Need, Parser, Report, Start
 from apps.linear import reading
 from apps.logistic.batch import Batch
-from apps.logistic.dealing import Dealt
 from apps.logistic.options import BATCH, add_options, settle
-from apps.logistic.rows import Rows
+from apps.logistic.rows import Dealt, Rows
 from apps.logistic.stochastic import learner
 from malt.models import linear
 from malt.models.linear import Objective
@@ -114,13 +113,13 @@ class Trainer(harness.Together):
         if not self._options.sharded:
             harness.same_start([self._point])
 
-    def save(self, path: str) -> None:
-        """Write the model as .npz: rows for the features, in the order of the file, and the intercept."""
+    def saved(self) -> Mapping[str, Any]:
+        """Rows for the features, in the order of the file, and the intercept."""
         data, options, weights = self._problem.data, self._options, self._weights.whole(self._point)
-        harness.save_model(
-            path, "apps.logistic", loss=options.loss, l1=options.l1, l2=options.l2,
-            weights=weights[:-1], intercept=weights[-1], labels=data.classes.values, zero_based=data.train.zero_based,
-        )  # fmt: skip
+        return {
+            "loss": options.loss, "l1": options.l1, "l2": options.l2, "weights": weights[:-1], "intercept": weights[-1],
+            "labels": data.classes.values, "zero_based": data.train.zero_based,
+        }  # fmt: skip
 
     def warning(self, report: Report) -> str:
         batch, gain = self._batch, self._objective.of_zeros - report.final["objective"]

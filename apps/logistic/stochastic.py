@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,19 +19,6 @@ BETA: Final = 1e-6
 """FTRL's beta, which is for gradients of size 1: those of means over a block are smaller, and rates follow them."""
 MOST_TRIED_CLASSES: Final = 9
 """The most classes on which step sizes are tried."""
-
-
-class Learner(Protocol):
-    """A way to learn from blocks of rows. All ranks make the same number of calls."""
-
-    point: Any
-    """The weights that are measured, and that the training ends with."""
-
-    def learn(self, block: Block, rows: float, ranks: int) -> None:
-        """Take the step of this rank's block, one of those of `ranks` ranks with `rows` rows in all. Collective."""
-
-    def state(self) -> Mapping[str, Any]:
-        """Return the arrays that a learner of this kind can resume from, beside w. Local."""
 
 
 def learner(
@@ -134,3 +121,7 @@ class Stepwise:
 
     def state(self) -> Mapping[str, Any]:
         return {"first": self._states[0], "second": self._states[1], "steps": self._steps}
+
+
+Learner = Averaged | Stepwise
+"""A way to learn from blocks of rows. All ranks make as many calls. `point`: the weights that are measured."""

@@ -17,7 +17,7 @@ from typing import Any
 import malt
 from apps import harness
 from apps.harness import TRAFFIC, Array, Column, Measured, Measures, Need, Parser, Start
-from apps.mf import mix, model_file, reading
+from apps.mf import mix, reading
 from apps.mf.ratings import RANK, DealtRatings, UserShares
 from apps.mf.snapshots import Snapshots
 from malt.models import factors
@@ -53,9 +53,7 @@ class Trainer(harness.Trainer):
         return self.learner.order()
 
     def train(self, epoch: int, order: Any) -> int:
-        trained = self.learner.learn(epoch - 1, order)
-        self.rows_sent = self.learner.rows_sent
-        return trained
+        return self.learner.learn(epoch - 1, order)
 
     def keep(self, epoch: int) -> None:
         self._done = epoch
@@ -93,9 +91,8 @@ class Trainer(harness.Trainer):
         self._model = self._ratings.model(users, items)
         self.learner.put(**self.model())
 
-    def save(self, path: str) -> None:
-        assert self._model is not None, "there is none before `finish`"
-        model_file.save(self._model, path)
+    def saved(self) -> Mapping[str, Any]:
+        return vars(self._model)
 
 
 class Problem(harness.Problem):
@@ -145,8 +142,7 @@ class Program(harness.Program):
     """The command line."""
 
     measures = (Column("train_rmse", "train RMSE", ".4f"), Column("test_rmse", "test RMSE", ".4f"))
-    rate = "ratings_per_s"
-    traffic = (Column("ratings_per_s", "ratings/s", ",.0f"), Column("rows_sent", "rows sent", ",d"), TRAFFIC[0],
+    traffic = (Column("examples_per_s", "ratings/s", ",.0f"), TRAFFIC[0],
                Column("bytes_dense", "bytes dense", ",d"), *TRAFFIC[1:])  # fmt: skip
 
     def add_options(self, parser: Parser) -> None:
@@ -164,7 +160,6 @@ class Program(harness.Program):
             help="start from a model written by --save; without RATINGS: measure it on TEST")  # fmt: skip
         mix.add_options(parser)
         parser.whole("--epochs", default=20, least=0, text="passes over the rows")
-        harness.add_common_options(parser)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
         return [("RATINGS", options.train), ("--test", options.test), ("--model", options.model)]

@@ -1,10 +1,13 @@
-"""Trains sparse rows in apps.mlp: a network of one logistic output, whose first layer is a sparse vector."""
+"""Trains sparse rows in apps.mlp: a network of one logistic output, whose first layer is a sparse vector.
+
+The rows are read from svmlight files, or are clicks made of the seed.
+"""
 
 from __future__ import annotations
 
 import math
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +17,47 @@ from apps import harness
 from apps.harness import Array, Measures, Need, Start, memory
 from apps.linear import reading
 from apps.linear.roc import area
-from apps.mlp import model_file, problem
-from apps.mlp.rows import Rows, load
+from apps.mlp import model_file, planted, problem
 from malt.models import linear
-from malt.models.networks import Weights, cross_entropy, exchanges_of, sparse, touched
+from malt.models.linear import Order
+from malt.models.networks import Weights, cross_entropy, exchanges_of, sparse
+from malt.models.networks.sparse import SparseNetwork
 from malt.models.networks.touched import DEPTH, SparseLearner, TouchedNetwork
+
+
+class Rows:
+    """Rows of a CSR matrix of float32, and their labels, the numbers of their classes. All is local."""
+
+    def __init__(self, X: Any, labels: Any) -> None:
+        self._X, self.labels = X, labels
+        self.examples = linear.examples(X, labels)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def chosen(self, rows: Any) -> Rows:
+        """The rows, in that order: a copy."""
+        return Rows(self._X[rows], self.labels[rows])
+
+    def show(self, network: SparseNetwork, order: Order) -> None:
+        """Let the network read the rows in `order`."""
+        network.read(self.examples, np.asarray(order, np.int32))
+
+
+def load(options: Namespace) -> tuple[list[malt.Dataset], int]:
+    """The training rows, the test rows if there are any, and how many features a model of them has. Collective.
+
+    Of --model features and labels mean what they meant when it was made. OSError, ValueError: a file cannot be read, or
+    does not hold two classes.
+    """
+    if options.problem:
+        return [*planted.clicks(options.seed)], planted.FEATURES
+    known = malt.together(lambda: None if options.model is None else model_file.described(options.model))
+    train, test = reading.load(options, **({} if known is None else known[1]))
+    if len(train.labels) < 2:
+        raise ValueError(f"{options.train}: all rows have the same label: there must be two")
+    sets = [data for data in (train, test) if data is not None]
+    return sets, max([data.X.shape[1] for data in sets] + ([] if known is None else [known[0]]))
 
 
 class Trainer(problem.Trainer):
@@ -36,9 +75,10 @@ class Trainer(problem.Trainer):
         logloss = cross_entropy(found, labels) / len(labels)
         return {"test_logloss": logloss, "test_auc": None if math.isnan(curve) else curve}
 
-    def save(self, path: str) -> None:
+    def saved(self) -> Mapping[str, Any]:
+        """The layers, and what `model_file.described` returns of the data."""
         train = self._rows.sets[0]
-        model_file.save(path, self._learner.weights, labels=np.array(train.labels), zero_based=train.zero_based)
+        return {**super().saved(), "labels": np.array(train.labels), "zero_based": train.zero_based}
 
 
 class Problem(problem.Problem):
@@ -72,7 +112,6 @@ class Problem(problem.Problem):
     def compile(self) -> None:
         linear.compile_kernels()
         sparse.compile_kernels()
-        touched.compile_kernels()
 
     def learner(self, weights: Sequence[Weights], mine: Any) -> SparseLearner:
         options, network = self.options, self.network(weights, self.options.l2)

@@ -1,4 +1,4 @@
-"""Saves and loads the layers of a network as .npz. Nothing is unpickled. *Local.*"""
+"""Loads the layers of a network that apps.mlp has saved. Nothing is unpickled. *Local.*"""
 
 from __future__ import annotations
 
@@ -8,18 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from apps.harness import load_model, save_model
+from apps.harness import load_model
 from malt.models.networks import Weights
 
 PROGRAM: Final = "apps.mlp"
-
-
-def save(path: str, layers: Sequence[Weights], **data: Any) -> None:
-    """Write the layers as layer_1, layer_2..., complete or not at all. The last row of each holds the biases.
-
-    `data`: what `described` returns of the data, for a network of svmlight rows.
-    """
-    save_model(path, PROGRAM, **data, **{f"layer_{place}": layer for place, layer in enumerate(layers, 1)})
 
 
 def load(path: str, sizes: Sequence[int]) -> list[Weights]:

@@ -90,7 +90,7 @@ class Trainer(harness.Replicas):
     def is_in_step(self, epoch: int) -> bool:
         rows, size, options = self._problem.rows, malt.size(), self._options
         batches = {-(-count // options.batch) for count in (rows // size, -(-rows // size))}
-        return harness.exchanges.as_often(batches, epoch, options.exchange_every)
+        return harness.as_often(batches, epoch, options.exchange_every)
 
     def go_on_from(self, state: Mapping[str, Any], epochs: int) -> None:
         self._learner.go_on_from(state, epochs)
@@ -98,8 +98,9 @@ class Trainer(harness.Replicas):
     def finish(self) -> None:
         self._learner.finish()
 
-    def save(self, path: str) -> None:
-        model_file.save(path, self._learner.weights)
+    def saved(self) -> Mapping[str, Any]:
+        """The layers, as layer_1, layer_2... The last row of each holds the biases."""
+        return {f"layer_{place}": layer for place, layer in self.model().items()}
 
 
 class Problem(harness.Problem):

@@ -17,7 +17,7 @@ from apps.mlp import problem
 from apps.mlp.pictures import Pictures
 from malt.models import linear
 from malt.models.networks import sparse
-from malt.models.networks.mixed import MixedNetwork, MixedRows
+from malt.models.networks.sparse import MixedNetwork, MixedRows
 
 DENSE_FROM: Final = 0.2
 """The share of pictures in which a pixel is not 0 from which on BLAS takes less time than to skip the others."""

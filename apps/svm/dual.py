@@ -10,41 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import malt
 from apps import harness
-from apps.harness import Array, BadInput, CommonShares, Measures, Need, Report, Start, exchanges
+from apps.harness import Array, BadInput, CommonShares, Measures, Need, Report, Start
 from apps.svm import problem as common
 from malt.data import rows_of
-from malt.models import linear
+from malt.models import Sums, linear
 from malt.models.linear import Order
 
 _COPIES, _PER_ROW = 10, 8
 """Arrays of float64 on a rank, of features and of rows: an ascent, its changes, what is summed, what is saved."""
-
-
-class Sums:
-    """Sums over all ranks, counted as messages of a vector are."""
-
-    def __init__(self, array: Array) -> None:
-        self.array, self._begun = array, malt.init().statistics()
-        self._count = self._merged = 0
-
-    def add(self, array: Array) -> None:
-        """Replace `array`, in place, by its sum over the ranks: the same bits on all of them. Collective."""
-        malt.allreduce(array, op="sum", algorithm="reduce-scatter")
-        self._count += 1
-        self._merged += len(malt.alive()) - 1
-
-    def statistics(self) -> malt.Statistics:
-        """Return what this rank has sent and merged. Local."""
-        total, begun = malt.init().statistics(), self._begun
-        sent, across = total.bytes_sent - begun.bytes_sent, total.bytes_across - begun.bytes_across
-        return replace(total, bytes_sent=sent, bytes_across=across, sent=self._count, gathered=self._merged)
 
 
 class Trainer(common.Trainer, harness.Together):
@@ -62,7 +41,7 @@ class Trainer(common.Trainer, harness.Together):
         )
         self._model = self._ascent.model()
         """The weights as they are measured and saved."""
-        self._sums = Sums(self._ascent.weights)
+        self._sums = Sums("reduce-scatter")
         self.vectors = [self._sums]
         self._known: Measures | None = None
         """The objective and the gap of the model, once they have been measured."""
@@ -73,9 +52,6 @@ class Trainer(common.Trainer, harness.Together):
         place = alive.index(malt.rank())
         return rows * place // len(alive), rows * (place + 1) // len(alive)
 
-    def take(self) -> None:
-        """All ranks have all alphas: those of the rows of a failed rank, too."""
-
     def order(self) -> Order:
         """All rows, in the order in which all ranks deal them."""
         return self._generator.permutation(self._problem.rows).astype(np.int32)
@@ -83,9 +59,10 @@ class Trainer(common.Trainer, harness.Together):
     def train(self, epoch: int, order: Order) -> int:
         counts = [self._shares.rows(rank) for rank in self._shares.alive]
         mine = order[rows_of(len(order), malt.rank(), self._shares.failed)]
-        for part, _ in exchanges.as_many(mine, self._options.exchange_every or max(counts), max(counts)):
+        exchanges = -(-max(counts) // (self._options.exchange_every or max(counts)))  # as many on all ranks
+        for part in np.array_split(mine, exchanges):
             changes = self._ascent.ascend(part, sum(count > 0 for count in counts))
-            self._sums.add(changes)
+            self._sums.take(changes)
             self._ascent.add(changes)
         self._ascent.balance()
         self._model[:] = self._ascent.model()

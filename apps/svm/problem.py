@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from apps import harness
 from apps.harness import Array, Need
 from apps.linear import reading
 from malt.models import linear
+
+USUAL: Final = 1000
+"""The examples of a rank between two exchanges where ranks exchange together, and at the start."""
 
 
 class Problem(harness.Problem):
@@ -59,10 +62,10 @@ class Trainer(harness.Trainer):
         """The share of the test rows that the model gets right; None without test rows."""
         return None if self._test is None else linear.accuracy(self._problem.linear, self._test, model["model"])
 
-    def save(self, path: str) -> None:
-        """Write the model as .npz: weights of the features, in the order of the file, and the intercept."""
-        train, model = self._problem.train, self.model()["model"]
-        harness.save_model(
-            path, "apps.svm", loss=self._options.loss, l2=self._options.l2, weights=model[:-1],
-            intercept=model[-1], labels=np.array(train.labels), zero_based=train.zero_based,
-        )  # fmt: skip
+    def saved(self) -> Mapping[str, Any]:
+        """The weights of the features, in the order of the file, and the intercept."""
+        options, train, model = self._options, self._problem.train, self.model()["model"]
+        return {
+            "loss": options.loss, "l2": options.l2, "weights": model[:-1], "intercept": model[-1],
+            "labels": np.array(train.labels), "zero_based": train.zero_based,
+        }  # fmt: skip

@@ -13,13 +13,29 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, Final
 
 import malt
 from apps import harness
 from apps.harness import Column, Parser
 from apps.linear import reading
-from apps.svm import dual, optimizers, sgd
+from apps.svm import dual, sgd
+from apps.svm.problem import USUAL
 from malt.models import linear
+
+AVERAGES: Final = ("model", "reweighted", "delta", "gradient", "none")
+_SGD: Final[dict[str, Any]] = {
+    "epochs": 10, "exchange_every": None, "average": "model", "vector": "dense", "step": None, "graph": "all",
+    "degree": None, "sync": "asp",
+}  # fmt: skip
+_DUAL: Final[dict[str, Any]] = {"epochs": 1000, "exchange_every": None, "gap": 1e-4}
+"""The options of each optimizer, and their defaults."""
+_WHY: Final = {
+    "average": "the ranks of dual add up their changes", "vector": "the ranks of dual add up whole weights",
+    "step": "dual has no step size", "graph": "all ranks of dual exchange together",
+    "degree": "all ranks of dual exchange together",
+    "sync": "all ranks of dual exchange together", "gap": "sgd knows of no duality gap, and ends after --epochs",
+}  # fmt: skip
 
 
 class Program(harness.Program):
@@ -34,8 +50,23 @@ class Program(harness.Program):
         add("--loss", choices=sorted(linear.LOSSES), default="hinge", help="default: %(default)s")
         parser.real("--l2", 1e-4, "weight of |w|^2 / 2")
         add("--no-intercept", dest="intercept", action="store_false", help="fit a plane through the origin")
-        optimizers.add_options(parser)
-        harness.add_common_options(parser)
+        add("--optimizer", choices=("sgd", "dual"), default="sgd",
+            help="stochastic gradient descent, or dual coordinate ascent to a gap (default: %(default)s)")  # fmt: skip
+        add("--epochs", type=harness.whole_number(0), metavar="N",
+            help=f"passes over the rows (default: {_SGD['epochs']}; dual: at most {_DUAL['epochs']})")  # fmt: skip
+        harness.add_exchange_every(parser, USUAL, "examples", more="; dual: an epoch")
+        parser.add_argument_group("for --optimizer dual").add_argument("--gap", type=harness.number, metavar="X",
+            help="stop at this duality gap, relative to the objective "
+            f"(default: {_DUAL['gap']}; 0: never)")  # fmt: skip
+        group = parser.add_argument_group("for --optimizer sgd")
+        add = group.add_argument
+        add("--average", choices=AVERAGES, help=f"what ranks exchange; reweighted: models, "
+            f"with each example counted as many times as there are ranks (default: {_SGD['average']})")  # fmt: skip
+        add("--vector", choices=("dense", "sparse"),
+            help="send all weights, or only those of features seen in the rows "
+            f"(default: {_SGD['vector']})")  # fmt: skip
+        add("--step", type=harness.positive_number, metavar="X", help="initial step size (default: chosen on a sample)")
+        harness.add_graph(group, _SGD["graph"], _SGD["sync"])
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
         return reading.inputs(options)
@@ -45,9 +76,32 @@ class Program(harness.Program):
         return reading.load(options)
 
     def load(self, options: Namespace) -> sgd.Problem | dual.Problem:
-        optimizers.settle(options)
+        settle(options)
         made = dual.Problem if options.optimizer == "dual" else sgd.Problem
         return made(options, *self.read(options))
+
+
+def settle(options: Namespace) -> None:
+    """Give the options of the optimizer their defaults. Local.
+
+    ValueError: an option of the other optimizer was given; there is no dual.
+    """
+    mine, other = (_SGD, _DUAL) if options.optimizer == "sgd" else (_DUAL, _SGD)
+    for name in other:
+        if name not in mine and getattr(options, name) is not None:
+            whose = "sgd" if mine is _DUAL else "dual"
+            raise ValueError(f"--{name} is for --optimizer {whose}: {_WHY[name]}")
+    for name, default in mine.items():
+        if getattr(options, name) is None:
+            setattr(options, name, default)
+    if mine is _SGD:
+        harness.settle_exchange_every(options, USUAL, together=options.average in ("gradient", "none"))
+    elif options.exchange_every == harness.AUTO:
+        raise ValueError("--exchange-every auto is for --optimizer sgd: all ranks of dual exchange together")
+    if mine is _DUAL and not options.l2:
+        raise ValueError("--optimizer dual needs an --l2 above 0: without it there is no dual")
+    if mine is _DUAL and not linear.has_dual(linear.Problem(options.loss, options.l2)):
+        raise ValueError(f"--optimizer dual has no --loss {options.loss}: apps.logistic trains it to the optimum")
 
 
 run = partial(harness.run, Program())

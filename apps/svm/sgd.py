@@ -11,9 +11,9 @@ import numpy as np
 
 import malt
 from apps import harness
-from apps.harness import Array, Measures, Need, Report, Start, exchanges, memory
+from apps.harness import Array, Measures, Need, Report, Start, memory
 from apps.svm import problem as common
-from apps.svm.optimizers import USUAL
+from apps.svm.problem import USUAL
 from malt.models import linear
 from malt.models.linear import Order
 
@@ -27,7 +27,6 @@ class Trainer(common.Trainer, harness.Replicas):
     def __init__(self, problem: Problem, start: Start) -> None:
         harness.Replicas.__init__(self)
         common.Trainer.__init__(self, problem)
-        self.tolerance = self._options.tolerance
         self._generator = start.generator
         # A permutation, as a file may be sorted by label, and each rank needs both labels.
         self._dealt = np.random.default_rng(self._options.seed).permutation(problem.rows)
@@ -45,8 +44,6 @@ class Trainer(common.Trainer, harness.Replicas):
             self._options.exchange_every, epoch=len(self._mine.labels) or None, first=USUAL, vectors=self.vectors,
             done=int(start.state.get("trained", 0)),
         )  # fmt: skip
-        if start.state:
-            self.keep(start.epoch)  # --tolerance compares with it
 
     def _dealt_to_me(self) -> linear.Examples:
         train = self._problem.train
@@ -68,12 +65,7 @@ class Trainer(common.Trainer, harness.Replicas):
 
     def train(self, epoch: int, order: Order) -> int:
         self._learner.begin_epoch(epoch)
-        every = self._options.exchange_every
-        if self._options.tolerance and every != harness.AUTO:  # ranks synchronize after each epoch
-            parts = exchanges.as_many(order, every, -(-self._problem.rows // malt.size()))
-        else:
-            parts = self._exchanges.parts(order)
-        for part, due in parts:
+        for part, due in self._exchanges.parts(order):
             self._learner.learn(part)
             if due:
                 with self._exchanges.exchange():
@@ -99,10 +91,10 @@ class Trainer(common.Trainer, harness.Replicas):
 
     def is_in_step(self, epoch: int) -> bool:
         options, rows = self._options, self._problem.rows
-        if options.average == "none" or options.tolerance:
+        if options.average == "none":
             return True
         counts = {rows // malt.size(), -(-rows // malt.size())}
-        return exchanges.as_often(counts, epoch, options.exchange_every, at_ends=options.average == "gradient")
+        return harness.as_often(counts, epoch, options.exchange_every, at_ends=options.average == "gradient")
 
     def go_on_from(self, state: Mapping[str, Any], epochs: int) -> None:
         self.eta0 = float(state["first_step"])
@@ -127,7 +119,7 @@ class Problem(common.Problem):
         nbytes = np.dtype(np.float32).itemsize * (self.n_features + 1)
         depth = {"depth": linear.DEPTH} if options.vector == "sparse" else {}
         queues = 0 if options.average == "none" else memory.queues_nbytes(options, nbytes, **depth)
-        copies = _COPIES + memory.snapshots(options.epochs, options.tolerance)
+        copies = _COPIES + memory.snapshots(options.epochs)
         return self.need(copies * nbytes + queues)
 
     def introduction(self, trainer: Trainer) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import malt
-from apps.embed import graph, kernels, measuring, planted
+from apps.embed import graph, kernels, planted, program
 from apps.embed.kernels import Floats, Pairs
 from bench.harness import document, jobs
 from bench.harness.document import Measured, Table
@@ -118,7 +118,7 @@ def one_by_one(known: graph.Graph, seed: int) -> tuple[float, float]:
             pairs = np.empty((len(starts) * most, NEGATIVES + 2), np.int32)
             kernels.draw(known.links, starts, np.empty(WALK[0], np.int32), WALK[1], 1.0, 1.0, generator, pairs)
             loss += _learn_one_by_one(own, near, pairs, found, STEP * (1 - (epoch + first / nodes) / EPOCHS))
-    return measuring.agreement(own, known.communities), loss / (nodes * most)
+    return program.agreement(own, known.communities), loss / (nodes * most)
 
 
 def accuracy(folder: Path) -> Table:

@@ -6,8 +6,18 @@
 Programs of apps/ and the estimators of `malt.sklearn` train by them. Nothing imports a model by itself.
 """
 
-from malt.models.common import Sharing, by_rank, common_mean, compared_parts, gathered, of_lowest, same_start
-from malt.models.traffic import Counted, Sums, moved, sum_statistics
+from malt.models.common import (
+    Counted,
+    Sharing,
+    Sums,
+    by_rank,
+    common_mean,
+    compared_parts,
+    gathered,
+    moved,
+    of_lowest,
+    same_start,
+)
 
 __all__ = [
     "Counted",
@@ -20,5 +30,4 @@ __all__ = [
     "moved",
     "of_lowest",
     "same_start",
-    "sum_statistics",
 ]

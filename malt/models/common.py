@@ -1,4 +1,4 @@
-"""Collectives around a training: what ranks know alike, how they begin alike, the mean of their models.
+"""Collectives around a training: what ranks know alike, how they begin alike, means, sums, and what these send.
 
 A rank that comes back keeps what it has in these calls, until the others have admitted it: they have made them before.
 """
@@ -6,16 +6,16 @@ A rank that comes back keeps what it has in these calls, until the others have a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dstorm import PeerLost
+from dstorm import PeerLost, Statistics
 from malt.session import session
-from malt.session.collectives import allgather, barrier, broadcast
+from malt.session.collectives import allgather, allreduce, barrier, broadcast
 from malt.session.world.means import mean
 
 Array = NDArray[Any]
@@ -89,3 +89,47 @@ def common_mean(arrays: Sequence[Array], counts: bool = True, else_all: bool = F
     world = session.world()
     if not world.is_outside:
         mean(world.transport, arrays, counts=counts, else_all=else_all)
+
+
+class Counted(NamedTuple):
+    """Traffic that is no vector's, as vectors count theirs."""
+
+    statistics: Callable[[], Statistics]
+    array: Array = np.empty(0)
+
+
+def moved(vector: Any) -> Counted:
+    """The traffic of a sharded vector: what this rank pulls counts as sent, since its owners do not count it. Local."""
+
+    def statistics() -> Statistics:
+        """Those of the vector, with the bytes read among the bytes sent."""
+        found: Statistics = vector.statistics()
+        return replace(found, bytes_sent=found.bytes_sent + found.bytes_read)
+
+    return Counted(statistics)
+
+
+class Sums:
+    """Sums of arrays over all ranks, by an algorithm of allreduce, and what they send, as vectors count theirs."""
+
+    array: Array = np.empty(0)
+
+    def __init__(self, algorithm: str = "auto") -> None:
+        self._algorithm, self._nbytes = algorithm, 0
+
+    def take(self, array: Array) -> None:
+        """Replace `array`, in place, by the sum of the arrays of all ranks. Collective."""
+        allreduce(array, "sum", algorithm=self._algorithm)
+        self._nbytes += array.nbytes
+
+    def statistics(self) -> Statistics:
+        """Return what this rank has sent. Local.
+
+        To each other rank it sends the block that this one combines, and what is summed here of the block that the
+        other combines. Other algorithms count what they send.
+        """
+        if self._algorithm != "auto":
+            return session.world().statistics()
+        hosts, size = session.hosts(), session.size()
+        far = sum(host != hosts[session.rank()] for host in hosts)
+        return Statistics(bytes_sent=2 * self._nbytes * (size - 1) // size, bytes_across=2 * self._nbytes * far // size)

@@ -145,7 +145,6 @@ SEVERAL = [
     ("apps.svm", 2, ["--average", "gradient", "--exchange-every", 500]),
     ("apps.svm", 4, ["--average", "gradient", "--exchange-every", 480, "--vector", "sparse", "--graph", "one-peer"]),
     ("apps.svm", 2, ["--average", "none"]),
-    ("apps.svm", 2, ["--tolerance", 1e-9, "--exchange-every", 3000]),
     ("apps.mlp", 2, ["--exchange-every", 7]),
     ("apps.mlp", 4, ["--exchange-every", 4, "--optimizer", "adam", "--graph", "one-peer", "--hidden", "20,10"]),
     ("apps.mlp", 2, ["apps/linear/data/a9a/train.svm.xz", "--hidden", 4, "--exchange-every", 13]),
@@ -186,8 +185,8 @@ def test_a_checkpoint_changes_nothing_and_the_last_epoch_writes_one(alone, file,
     assert program == name and int(arrays["epoch"]) == 2 and int(arrays["examples"]) == whole["epochs"][1]["examples"]
 
 
-def test_the_tolerance_is_resumed_too(alone, failing, file):
-    options = ["--tolerance", 0.05, "--epochs", 50]
+def test_the_gap_is_resumed_too(alone, failing, file):
+    options = ["--gap", 0.05, "--epochs", 50, "--optimizer", "dual"]
     whole = alone("apps.svm", *options)
     keeping = [*options, "--checkpoint", file, "--checkpoint-every", 0]
     failing(1, lambda: alone("apps.svm", *keeping))
@@ -198,9 +197,9 @@ def test_the_tolerance_is_resumed_too(alone, failing, file):
     over = alone("apps.svm", *keeping, "--resume")
     assert over["epochs"] == [] and over["final"]["model_sha256"] == whole["final"]["model_sha256"]
     assert file.read_bytes() == sealed
-    for more in (["--tolerance", 0.01], ["--epochs", 51]):
+    for more in (["--gap", 0.01], ["--epochs", 51]):
         shutil.copy(file, copy := file.with_name("copy"))
-        assert alone("apps.svm", *keeping[:5], copy, "--resume", *more)["epochs"]
+        assert alone("apps.svm", *keeping[:7], copy, "--resume", *more)["epochs"]
 
 
 def simulated(name, ranks, *arguments):

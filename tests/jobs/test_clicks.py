@@ -14,8 +14,9 @@ pytest.importorskip("numba")
 
 import malt
 from apps.harness import BadInput
+from apps.harness.outputs import save_model
 from apps.linear.roc import area
-from apps.mlp import model_file, planted, program, rows
+from apps.mlp import planted, program
 
 pytestmark = pytest.mark.serial
 
@@ -135,7 +136,7 @@ def test_several_ranks_are_as_good_as_one(report, monkeypatch):
     """On a quarter of the rows. One rank has 0.8152; where all is exchanged at the end alone, three have 0.8143."""
     for name, value in (("TRAINED", 50_000), ("TESTED", 25_000)):
         monkeypatch.setattr(planted, name, value)
-    monkeypatch.setitem(rows.PROBLEMS, "clicks", cache(planted.clicks))  # made once, not by each rank
+    monkeypatch.setattr(planted, "clicks", cache(planted.clicks))  # made once, not by each rank
     assert report(3, "--problem", "clicks", "--sync", "bsp")["final"]["test_auc"] > 0.815
 
 
@@ -168,7 +169,8 @@ def test_bad_input_is_one_line(tmp_path, name):
     (tmp_path / "rows.svm").write_text(text)
     (tmp_path / "other.svm").write_text("0 1:1\n7 1:2\n")
     (tmp_path / "wide.svm").write_text("0 2000000000:1\n")
-    model_file.save(str(tmp_path / "model.npz"), [np.zeros((2, 16), np.float32), np.zeros((17, 1), np.float32)])
+    layers = {"layer_1": np.zeros((2, 16), np.float32), "layer_2": np.zeros((17, 1), np.float32)}
+    save_model(str(tmp_path / "model.npz"), "apps.mlp", **layers)
     names = {"other": tmp_path / "other.svm", "wide": tmp_path / "wide.svm", "model": tmp_path / "model.npz"}
     with pytest.raises(BadInput) as raised:
         program.run([str(tmp_path / "rows.svm"), *(option.format(**names) for option in options)])

@@ -16,6 +16,7 @@ from programs import in_process, last_line
 pytest.importorskip("sklearn")
 
 from apps.harness import BadInput
+from apps.harness.outputs import save_model
 from apps.mlp import model_file
 from apps.mlp.program import run
 from malt.files import save_npz
@@ -140,7 +141,7 @@ class TestModelFile:
     def test_comes_back_as_it_went(self, layers, file):
         mask = os.umask(0o022)
         try:
-            model_file.save(file, layers)
+            save_model(file, "apps.mlp", layer_1=layers[0], layer_2=layers[1])
         finally:
             os.umask(mask)
         back = model_file.load(file, self.SIZES)

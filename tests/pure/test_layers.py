@@ -75,7 +75,7 @@ def test_imports_within_a_layer_point_left():
     assert where(not_to_the_left) == {}
 
 
-NETWORKS = ("networks", "networks.sparse", "networks.touched", "networks.mixed")
+NETWORKS = ("networks", "networks.sparse", "networks.touched")
 MODELS = [f"malt.models.{name}" for name in ("factors", "linear", *NETWORKS, "trees")]
 PUBLIC = {
     name: import_module(name)

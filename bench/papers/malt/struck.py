@@ -18,7 +18,7 @@ from argparse import Namespace
 import malt
 from apps import harness
 from apps.harness import Array, Parser, Start
-from apps.svm import optimizers, sgd
+from apps.svm import program, sgd
 from bench.benchmarks.svm import planted
 from bench.benchmarks.svm.paced import Paced
 
@@ -90,7 +90,7 @@ class Program(planted.Program):
         parser.add_argument("--killed-every", type=harness.positive_number, metavar="SECONDS")
 
     def load(self, options: Namespace) -> Problem:
-        optimizers.settle(options)
+        program.settle(options)
         return Problem(options, *self.read(options))
 
 

@@ -6,7 +6,7 @@ After L. Bottou, "Stochastic Gradient Descent Tricks" (2012) and his programs, l
 from __future__ import annotations
 
 import math
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,47 +94,27 @@ def subgradient(problem: Problem, data: Examples, order: Order, params: Params, 
     compiled.add_subgradient(data, order, params, out, problem.code, float(problem.intercept))
 
 
-class Classes(Protocol):
-    """Rows, and the losses of a model whose `params` have a row for each class, or one for two classes. Local.
-
-    It is made of a `problem`, of `data`, whose labels are the numbers of the classes, and of the shape of `params`.
-    """
-
-    of_zeros: float
-    """The loss of a row where all weights are 0."""
-
-    def __init__(self, problem: Problem, data: Examples, shape: tuple[int, ...]) -> None: ...
-
-    def first_steps(self, problem: Problem) -> list[float]:
-        """The first step size of each row of `params`, as these rows choose it. ValueError: as first_step."""
-
-    def train(self, problem: Problem, part: Order, params: Array, steps: list[float], t: float) -> None:
-        """Train `params` on the rows in `part`, as train. FloatingPointError: as there."""
-
-    def losses(self, params: Array, weights: NDArray[np.float64] = ONES) -> float:
-        """The sum over the rows, times their weights, and the classes, of the losses."""
-
-
 class OneVsRest:
-    """A model of each class, with the labels +1 for its rows and -1 for the others: see `Classes`."""
+    """A model of each class, with the labels +1 for its rows and -1 for the others: one of `Classes`."""
 
     def __init__(self, problem: Problem, data: Examples, shape: tuple[int, ...]) -> None:
         self._problem, self._features = problem, shape[1] - 1
         columns = range(shape[0]) if shape[0] > 1 else [1]
         self._data = [one_against_rest(data, column) for column in columns]
         self.of_zeros = len(columns) * loss_of(problem.code, 0.0)
+        """The loss of a row where all weights are 0."""
 
     def first_steps(self, problem: Problem) -> list[float]:
-        """That of each class against the rest."""
+        """The first step size of each class, as its rows choose it against the rest. ValueError: as first_step."""
         return [first_step(problem, data, self._features) for data in self._data]
 
     def train(self, problem: Problem, part: Order, params: Array, steps: list[float], t: float) -> None:
-        """Train each class on its own."""
+        """Train each class on its own, on the rows in `part`. FloatingPointError: as train."""
         for data, row, step in zip(self._data, params, steps, strict=True):
             train(problem, data, part, row, step, t)
 
     def losses(self, params: Array, weights: NDArray[np.float64] = ONES) -> float:
-        """The sum over the classes: each against the rest."""
+        """The sum over the rows, times their weights, and the classes: each against the rest."""
         if not weights.size:
             return sum(totals(self._problem, *one)[0] for one in zip(self._data, params, strict=True))
         wide, unused = params.astype(np.float64), np.zeros(params.shape[1])
@@ -143,7 +123,7 @@ class OneVsRest:
 
 
 class Softmax:
-    """One model of all classes, whose probabilities are the softmax of their scores: see `Classes`."""
+    """One model of all classes, whose probabilities are the softmax of their scores: one of `Classes`."""
 
     def __init__(self, problem: Problem, data: Examples, shape: tuple[int, ...]) -> None:
         self._problem, self._data, self._shape = problem, data, shape
@@ -160,7 +140,7 @@ class Softmax:
         train_classes(problem, self._data, part, params, self._scores, steps[0], t)
 
     def losses(self, params: Array, weights: NDArray[np.float64] = ONES) -> float:
-        """The sum of the softmax losses."""
+        """The sum over the rows, times their weights, of the softmax losses."""
         wide = np.ascontiguousarray(params.T, np.float64)
         return add_gradient_of_classes(self._data, wide, np.zeros_like(wide), self._scores, SOFTMAX, weights)[0]
 
@@ -170,5 +150,10 @@ def one_against_rest(data: Examples, label: int) -> Examples:
     return data._replace(labels=readonly(np.where(data.labels == label, 1, -1), np.float32))
 
 
+Classes = OneVsRest | Softmax
+"""Rows, and the losses of a model whose `params` have a row for each class, or one for two classes. Local.
+
+It is made of a `problem`, of `data`, whose labels are the numbers of the classes, and of the shape of `params`.
+"""
 KINDS: Final[dict[bool, type[Classes]]] = {False: OneVsRest, True: Softmax}
 """By whether the classes are those of the softmax."""

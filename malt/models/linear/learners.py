@@ -1,13 +1,14 @@
 """Learners: the ways in which ranks train one linear model together.
 
 They differ in what ranks exchange. Each has a vector or a Replica, scatters and gathers when an exchange is due, and
-makes the model the same on all ranks in `finish`.
+makes the model the same on all ranks in `finish`. All have the same methods. `model` is the current model. `vectors`
+carry it to other ranks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -28,40 +29,6 @@ DEPTH = 8
 
 _OWN = "own"
 """The entry of a state that a rank has of its own, with what it has exchanged."""
-
-
-class Learner(Protocol):
-    """A way to train together. `model` is the current model. Methods are local where they do not say otherwise."""
-
-    model: Params
-
-    @property
-    def vectors(self) -> Sequence[Any]:
-        """The vectors that carry the model to other ranks."""
-
-    def learn(self, order: Order) -> None:
-        """Train on the examples of the rows in `order`. Local; with gradients One-sided."""
-
-    def exchange(self) -> None:
-        """Exchange, as is due, what has been learned; gradients have been. One-sided."""
-
-    def take(self, data: Examples) -> None:
-        """Replace the examples by `data`, after rows were dealt anew."""
-
-    def begin_epoch(self, epoch: int) -> None:
-        """Prepare epoch number `epoch`. An epoch that comes again has the same step sizes again."""
-
-    def finish(self) -> None:
-        """Make `model` the same on all ranks, bit by bit. Collective."""
-
-    def state(self) -> State:
-        """Return the arrays that a learner of this kind can resume from, on any number of ranks: views."""
-
-    def own(self) -> State:
-        """Return arrays that only this rank can resume from, between two exchanges that all ranks have made: views."""
-
-    def go_on_from(self, state: State) -> None:
-        """Go on, as a rank that has come back, from the state of another one. Local."""
 
 
 def learner(
@@ -358,3 +325,7 @@ class SparseGradientLearner(GradientLearner):
         gradient[rows] = own
         super()._average(order, gradient)
         gradient += penalty
+
+
+Learner = ModelLearner | GradientLearner
+"""A way to train together."""

@@ -8,62 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
-from dstorm import PeerLost, Statistics
-from malt.models.common import Array, compared_parts
+from dstorm import PeerLost
+from malt.models.common import Array, Sums, compared_parts, moved
 from malt.models.linear.rows import Block
-from malt.models.traffic import Counted, Sums, moved, sum_statistics
-from malt.session.collectives import allreduce, barrier
+from malt.session.collectives import barrier
 from malt.session.vectors.sharded import sharded
 
 NUMBERS: Final = 3
 """What ranks add up beside gradients: losses, correct rows, rows."""
-
-
-class Weights(Protocol):
-    """Weights of float64, and their exchange. An `x` is `w`, or another vector of its kind."""
-
-    w: Any
-    """The weights that are trained: what malt.optim takes."""
-    penalized: slice
-    """The rows of this rank that are penalized: not the intercept's."""
-    traffic: Sequence[Counted]
-
-    def another(self, saved: Any = None) -> Any:
-        """A vector of the kind of w: what a checkpoint has `saved` of one, or zeros. Collective."""
-
-    def zeros(self) -> Any:
-        """Zeros that only arithmetic needs. Local."""
-
-    def local(self, x: Any) -> Array:
-        """The rows of x on this rank: a view. Local."""
-
-    def seen(self, x: Any, block: Block) -> Array:
-        """The rows of x that a block needs. Collective: all ranks have finished their changes to x."""
-
-    def memory(self, block: Block) -> Array:
-        """Zeros of the shape of `seen`. Valid until the next call. Local."""
-
-    def added(self, own: Array, block: Block, numbers: Sequence[float], part: float) -> tuple[Any, Array]:
-        """The sums over ranks of `own`, which lies in `memory`, and of `numbers`. Collective.
-
-        `part`: what is added to the first number for the rows `local`, once. The sums are valid until the next call.
-        """
-
-    def totals(self, numbers: Sequence[float], part: float) -> Array:
-        """The sums over ranks of `numbers`, as those of `added`. Collective."""
-
-    def update(self, step: Callable[..., None], x: Any, *others: Any) -> None:
-        """Call step(x, *others), which changes the rows of this rank in place. Local."""
-
-    def whole(self, x: Any) -> Array:
-        """All of x. One-sided."""
-
-    def compared(self, x: Any) -> Mapping[str, Array]:
-        """Arrays that are the same on all ranks, and change with x. Collective."""
 
 
 def weights_of(shape: tuple[int, ...], saved: Any = None, is_sharded: bool = False, how: str = "auto") -> Weights:
@@ -80,17 +36,14 @@ class Replicated:
     def __init__(self, shape: tuple[int, ...], saved: Any = None, algorithm: str = "auto") -> None:
         self.w: Any = np.zeros(shape) if saved is None else saved
         self.penalized = slice(0, shape[0] - 1)
+        """The rows of this rank that are penalized: not the intercept's."""
         self._exchange = Sums(algorithm)
-        self.traffic: Sequence[Counted] = [self._exchange.traffic]
+        self.traffic: Sequence[Any] = [self._exchange]
         self._sums = np.zeros(self.w.size + NUMBERS)
 
     def another(self, saved: Any = None) -> Any:
         """Return `saved`, or a new array of zeros. Local."""
         return np.zeros_like(self.w) if saved is None else saved
-
-    def zeros(self) -> Any:
-        """Return a new array of zeros. Local."""
-        return np.zeros_like(self.w)
 
     def local(self, x: Array) -> Array:
         """Return x: all rows are here. Local."""
@@ -101,12 +54,15 @@ class Replicated:
         return x
 
     def memory(self, block: Block) -> Array:
-        """Return a view of the sums of `added`, all zeros now. Local."""
+        """Return a view of the sums of `added`, all zeros now, of the shape of `seen`. Local."""
         self._sums[:] = 0
         return self._sums[: self.w.size].reshape(self.w.shape)
 
     def added(self, own: Array, block: Block, numbers: Sequence[float], part: float) -> tuple[Array, Array]:
-        """Add up `own`, in place, and `numbers`, in one exchange. Collective."""
+        """Add up `own`, which lies in `memory`, in place, and `numbers`, in one exchange. Collective.
+
+        `part`: what is added to the first number for the rows `local`, once. The sums are valid until the next call.
+        """
         totals = self._sums[self.w.size :]
         totals[:] = numbers
         self._exchange.take(self._sums)
@@ -114,7 +70,7 @@ class Replicated:
         return own, totals
 
     def totals(self, numbers: Sequence[float], part: float) -> Array:
-        """Return the sums over ranks of `numbers`. Collective."""
+        """Return the sums over ranks of `numbers`, as those of `added`. Collective."""
         totals = np.array(numbers, np.float64)
         self._exchange.take(totals)
         totals[0] += part
@@ -144,18 +100,14 @@ class Sharded:
         self._gradient = self.w.derive()
         mine = self.w.range
         self.penalized = slice(0, max(min(mine.stop, shape[0] - 1) - mine.start, 0))
-        self._numbers = 0
-        self.traffic: Sequence[Counted] = [moved(self.w), moved(self._gradient), Counted(self._sums)]
+        self._numbers = Sums()
+        self.traffic: Sequence[Any] = [moved(self.w), moved(self._gradient), self._numbers]
 
     def another(self, saved: Any = None) -> Any:
         """Return `saved`, or a new sharded vector of zeros, whose traffic counts. Collective."""
         made = self.w.derive() if saved is None else saved
         self.traffic = [*self.traffic, moved(made)]
         return made
-
-    def zeros(self) -> Any:
-        """Return zeros of the kind of w, which nobody else reads. Local."""
-        return np.zeros_like(self.w)
 
     def local(self, x: Any) -> Array:
         """Return the rows of this rank: a view. Local."""
@@ -193,13 +145,8 @@ class Sharded:
     def _summed(self, numbers: Sequence[float], part: float) -> Array:
         totals = np.array(numbers, np.float64)
         totals[0] += part
-        allreduce(totals, "sum")
-        self._numbers += totals.nbytes
+        self._numbers.take(totals)
         return totals
-
-    def _sums(self) -> Statistics:
-        """The traffic of the numbers that ranks add up beside gradients."""
-        return sum_statistics(self._numbers)
 
     def update(self, step: Callable[..., None], x: Any, *others: Any) -> None:
         """Call step with the rows of this rank of x and others. Local."""
@@ -213,3 +160,7 @@ class Sharded:
     def compared(self, x: Any) -> Mapping[str, Array]:
         """Return the SHA-256 of each part. Collective."""
         return compared_parts(x.local.tobytes(), x.owners)
+
+
+Weights = Replicated | Sharded
+"""Weights of float64, and their exchange. An `x` is `w`, which is trained, or another vector of its kind."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +15,6 @@ TINY: Final = 1e-30
 times the least of these rounds to itself. Many processors take some hundred cycles to multiply one."""
 SWEEP_EVERY: Final = 64
 """Updates between two sweeps for tiny numbers. 0.9^64 TINY is far above the denormals, which begin at 1e-38."""
-
-
-class Optimizer(Protocol):
-    """The optimizer of one layer. It holds the layer's weights, not a copy, and a state made of their gradients."""
-
-    def update(self, gradient: Weights, step: float) -> None:
-        """Take a step of size `step` against `gradient`, which has the weights' shape and dtype, and is overwritten."""
-
-    def state(self) -> dict[str, Any]:
-        """The state by name: views of the arrays, and numbers."""
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from what `state` of such an optimizer returned. Copies."""
 
 
 class Momentum:
@@ -142,6 +129,10 @@ class Adagrad:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` has returned; its arrays are copied. Local."""
         self._squares[:] = state["squares"]
+
+
+Optimizer = Momentum | Adam | Adagrad
+"""The optimizer of one layer. It holds the layer's weights, not a copy, and a state made of their gradients."""
 
 
 class Kind(NamedTuple):

@@ -14,15 +14,14 @@ import numpy as np
 
 from malt.models.common import Array, Sharing
 from malt.models.linear import Order
-from malt.models.networks import touching
+from malt.models.networks import compiled
 from malt.models.networks.learner import LayersLearner
 from malt.models.networks.network import Weights
 from malt.models.networks.optimizer import OPTIMIZERS, Adagrad, Kind
 from malt.models.networks.sparse import SparseNetwork
-from malt.models.networks.touching import compile_kernels
 from vol import AVG, SUM
 
-__all__ = ["DEPTH", "SparseAdagrad", "SparseLearner", "Touched", "TouchedNetwork", "compile_kernels"]
+__all__ = ["DEPTH", "SparseAdagrad", "SparseLearner", "Touched", "TouchedNetwork"]
 
 DEPTH: Final = 8
 """Slots for each sender of the first layer. An overwritten message would lose rows that may not be sent again soon."""
@@ -52,7 +51,7 @@ class TouchedNetwork(SparseNetwork):
         most = 1 + int((starts[self._order + 1] - starts[self._order]).sum())
         if most > len(self._touched.rows):
             self._touched = self._memory(2 * most)
-        count = touching.backward(self._data, self._order, deltas, self._places, *self._touched)
+        count = compiled.backward_touched(self._data, self._order, deltas, self._places, *self._touched)
         self.gradients[0] = Touched(self._touched.rows[:count], self._touched.values[:count])
 
 
@@ -69,7 +68,7 @@ class SparseAdagrad(Adagrad):
     def update(self, gradient: Any, step: float) -> None:
         rows, values = gradient
         arrays = self._weights, self._squares, self._changes
-        touching.adagrad(*arrays, rows, values, np.float32(step), self._l2)
+        compiled.adagrad(*arrays, rows, values, np.float32(step), self._l2)
 
 
 class SparseLearner(LayersLearner):
@@ -101,7 +100,7 @@ class SparseLearner(LayersLearner):
 
     def learn(self, order: Array, step: float) -> None:
         touched = self._changes, self.weights[0], self._marks, self._touched, self._count
-        self._count = touching.begin(self._mine.examples, order, *touched)
+        self._count = compiled.mark_touched(self._mine.examples, order, *touched)
         super().learn(order, step)
 
     def _send(self, layer: int) -> None:
@@ -135,5 +134,5 @@ class SparseLearner(LayersLearner):
         self._changes[:] = 0  # those of the other rank are in its weights
 
     def current(self) -> Sequence[Weights]:
-        touching.settle(self._changes, self.weights[0], self._marks)
+        compiled.settle(self._changes, self.weights[0], self._marks)
         return super().current()

@@ -1,4 +1,4 @@
-"""Trees as arrays: all nodes of all trees, one after the other; the file of them."""
+"""Trees as arrays: all nodes of all trees, one after the other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from malt import files
 from malt.models.trees import splits
 
 
@@ -82,14 +81,6 @@ class Trees:
                 bins, nodes.feature, nodes.bin, nodes.missing_left, nodes.left, nodes.right, nodes.value, int(root),
                 missing, scores,
             )  # fmt: skip
-
-    def save(self, path: str, program: str, **more: Any) -> None:
-        """Write the trees as .npz, complete or not at all. OSError: it cannot be written.
-
-        `program`: who writes them. docs/gbdt.md has a program that reads them.
-        """
-        arrays = {name: array for name, array in self.state().items() if name != "bin"}
-        files.save_npz(path, format=1, program=program, baseline=self.baseline, **arrays, **more)
 
 
 def leaves(count: int) -> Nodes:

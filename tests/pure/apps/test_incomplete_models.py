@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("numba")
 
-import apps.embed.reading
+import apps.embed.graph
 import apps.kmeans.start
-import apps.lda.reading
+import apps.lda.corpus
 from apps.harness.outputs import save_model
 
 pytestmark = pytest.mark.serial
@@ -21,8 +21,8 @@ FOUND = SimpleNamespace(names=np.arange(2))
 
 @pytest.mark.parametrize(("program", "load", "message"), [
     ("kmeans", lambda path: apps.kmeans.start.load(path, (2, 3)), "not a model of apps.kmeans"),
-    ("lda", lambda path: apps.lda.reading._model(Namespace(model=path, topics=3)), "its counts must be finite, of 3"),
-    ("embed", lambda path: apps.embed.reading._model(Namespace(model=path, dim=3), FOUND), "its vectors must be"),
+    ("lda", lambda path: apps.lda.corpus._model(Namespace(model=path, topics=3)), "its counts must be finite, of 3"),
+    ("embed", lambda path: apps.embed.graph._model(Namespace(model=path, dim=3), FOUND), "its vectors must be"),
 ])  # fmt: skip
 def test_a_model_that_lacks_an_array(program, load, message, tmp_path):
     path = str(tmp_path / "model.npz")

@@ -12,14 +12,14 @@ pytest.importorskip("numba")
 
 import malt
 from apps.mlp import strokes
+from apps.mlp.clicks import Rows
 from apps.mlp.pictures import Pictures
-from apps.mlp.rows import Rows
 from malt.kernels.compiler import TROUBLE
 from malt.models import Sharing
 from malt.models.networks import OPTIMIZERS, Network, compiled
 from malt.models.networks import sparse as kernels
-from malt.models.networks.mixed import MixedNetwork
 from malt.models.networks.network import first_weights
+from malt.models.networks.sparse import MixedNetwork
 from malt.models.networks.touched import SparseAdagrad, SparseLearner, TouchedNetwork
 
 pytestmark = pytest.mark.serial

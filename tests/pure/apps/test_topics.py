@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("numba")
 
 import malt
-from apps.lda import corpus, kernels, reading
+from apps.lda import corpus, kernels
 from apps.lda.counts import Counts
 from apps.lda.documents import Documents
 from apps.lda.measuring import HeldOut
@@ -137,7 +137,7 @@ def test_both_formats_are_the_same_corpus(tmp_path):
 
 def test_names_of_words_stand_on_lines_of_their_own(tmp_path):
     (tmp_path / "vocab").write_bytes("\ufeffone\r\nt\u2028wo\r\nthr\x0cee\r\n\r\n".encode())
-    assert reading._names(str(tmp_path / "vocab"), 3) == ["one", "t\u2028wo", "thr\x0cee"]
+    assert corpus._names(str(tmp_path / "vocab"), 3) == ["one", "t\u2028wo", "thr\x0cee"]
     (tmp_path / "vocab").write_text("one\n\ntwo\n")
     with pytest.raises(ValueError, match="vocab:2: a line without a word"):
-        reading._names(str(tmp_path / "vocab"), 2)
+        corpus._names(str(tmp_path / "vocab"), 2)

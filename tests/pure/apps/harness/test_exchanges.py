@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from apps.harness import exchanges
+from apps import harness
 
 
 def made(count, epochs, every, at_ends):
@@ -27,4 +27,4 @@ def test_ranks_have_made_as_many_exchanges(at_ends):
     all_counts, all_epochs, all_intervals = [(0, 1), (2, 3), (3, 3), (9, 10), (40, 41)], range(1, 8), (1, 2, 3, 7, 50)
     for counts, epochs, every in itertools.product(all_counts, all_epochs, all_intervals):
         same = len({made(count, epochs, every, at_ends) for count in counts}) == 1
-        assert exchanges.as_often(counts, epochs, every, at_ends) == same, (counts, epochs, every)
+        assert harness.as_often(counts, epochs, every, at_ends) == same, (counts, epochs, every)

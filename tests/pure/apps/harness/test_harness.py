@@ -33,9 +33,6 @@ class Mean:
         if problem.options.refused:
             raise ValueError("it cannot be trained")
         self.w = np.array(start.state.get("w", 100.0))
-        self.tolerance = problem.options.tolerance
-        if start.state and self.tolerance:
-            self.keep(start.epoch)
 
     def run(self, training):
         if self.problem.options.own_loop:
@@ -49,7 +46,7 @@ class Mean:
                 return
 
     def has_converged(self):
-        return super().has_converged() or self.objective({"w": self.w}) < self.problem.options.enough
+        return self.objective({"w": self.w}) < self.problem.options.enough
 
     def order(self):
         self.calls.append("order")
@@ -78,9 +75,9 @@ class Mean:
         self.calls.append("finish")
         common_mean([self.w])
 
-    def save(self, path):
-        self.calls.append("save")
-        malt.files.save_npz(path, w=self.w)
+    def saved(self):
+        self.calls.append("saved")
+        return {"w": self.w}
 
     def warning(self, report):
         self.calls.append("warning")
@@ -118,6 +115,10 @@ class Problem(harness.Problem):
         self.options, self.calls = options, calls
         self.trains = Together if options.together else Apart
 
+    @property
+    def tolerance(self):
+        return self.options.enough
+
     def memory(self):
         self.calls.append("memory")
         return Need(self.options.needs, "--needs", "need less")
@@ -141,7 +142,6 @@ class Problem(harness.Problem):
 class Program(harness.Program):
     name, summary = "apps.mean", "The mean of some numbers."
     measures = (Column("error", "error", ".3f"),)
-    rate = "numbers_per_s"
 
     def __init__(self):
         self.calls = []
@@ -153,9 +153,7 @@ class Program(harness.Program):
         parser.add_argument("--needs", type=int, default=0)
         parser.add_argument("--enough", type=float, default=0.0)
         parser.add_argument("--data", metavar="FILE")
-        parser.real("--tolerance", 0.0, "stop when an epoch improves the error by less than this fraction")
         parser.whole("--epochs", default=3, least=0, text="passes over the numbers")
-        harness.add_common_options(parser)
 
     def inputs(self, options):
         self.calls.append("inputs")
@@ -196,12 +194,12 @@ def test_methods_are_called_in_order(run, ranks, tmp_path, capsys):
     report, calls = run(ranks, "--save", tmp_path / "model.npz")
     epochs = [call for number in (1, 2, 3) for call in epoch(number, "model")]
     assert calls == [
-        *BEFORE, *epochs, "finish", "model", "model", *4 * ["measures"], "warning", "save",
+        *BEFORE, *epochs, "finish", "model", "model", *4 * ["measures"], "warning", "saved",
     ]  # fmt: skip
     assert [one["error"] for one in report["epochs"]] == pytest.approx([(100 - MEAN) / 2**k for k in (1, 2, 3)])
     assert [one["examples"] for one in report["epochs"]] == [12, 24, 36]
     rates = [one["examples"] / one["seconds"] if one["seconds"] else None for one in report["epochs"]]
-    assert [one["numbers_per_s"] for one in report["epochs"]] == rates
+    assert [one["examples_per_s"] for one in report["epochs"]] == rates
     assert (report["graph"], report["sync"], report["seed"], report["lost_ranks"]) == (None, None, 0, [])
     assert "graph" not in report["options"] and report["final"]["error"] == report["epochs"][-1]["error"]
     printed = capsys.readouterr()
@@ -232,14 +230,7 @@ def test_a_model_that_no_rank_has_whole(run, tmp_path):
     assert len(report["epochs"]) == 3 and report["final"]["error"] == pytest.approx((100 - MEAN) / 8)
 
 
-@pytest.mark.parametrize(("tolerance", "epochs"), [(0.4, 20), (0.6, 2)])
-def test_the_tolerance_ends_training(run, tolerance, epochs):
-    """Each epoch halves the error."""
-    report, _ = run(3, "--tolerance", tolerance, "--epochs", 20)
-    assert len(report["epochs"]) == epochs
-
-
-@pytest.mark.parametrize(("words", "refused"), [((), 0), (("--tolerance", 0.1), 1), (("--together",), 1)])
+@pytest.mark.parametrize(("words", "refused"), [((), 0), (("--together",), 1)])
 def test_ranks_that_come_together_in_each_epoch_refuse_those_that_come_later(run, words, refused, monkeypatch):
     asked = []
     monkeypatch.setattr(job.newcomers, "refuse", lambda: asked.append(1))
@@ -298,8 +289,9 @@ def test_wrong_options_are_refused_on_all_ranks(words, message, called):
     assert malt.simulate(live, 2) == [BEFORE[:called]] * 2
 
 
-def test_a_training_that_the_tolerance_ended_is_not_resumed(run, tmp_path):
-    words = ["--tolerance", 0.6, "--epochs", 20, "--checkpoint", tmp_path / "train.ckpt", "--resume"]
+def test_a_training_that_has_converged_goes_on_to_less(run, tmp_path):
+    """Each epoch halves the error."""
+    words = ["--enough", 30, "--epochs", 20, "--checkpoint", tmp_path / "train.ckpt", "--resume"]
     first, _ = run(3, *words)
     over, calls = run(3, *words)
     assert len(first["epochs"]) == 2 and over["epochs"] == [] and "train 3" not in calls
@@ -353,32 +345,6 @@ def test_each_epoch_is_shown_with_the_loss_that_training_has(run, monkeypatch, o
     errors = [(100 - MEAN) / 2**epoch for epoch in (1, 2, 3)]
     assert [(one["epoch"], one["epochs"], one["examples"]) for one in seen] == [(1, 3, 12), (2, 3, 24), (3, 3, 36)]
     assert [one["loss"] for one in seen] == pytest.approx(errors)
-
-
-@pytest.mark.parametrize("lacking", [{0, 1, 2}, {2}])
-@pytest.mark.parametrize("module, line", [
-    ("numba", "it needs numba, which is not installed: pip install numba"),
-    ("sklearn", "it needs scikit-learn, which is not installed: pip install numba scikit-learn"),
-])  # fmt: skip
-def test_what_a_program_lacks_is_one_line(monkeypatch, capsys, module, line, lacking):
-    hidden = {"numba", module}
-    for name in hidden:
-        monkeypatch.setitem(sys.modules, name, None)
-
-    def imported(name):
-        if malt.rank() in lacking:
-            __import__(module)
-        return SimpleNamespace(run=lambda arguments: malt.barrier())
-
-    monkeypatch.setattr(job, "import_module", imported)
-
-    def live(rank):
-        with pytest.raises(SystemExit) as ended:
-            harness.main("apps.lacking")
-        return ended.value.code
-
-    assert malt.simulate(live, 3) == [2, 2, 2]
-    assert capsys.readouterr().err == f"apps.lacking: error: {line}\n"
 
 
 @pytest.mark.parametrize(("words", "together", "every"), [

@@ -14,7 +14,6 @@ from returning import Job
 import malt
 from apps.harness import memory, newcomers
 from apps.harness.errors import BadInput, StaysOut
-from apps.harness.marks import Mark
 from apps.harness.shares import Shares
 from malt.session import session
 
@@ -23,13 +22,6 @@ from malt.session import session
 def outside(monkeypatch):
     """This rank was started again, and is not admitted yet."""
     monkeypatch.setattr(malt, "init", lambda: SimpleNamespace(is_outside=True, is_elastic=False))
-
-
-def test_a_newcomer_gets_what_was_offered():
-    offered = newcomers.offered(7, 3, Mark(examples=30, seconds=1.5), 4.5, {"w": np.ones(2)})
-    given = newcomers.Given({name: np.asarray(value) for name, value in offered.items()})
-    assert (given.epoch, given.begun, given.before, given.trained_s) == (7, 3, Mark(examples=30, seconds=1.5), 4.5)
-    assert list(given.state) == ["w"]
 
 
 def test_it_stays_out_where_ranks_come_together(outside):

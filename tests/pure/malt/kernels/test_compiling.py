@@ -106,9 +106,9 @@ def test_numba_that_does_not_compile_is_no_compiler(monkeypatch):
 def test_all_kernels_load_without_numba():
     program = (
         "import sys; sys.modules['numba'] = None; from malt.models import factors, linear, trees;"
-        "from malt.models.networks import mixed, sparse, touched; import apps.kmeans.kernels, apps.lda.kernels;"
+        "from malt.models.networks import sparse; import apps.kmeans.kernels, apps.lda.kernels;"
         "import apps.embed.kernels; linear.compile_kernels(); factors.kernels(3); trees.compile_kernels();"
-        "sparse.compile_kernels(); touched.compile_kernels(); apps.lda.kernels.compile_kernels()"
+        "sparse.compile_kernels(); apps.lda.kernels.compile_kernels()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -163,9 +163,7 @@ CALLS = {
         "adam": lambda: [(
             drawn(1, 5), drawn(2, 5), np.abs(drawn(3, 5)), drawn(4, 5), tuple(map(np.float32, (0.1, 0.01, 0.1, 1e-8)))
         )],
-    },
-    "malt.models.networks.touching": {
-        "backward": lambda: [(
+        "backward_touched": lambda: [(
             DATA, ORDER, readonly(drawn(1, 6, NEURONS)), np.full(FEATURES + 1, -1, np.int32), np.zeros(30, np.int32),
             np.zeros((30, NEURONS), np.float32),
         )],
@@ -173,7 +171,7 @@ CALLS = {
             drawn(1, 6, NEURONS), np.abs(drawn(2, 6, NEURONS)), drawn(3, 6, NEURONS),
             readonly(np.array([0, 3, 5], np.int32)), readonly(drawn(4, 3, NEURONS)), np.float32(0.1), np.float32(0.01),
         )],
-        "begin": lambda: [(
+        "mark_touched": lambda: [(
             DATA, ORDER, drawn(1, FEATURES + 1, NEURONS), drawn(2, FEATURES + 1, NEURONS),
             np.zeros(FEATURES + 1, np.uint8), np.zeros(FEATURES + 1, np.int32), 0,
         )],
