@@ -10,7 +10,6 @@ from apps.lda import kernels
 from apps.lda.corpus import Corpus
 from apps.lda.counts import Counts
 from apps.lda.kernels import Doubles, Floats, Numbers
-from malt.data import rows_of
 
 
 class Documents:
@@ -72,8 +71,3 @@ class Documents:
             if tokens is not None and assigned is not None:
                 whole[tokens] = assigned
         return whole
-
-
-def shared(count: int, failed: set[int]) -> NDArray[np.int64]:
-    """The documents of this rank. Local."""
-    return np.arange(count)[rows_of(count, malt.rank(), failed)]

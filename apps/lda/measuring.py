@@ -14,8 +14,8 @@ from apps.harness import Measures
 from apps.lda import kernels
 from apps.lda.corpus import Corpus, Data
 from apps.lda.counts import Counts
-from apps.lda.documents import shared
 from apps.lda.kernels import Doubles, Floats
+from malt.data import rows_of
 from malt.models import gathered
 
 TOP, SHOWN, MEASURED = 8, 20, 20
@@ -30,7 +30,7 @@ class HeldOut:
         document = np.repeat(np.arange(len(corpus.starts) - 1), corpus.lengths())
         # Halves of documents are drawn: words ascend in them.
         mixed = corpus.words[np.lexsort((order, document))]
-        mine = shared(len(corpus.starts) - 1, failed)
+        mine = rows_of(len(corpus.starts) - 1, malt.rank(), failed)
         chosen = np.isin(document, mine)
         self.words, self._tokens = np.unique(mixed[chosen], return_inverse=True)
         """The words of these documents."""

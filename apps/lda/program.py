@@ -23,9 +23,10 @@ from apps.harness import TRAFFIC, Array, Column, CommonShares, Measured, Measure
 from apps.lda import corpus, kernels
 from apps.lda.corpus import Data
 from apps.lda.counts import Counts
-from apps.lda.documents import Documents, shared
+from apps.lda.documents import Documents
 from apps.lda.kernels import Numbers
 from apps.lda.measuring import HeldOut, Measuring
+from malt.data import rows_of
 from malt.kernels import compile_first
 
 _COPIES = 2
@@ -47,7 +48,7 @@ class Trainer(harness.Parts):
         problem, options, failed = self._problem, self._options, self._shares.failed
         frequencies = np.bincount(problem.train.words, minlength=problem.train.vocabulary)
         counts = Counts(frequencies, options.topics, self._shares.alive)
-        mine = shared(problem.documents, failed)
+        mine = rows_of(problem.documents, malt.rank(), failed)
         documents = Documents(problem.train, mine, counts, options.alpha, options.beta)
         documents.begin(topics)
         self._counts, self._documents = counts, documents

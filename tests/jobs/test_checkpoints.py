@@ -185,6 +185,14 @@ def test_a_checkpoint_changes_nothing_and_the_last_epoch_writes_one(alone, file,
     assert program == name and int(arrays["epoch"]) == 2 and int(arrays["examples"]) == whole["epochs"][1]["examples"]
 
 
+def test_a_longer_training_goes_on_from_what_was_before_the_end(alone, file):
+    """At the end the model takes the place of the weights that are trained."""
+    whole, keeping = alone("apps.svm", "--epochs", 3), ["--checkpoint", file]
+    alone("apps.svm", "--epochs", 1, *keeping)
+    rest = alone("apps.svm", "--epochs", 3, *keeping, "--resume")
+    assert rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
+
+
 def test_the_gap_is_resumed_too(alone, failing, file):
     options = ["--gap", 0.05, "--epochs", 50, "--optimizer", "dual"]
     whole = alone("apps.svm", *options)

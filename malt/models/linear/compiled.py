@@ -45,7 +45,8 @@ class Examples(NamedTuple):
     labels: NDArray[np.float32]
 
 
-_ROWS: Final[Any] = types.NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F4), Examples)
+ROWS: Final[Any] = types.NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F4), Examples)
+"""The type of Examples."""
 
 
 # Losses of the margin z = y (x . w + b), and their derivatives with respect to z
@@ -117,7 +118,7 @@ def _add(values: Any, columns: Any, start: Any, stop: Any, step: Any, weights: A
         weights[np.uint32(columns[j])] += step * values[j]
 
 
-@kernel(_ROWS, _READ_I4, _F4, types.i8, types.f8, types.f8, types.f8, types.f8)
+@kernel(ROWS, _READ_I4, _F4, types.i8, types.f8, types.f8, types.f8, types.f8)
 def train(
     data: Examples, order: Order, params: Params, loss: int, l2: float, eta0: float, t: float, intercept_rate: float
 ) -> bool:
@@ -145,7 +146,7 @@ def train(
     return rescale(params, 1 / (1 + rate * order.size))
 
 
-@kernel(_ROWS, _READ_I4, _F4_2, _F8, types.f8, types.f8, types.f8, types.f8)
+@kernel(ROWS, _READ_I4, _F4_2, _F8, types.f8, types.f8, types.f8, types.f8)
 def train_classes(
     data: Examples, order: Order, params: Any, scores: Any, l2: float, eta0: float, t: float, intercept_rate: float
 ) -> bool:
@@ -192,7 +193,7 @@ def blend(average: Any, params: Any, weight: float) -> None:
         average[j] += part * (params[j] - average[j])
 
 
-@kernel(_ROWS, _READ_I4, _READ_F4, _F4, types.i8, types.f8)
+@kernel(ROWS, _READ_I4, _READ_F4, _F4, types.i8, types.f8)
 def add_subgradient(data: Examples, order: Order, params: Any, out: Any, loss: int, intercept: float) -> None:
     """out += the mean subgradient of the losses of the rows in `order`."""
     values, columns, starts, labels = data.values, data.columns, data.starts, data.labels
@@ -210,7 +211,7 @@ def add_subgradient(data: Examples, order: Order, params: Any, out: Any, loss: i
 # Gradients over whole passes, in float64
 
 
-@kernel(_ROWS, _READ_F8, _F8, types.i8, _READ_F8, interpreted=interpreted.add_gradient)
+@kernel(ROWS, _READ_F8, _F8, types.i8, _READ_F8, interpreted=interpreted.add_gradient)
 def add_gradient(data: Examples, params: Any, out: Any, loss: int, weights: Any) -> tuple[float, int]:
     """out += the gradient of the sum of the losses. Returns that sum, and the number of correct rows.
 
@@ -234,7 +235,7 @@ def add_gradient(data: Examples, params: Any, out: Any, loss: int, weights: Any)
     return losses, right
 
 
-@kernel(_ROWS, _READ_F8_2, _F8_2, _F8, types.i8, _READ_F8)
+@kernel(ROWS, _READ_F8_2, _F8_2, _F8, types.i8, _READ_F8)
 def add_gradient_of_classes(
     data: Examples, params: Any, out: Any, scores: Any, loss: int, weights: Any
 ) -> tuple[float, int]:
@@ -301,7 +302,7 @@ def best_alpha(loss: int, alpha: float, z: float, q: float) -> float:
     return float(1.0 / (1.0 + np.exp(u)))
 
 
-@kernel(_ROWS, _READ_I4, _F8, _F8, types.i8, types.f8, types.f8)
+@kernel(ROWS, _READ_I4, _F8, _F8, types.i8, types.f8, types.f8)
 def ascend(data: Examples, order: Order, alphas: Any, params: Any, loss: int, share: float, bias: float) -> None:
     """For each row of `order`: alpha <- its best value, params <- params + share y (its change) (x, bias)."""
     values, columns, starts, labels = data.values, data.columns, data.starts, data.labels
@@ -322,7 +323,7 @@ def ascend(data: Examples, order: Order, alphas: Any, params: Any, loss: int, sh
             params[n_features] += change * bias
 
 
-@kernel(_ROWS, _F8, _F8, types.f8)
+@kernel(ROWS, _F8, _F8, types.f8)
 def weigh(data: Examples, alphas: Any, out: Any, share: float) -> None:
     """out <- the sum over the rows of share alpha y (x, 1)"""
     out[:] = 0
@@ -337,7 +338,7 @@ def weigh(data: Examples, alphas: Any, out: Any, share: float) -> None:
 # Measures of models and rows
 
 
-@kernel(_ROWS, _READ_I4, types.Array(types.u1, 1, "C"))
+@kernel(ROWS, _READ_I4, types.Array(types.u1, 1, "C"))
 def mark(data: Examples, order: Order, marks: Any) -> None:
     """marks <- 1 at the columns of the rows in `order`."""
     for k in range(order.size):
@@ -346,7 +347,7 @@ def mark(data: Examples, order: Order, marks: Any) -> None:
             marks[np.uint32(data.columns[j])] = 1
 
 
-@kernel(_ROWS, _READ_F4, types.i8, types.i8, types.i8, interpreted=interpreted.totals)
+@kernel(ROWS, _READ_F4, types.i8, types.i8, types.i8, interpreted=interpreted.totals)
 def totals(data: Examples, params: Params, loss: int, first: int, last: int) -> tuple[float, int]:
     """The sum of the losses and the number of correct rows, of rows first:last."""
     values, columns, starts, labels = data.values, data.columns, data.starts, data.labels

@@ -16,12 +16,11 @@ import numpy as np
 
 from malt.kernels.compiler import types
 from malt.kernels.compiling import Kernels
-from malt.models.linear import Examples
+from malt.models.linear.compiled import ROWS
 from malt.models.networks import interpreted
 
 _F4, _F4_2, _READ_F4_2 = types.Array(types.f4, 1, "C"), *(types.Array(types.f4, 2, "C", read) for read in (False, True))
-_READ_F4, _READ_I4, _READ_I8 = (types.Array(kind, 1, "C", True) for kind in (types.f4, types.i4, types.i8))
-_ROWS: Final[Any] = types.NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F4), Examples)
+_READ_I4, _READ_I8 = (types.Array(kind, 1, "C", True) for kind in (types.i4, types.i8))
 _FOUR: Final[Any] = types.UniTuple(types.f4, 4)
 _I4, _U1 = (types.Array(kind, 1, "C") for kind in (types.i4, types.u1))
 EPSILON: Final = np.float32(1e-10)
@@ -34,7 +33,7 @@ def compile_kernels() -> None:
     exact.compile()
 
 
-@kernel(_ROWS, _READ_I4, _READ_F4_2, _F4_2, interpreted=interpreted.forward)
+@kernel(ROWS, _READ_I4, _READ_F4_2, _F4_2, interpreted=interpreted.forward)
 def forward(data: Any, order: Any, weights: Any, z: Any) -> None:
     """z[i] <- z[i] + x W, where x is row order[i]. `z`: (rows, neurons).
 
@@ -55,7 +54,7 @@ def forward(data: Any, order: Any, weights: Any, z: Any) -> None:
                 z[i, h] += value * row[h] + other * below[h]
 
 
-@kernel(_ROWS, _READ_I4, _READ_F4_2, _F4_2, interpreted=interpreted.backward)
+@kernel(ROWS, _READ_I4, _READ_F4_2, _F4_2, interpreted=interpreted.backward)
 def backward(data: Any, order: Any, deltas: Any, gradient: Any) -> None:
     """gradient <- gradient + the sum of x deltas[i], where x is row order[i]. `gradient`: (features + 1, neurons)."""
     neurons = deltas.shape[1]
@@ -119,7 +118,7 @@ def adam(weights: Any, mean: Any, square: Any, gradient: Any, factors: Any) -> N
 # A layer that changes the weights of a batch's features alone
 
 
-@kernel(_ROWS, _READ_I4, _READ_F4_2, _I4, _I4, _F4_2)
+@kernel(ROWS, _READ_I4, _READ_F4_2, _I4, _I4, _F4_2)
 def backward_touched(data: Any, order: Any, deltas: Any, places: Any, rows: Any, gradient: Any) -> int:
     """Find the gradient of the weights that the rows in `order` touch. Return how many there are.
 
@@ -177,7 +176,7 @@ def _move(changes: Any, weights: Any, row: Any) -> None:
             changes[row, h] = 0
 
 
-@kernel(_ROWS, _READ_I4, _F4_2, _F4_2, _U1, _I4, types.i8)
+@kernel(ROWS, _READ_I4, _F4_2, _F4_2, _U1, _I4, types.i8)
 def mark_touched(data: Any, order: Any, changes: Any, weights: Any, marks: Any, rows: Any, count: int) -> int:
     """Mark the rows of weights that the rows in `order` touch, and move what others have changed of these into them.
 

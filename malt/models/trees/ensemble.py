@@ -35,10 +35,6 @@ class Trees:
     def __init__(self, baseline: float, state: Mapping[str, Any]) -> None:
         self.baseline = baseline
         """The score of a row before the first tree."""
-        self.restore(state)
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Let the trees be those of `state`."""
         self.roots: NDArray[np.int64] = state.get("roots", np.empty(0, np.int64))
         """The number of the first node of each tree."""
         self.nodes = Nodes(

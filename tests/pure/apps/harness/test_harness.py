@@ -347,6 +347,22 @@ def test_each_epoch_is_shown_with_the_loss_that_training_has(run, monkeypatch, o
     assert [one["loss"] for one in seen] == pytest.approx(errors)
 
 
+@pytest.mark.parametrize(("kind", "span", "fits", "not_in_it"), [
+    (harness.number, "of at least 0", "0", ("-1", "inf", "nan")),
+    (harness.positive_number, "above 0", "5e-324", ("0", "inf")),
+    (harness.share_below_1, "of at least 0 and below 1", "0", ("1", "-0.1")),
+])  # fmt: skip
+def test_numbers_that_an_option_takes(kind, span, fits, not_in_it):
+    parser = harness.Parser()
+    parser.add_argument("--size", type=kind)
+    assert parser.parse_args(["--size", fits]).size == float(fits)
+    for text in not_in_it:
+        with pytest.raises(BadInput, match=f"argument --size: must be a number {span}, got {text} "):
+            parser.parse_args([f"--size={text}"])
+    with pytest.raises(BadInput, match="argument --size: invalid number value: 'many'"):
+        parser.parse_args(["--size", "many"])
+
+
 @pytest.mark.parametrize(("words", "together", "every"), [
     ([], False, harness.AUTO), (["--sync", "ssp:4"], False, harness.AUTO), (["--sync", "bsp"], False, 70),
     (["--sync", "notify-ack"], False, 70), ([], True, 70), (["--exchange-every", "5"], True, 5),
