@@ -123,7 +123,7 @@ class Problem(harness.Problem):
         return {"rank": ratings.rank, "biases": ratings.biases, **data, **scale, "CRC-32 of ids": check}
 
     def compile(self) -> None:
-        factors.kernels(self.ratings.rank)
+        factors.train_kernel(self.ratings.rank)
 
     def shares(self) -> UserShares:
         return self.user_shares

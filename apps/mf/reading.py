@@ -56,7 +56,7 @@ def ratings(options: Namespace) -> tuple[malt.Ratings, malt.Ratings | None]:
 def measured(options: Namespace, model: Model) -> Measured:
     """The saved model, and its error on the test ratings. Collective."""
     test = malt.open_ratings(options.test)
-    compile_first(lambda: factors.kernels(model.rank))
+    compile_first(lambda: factors.train_kernel(model.rank))
     predicted = model.predict(test.user_ids[test.users], test.item_ids[test.items])
     rmse = float(np.sqrt(np.mean(np.square(predicted - test.ratings))))
     return Measured([model.users, model.items], {"train_rmse": None, "test_rmse": rmse})

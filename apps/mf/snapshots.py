@@ -27,7 +27,7 @@ class Snapshots:
     """The rows of one rank at the end of each of `epochs`, counted from 0. Methods are local, except `measures`."""
 
     def __init__(self, learner: Learner, ratings: DealtRatings, epochs: range) -> None:
-        self._ratings, self._kernels, self._epochs = ratings, learner.kernels, epochs
+        self._ratings, self._epochs = ratings, epochs
         places = learner.places
         self._newest = learner.newest
         self._trained = learner.trained()
@@ -78,9 +78,7 @@ class Snapshots:
         """The sums of squared errors of this rank's users, on training and test ratings. Collective."""
         items, (low, high) = self._completed(items, newest), self._ratings.bounds
         trained, tested = (
-            factors.squares(
-                self._kernels, users, items, pairs.users, self._places(pairs.items), pairs.ratings, low, high
-            )
+            factors.squares(users, items, pairs.users, self._places(pairs.items), pairs.ratings, low, high)
             for pairs in (self._trained, self._tests)
         )
         return trained, tested

@@ -4,7 +4,7 @@ Users are dealt to ranks. The rows of items are blocks, each of which one rank h
 """
 
 from malt.models.factors.averaging import USUAL, Averaging, capacity
-from malt.models.factors.compiled import kernels, predict, squares, train
+from malt.models.factors.compiled import predict, squares, train, train_kernel
 from malt.models.factors.dealt import DealtRatings
 from malt.models.factors.learner import Learner, Pairs, Settings
 from malt.models.factors.model import Model, numbered
@@ -24,9 +24,9 @@ __all__ = [
     "Rows",
     "Settings",
     "capacity",
-    "kernels",
     "numbered",
     "predict",
     "squares",
     "train",
+    "train_kernel",
 ]

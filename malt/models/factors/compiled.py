@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,17 +34,9 @@ _SHARD: Final[Any] = types.NamedTuple((_READ_I8, _READ_I4, _READ_F4), Shard)
 _PREDICTION: Final = (_READ_TABLE, _READ_TABLE, _READ_I4, _READ_I4)
 
 
-class Kernels(NamedTuple):
-    """The compiled kernels for rows of one length; see `kernels`."""
-
-    train: Callable[..., bool]
-    squares: Callable[..., float]
-    predict: Callable[..., None]
-
-
 @cache
-def kernels(rank: int) -> Kernels:
-    """The kernels for rows of `rank` + 1, compiled now or loaded from numba's cache.
+def train_kernel(rank: int) -> Callable[..., bool]:
+    """The kernel that trains rows of `rank` + 1, compiled now or loaded from numba's cache, as are those of all rows.
 
     Call it before the clock starts, on one rank of each host first, and on the others after a barrier. After it an
     argument of a wrong type is a TypeError, and not another compilation. Rows of each length have their own training
@@ -52,14 +44,14 @@ def kernels(rank: int) -> Kernels:
     closes over another kernel.
     """
     signature = (_SHARD, _READ_I4, _TABLE, _TABLE, _READ_F4, _READ_F4, types.f4, types.b1, _MARKS)
-    train = kernel(*signature, interpreted=interpreted.train)(_train_kernel(rank))
+    made: Callable[..., bool] = kernel(*signature, interpreted=interpreted.train)(_train_kernel(rank))
     kernel.compile()
-    return Kernels(train, _squares, _predict)
+    return made
 
 
 def train(
-    made: Kernels, data: Shard, order: Numbers, users: Rows, items: Rows, kept: tuple[Rows, Rows], step: float,
-    touched: NDArray[np.bool_], biases: bool = True,
+    made: Callable[..., bool], data: Shard, order: Numbers, users: Rows, items: Rows, kept: tuple[Rows, Rows],
+    step: float, touched: NDArray[np.bool_], biases: bool = True,
 ) -> None:  # fmt: skip
     """Train the rows of `users` and `items`, in place, on all ratings of the users in `order`, one at a time. Local.
 
@@ -68,24 +60,25 @@ def train(
     `kept` holds `keeps` of the users and of the items. Items that were trained on are marked in `touched`.
     FloatingPointError: the rows are no longer finite. The message names the step size.
     """
-    if not made.train(data, order, users, items, *kept, np.float32(step), biases, touched):
+    if not made(data, order, users, items, *kept, np.float32(step), biases, touched):
         raise FloatingPointError(f"the factors are no longer finite: the step size, {step:.3g}, is too large")
 
 
 def squares(
-    made: Kernels, users: Rows, items: Rows, whose: Numbers, which: Numbers, ratings: Rows, low: float, high: float
+    users: Rows, items: Rows, whose: Numbers, which: Numbers, ratings: Rows, low: float, high: float
 ) -> float:  # fmt: skip
     """The sum of the squared errors of predictions, which are clipped to `low` and `high`. Local.
 
     An index of -1 is an unknown user or item, whose row counts as zeros.
     """
-    return float(made.squares(users, items, whose, which, ratings, np.float32(low), np.float32(high)))
+    return float(_squares(users, items, whose, which, ratings, np.float32(low), np.float32(high)))
 
 
-def predict(made: Kernels, users: Rows, items: Rows, whose: Numbers, which: Numbers) -> Rows:
+def predict(users: Rows, items: Rows, whose: Numbers, which: Numbers) -> Rows:
     """b_u + b_i + p . q for each pair, float32. An index of -1 is an unknown user or item. Local."""
     out = np.empty(len(whose), np.float32)
-    made.predict(users, items, whose, which, out)
+    kernel.compile()
+    _predict(users, items, whose, which, out)
     return out
 
 

@@ -15,7 +15,7 @@ from dstorm.words import shown
 from malt.data import Ratings
 from malt.data.text.rating_form import role_of
 from malt.kernels import compile_first
-from malt.models.factors import MAX_RANK, DealtRatings, Model, Rotation, Settings, kernels, numbered
+from malt.models.factors import MAX_RANK, DealtRatings, Model, Rotation, Settings, numbered, train_kernel
 from malt.models.factors.pairs import ids, of_all_ranks, read
 from malt.models.rows import agreed, check_numbers, described, settings
 from malt.session.collectives import broadcast
@@ -182,7 +182,7 @@ class MatrixFactorization(RegressorMixin, BaseEstimator):
         if self.rows == "mine":
             users, items = np.max([one["_widths"] for one in reports.values()], axis=0)
             ratings = of_all_ranks(ratings, (users, items))
-        compile_first(lambda: kernels(self.n_factors))
+        compile_first(lambda: train_kernel(self.n_factors))
         seed = [reports[min(reports)]["_seed"], 0 if before is None else int(before.totals[0].sum())]
         dealt = self._dealt(ratings, seed, before)
         epochs = self.max_iter if what == "fit" else 1

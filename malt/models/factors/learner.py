@@ -64,7 +64,7 @@ class Learner(ABC):
         self.ratings = ratings
         """The ratings and their owners, the same on all ranks."""
         self._settings, self._generator, self._state = settings, generator, state
-        self.kernels = compiled.kernels(ratings.rank)
+        self._kernel = compiled.train_kernel(ratings.rank)
         self.mine = np.empty(0, np.intp)
         """The indices of this rank's users, ascending."""
         self.users: Rows = np.empty((0, ratings.rank + 1), np.float32)
@@ -164,7 +164,7 @@ class Learner(ABC):
 
     def _train(self, data: Shard, users: Numbers, items: Rows, kept: tuple[Rows, Rows], step: float) -> None:
         compiled.train(
-            self.kernels, data, users, self.users, items, kept, step, self._touched, self.ratings.biases
+            self._kernel, data, users, self.users, items, kept, step, self._touched, self.ratings.biases
         )  # fmt: skip
 
     def common(self, deal: Callable[[tuple[int, ...]], None]) -> tuple[Rows, Rows]:

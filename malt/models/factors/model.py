@@ -41,7 +41,7 @@ class Model:
     def predict(self, user_ids: NDArray[Any], item_ids: NDArray[Any]) -> NDArray[np.float64]:
         """The predicted rating of each pair of a user and an item, float64. Unknown ids add nothing to the mean."""
         whose, which = numbered(self.user_ids, user_ids), numbered(self.item_ids, item_ids)
-        scaled = compiled.predict(compiled.kernels(self.rank), self.users, self.items, whose, which)
+        scaled = compiled.predict(self.users, self.items, whose, which)
         return np.clip(self.mean + self.spread * scaled.astype(np.float64), self.low, self.high)
 
 

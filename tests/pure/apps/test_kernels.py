@@ -64,7 +64,7 @@ def test_train_equals_its_slow_twin(small, generator, rank, biases):
     expected = twin(data, order, users, items, l2, 0.1, biases)
     touched = np.zeros(7, bool)
     kept = tuple(problem.keeps(part, 0.1) for part in l2)
-    kernels.train(kernels.kernels(rank), data, order, users, items, kept, 0.1, touched, biases)
+    kernels.train(kernels.train_kernel(rank), data, order, users, items, kept, 0.1, touched, biases)
     np.testing.assert_allclose(users, expected[0], rtol=2e-5, atol=1e-6)
     np.testing.assert_allclose(items, expected[1], rtol=2e-5, atol=1e-6)
     seen = {int(i) for u, i in zip(*small[:2], strict=True) if u in order}
@@ -81,11 +81,10 @@ def test_squares_and_predict_equal_their_slow_twins(generator):
         p = users[u].astype(float) if u >= 0 else np.zeros(RANK + 1)
         q = items[i].astype(float) if i >= 0 else np.zeros(RANK + 1)
         predicted.append(p[:-1] @ q[:-1] + p[-1] + q[-1])
-    made = kernels.kernels(RANK)
-    np.testing.assert_allclose(kernels.predict(made, users, items, whose, which), predicted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(kernels.predict(users, items, whose, which), predicted, rtol=1e-5, atol=1e-6)
     low, high = sorted(predicted)[1], sorted(predicted)[-2]  # so that both bounds matter
     expected = np.square(ratings - np.clip(predicted, low, high)).sum()
-    assert kernels.squares(made, users, items, whose, which, ratings, low, high) == pytest.approx(expected, rel=1e-5)
+    assert kernels.squares(users, items, whose, which, ratings, low, high) == pytest.approx(expected, rel=1e-5)
 
 
 def test_an_empty_shard(generator):
@@ -94,15 +93,17 @@ def test_an_empty_shard(generator):
     users, items, touched = rows(0, generator), rows(2, generator), np.zeros(2, bool)
     before = items.copy()
     kept = np.empty(0, np.float32), np.ones(2, np.float32)
-    kernels.train(kernels.kernels(RANK), data, nothing, users, items, kept, 0.1, touched)
+    kernels.train(kernels.train_kernel(RANK), data, nothing, users, items, kept, 0.1, touched)
     assert (items == before).all() and not touched.any()
 
 
 def test_compiled_factor_kernels_are_cached(job_environment):
     """A second process finds all kernels in numba's cache."""
-    kernels.kernels(RANK)
+    kernels.train_kernel(RANK)
     program = (
-        f"from malt.models.factors import kernels; print([len(one.stats.cache_misses) for one in kernels({RANK})])"
+        "from malt.models.factors import compiled;"
+        f"made = compiled.train_kernel({RANK}), compiled._squares, compiled._predict;"
+        "print([len(one.stats.cache_misses) for one in made])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=100
@@ -115,6 +116,5 @@ def test_divergence_names_the_step(small, generator):
     kept = np.ones(6, np.float32), np.ones(5, np.float32)
     order = np.tile(np.arange(6, dtype=np.int32), 20)
     with pytest.raises(FloatingPointError, match=r"step size, 1e\+20, is too large"):
-        kernels.train(
-            kernels.kernels(RANK), data, order, rows(6, generator), rows(5, generator), kept, 1e20, np.zeros(5, bool)
-        )
+        made, touched = kernels.train_kernel(RANK), np.zeros(5, bool)
+        kernels.train(made, data, order, rows(6, generator), rows(5, generator), kept, 1e20, touched)

@@ -107,7 +107,7 @@ def test_all_kernels_load_without_numba():
     program = (
         "import sys; sys.modules['numba'] = None; from malt.models import factors, linear, trees;"
         "from malt.models.networks import sparse; import apps.kmeans.kernels, apps.lda.kernels;"
-        "import apps.embed.kernels; linear.compile_kernels(); factors.kernels(3); trees.compile_kernels();"
+        "import apps.embed.kernels; linear.compile_kernels(); factors.train_kernel(3); trees.compile_kernels();"
         "sparse.compile_kernels(); apps.lda.kernels.compile_kernels()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

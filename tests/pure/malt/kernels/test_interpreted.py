@@ -28,7 +28,7 @@ CLASSES, RANK = 3, 5
 def interpreted(monkeypatch):
     """interpreted(module): a copy of it whose kernels are interpreted. Those of the module itself are compiled."""
     compiled_linear.compile_kernels()
-    compiled_factors.kernels(RANK)
+    compiled_factors.train_kernel(RANK)
     monkeypatch.setattr(compiler, "TROUBLE", "numba is hidden")
 
     def copied(module):
@@ -122,14 +122,14 @@ def test_kernels_of_matrix_factorization(interpreted, monkeypatch, biases, at_on
         for table in rows:
             table[:, -1] *= biases
         kept = [drawn(count, kind=np.float32) for count in (6, 5)]
-        touched, order, kernels = np.zeros(5, bool), np.array([4, 2, 3, 0], np.int32), made.kernels(RANK)
-        assert hasattr(kernels.train, "py_func") == (made is compiled_factors)
+        touched, order, kernel = np.zeros(5, bool), np.array([4, 2, 3, 0], np.int32), made.train_kernel(RANK)
+        assert hasattr(kernel, "py_func") == (made is compiled_factors)
         for _ in range(3):
-            made.train(kernels, data, order, *rows, kept, 0.1, touched, biases)
+            made.train(kernel, data, order, *rows, kept, 0.1, touched, biases)
         pairs = np.array([[0, 3, -1, 2, -1], [4, -1, 2, 1, -1]], np.int32)
-        predicted = made.predict(kernels, *rows, *pairs)
-        error = made.squares(kernels, *rows, *pairs, np.ones(5, np.float32), 0.2, 0.8)
-        nobody = made.predict(kernels, rows[0][:0], rows[1], np.full(1, -1, np.int32), np.zeros(1, np.int32))
+        predicted = made.predict(*rows, *pairs)
+        error = made.squares(*rows, *pairs, np.ones(5, np.float32), 0.2, 0.8)
+        nobody = made.predict(rows[0][:0], rows[1], np.full(1, -1, np.int32), np.zeros(1, np.int32))
         found.append([*rows, touched, predicted, error, nobody])
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
@@ -141,4 +141,4 @@ def test_divergence_is_no_warning(interpreted):
     plain, ones = interpreted(compiled_factors), np.ones(6, np.float32)
     rows, order = (drawn(6, 4, kind=np.float32), drawn(5, 4, kind=np.float32)), np.tile(np.arange(6, dtype=np.int32), 9)
     with pytest.raises(FloatingPointError, match="step size"):
-        plain.train(plain.kernels(3), data, order, *rows, (ones, ones[:5]), 1e20, np.zeros(5, bool))
+        plain.train(plain.train_kernel(3), data, order, *rows, (ones, ones[:5]), 1e20, np.zeros(5, bool))
