@@ -17,7 +17,7 @@ from apps import harness
 from apps.harness import Array, Measures, Need, Start, memory
 from apps.linear import reading
 from apps.linear.roc import area
-from apps.mlp import model_file, planted, problem
+from apps.mlp import planted, problem
 from malt.models import linear
 from malt.models.linear import Order
 from malt.models.networks import Weights, cross_entropy, exchanges_of, sparse
@@ -52,7 +52,7 @@ def load(options: Namespace) -> tuple[list[malt.Dataset], int]:
     """
     if options.problem:
         return [*planted.clicks(options.seed)], planted.FEATURES
-    known = malt.together(lambda: None if options.model is None else model_file.described(options.model))
+    known = malt.together(lambda: None if options.model is None else problem.data_of(options.model))
     train, test = reading.load(options, **({} if known is None else known[1]))
     if len(train.labels) < 2:
         raise ValueError(f"{options.train}: all rows have the same label: there must be two")
@@ -76,7 +76,7 @@ class Trainer(problem.Trainer):
         return {"test_logloss": logloss, "test_auc": None if math.isnan(curve) else curve}
 
     def saved(self) -> Mapping[str, Any]:
-        """The layers, and what `model_file.described` returns of the data."""
+        """The layers, and what `problem.data_of` returns of the data."""
         train = self._rows.sets[0]
         return {**super().saved(), "labels": np.array(train.labels), "zero_based": train.zero_based}
 

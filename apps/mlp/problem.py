@@ -7,14 +7,13 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 import malt
 from apps import harness
-from apps.harness import Array, Measures, Need, Start, memory
-from apps.mlp import model_file
+from apps.harness import Array, Measures, Need, Start, load_model, memory
 from malt.models.networks import (
     OPTIMIZERS,
     Data,
@@ -29,6 +28,7 @@ from malt.models.networks import (
     too_large,
 )
 
+PROGRAM: Final = "apps.mlp"
 COPIES = 5
 """Arrays of the weights' size on a rank: weights, gradients, the state of the optimizer, one to merge."""
 
@@ -141,7 +141,7 @@ class Problem(harness.Problem):
 
     def _first_weights(self) -> list[Weights]:
         if self.options.model is not None:
-            return model_file.load(self.options.model, self.sizes)
+            return load_layers(self.options.model, self.sizes)
         return first_weights(self.sizes, np.random.default_rng(self.options.seed))
 
     def learner(self, weights: Sequence[Weights], mine: Any) -> LayersLearner:
@@ -163,3 +163,39 @@ class Problem(harness.Problem):
     def described(self) -> str:
         """The line of the introduction about the examples."""
         return f"{self.rows:,} pictures of {self.sizes[0]:,} pixels; {len(self.test or ()):,} to test on"
+
+
+def load_layers(path: str, sizes: Sequence[int]) -> list[Weights]:
+    """The layers of a network of `sizes` neurons.
+
+    ValueError: the file is not a model, or a model of another program or other sizes. The message names the file.
+    OSError: it cannot be read.
+    """
+    found = load_model(path, PROGRAM)
+    layers = [found[name] for name in (f"layer_{place}" for place in range(1, len(found) + 1)) if name in found]
+    kinds = [(layer.shape, layer.dtype) for layer in layers]
+    if kinds != [((n_inputs + 1, n_outputs), np.dtype(np.float32)) for n_inputs, n_outputs in pairwise(sizes)]:
+        there, here = _sizes_of(layers), "-".join(map(str, sizes))
+        raise ValueError(f"{path}: a network of {there} neurons, not of {here} as here")
+    if not all(np.isfinite(layer).all() for layer in layers):
+        raise ValueError(f"{path}: the model holds NaN or infinity")
+    return [np.ascontiguousarray(layer) for layer in layers]
+
+
+def data_of(path: str) -> tuple[int, dict[str, Any]]:
+    """The number of features of a network of svmlight rows, and the arguments by which malt.open_svmlight reads such.
+
+    ValueError, OSError: as `load_layers`; the network is one of pictures.
+    """
+    found = load_model(path, PROGRAM)
+    layer, labels, zero_based = (found.get(name, np.empty(0)) for name in ("layer_1", "labels", "zero_based"))
+    kinds = [(array.shape, array.dtype) for array in (labels, zero_based)]
+    if layer.ndim != 2 or kinds != [((2,), np.dtype(np.float64)), ((), np.dtype(np.bool_))]:
+        raise ValueError(f"{path}: a network of pictures, not of svmlight rows")
+    return len(layer) - 1, {"labels": labels.tolist(), "zero_based": bool(zero_based)}
+
+
+def _sizes_of(layers: Sequence[Weights]) -> str:
+    """The sizes in the file, as far as the layers fit together."""
+    shapes = [layer.shape for layer in layers if layer.ndim == 2]
+    return "-".join([*(str(shape[0] - 1) for shape in shapes), *(str(shape[1]) for shape in shapes[-1:])])

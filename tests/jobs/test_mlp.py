@@ -17,7 +17,7 @@ pytest.importorskip("sklearn")
 
 from apps.harness import BadInput
 from apps.harness.outputs import save_model
-from apps.mlp import model_file
+from apps.mlp.problem import load_layers
 from apps.mlp.program import run
 from malt.files import save_npz
 
@@ -97,7 +97,7 @@ def test_l2_shrinks_the_weights(alone, tmp_path):
     sizes = []
     for l2 in (0, 0.01):
         final(alone("--l2", l2, "--epochs", 3, "--save", tmp_path / "model.npz"))
-        sizes.append(sum(np.square(layer).sum() for layer in model_file.load(tmp_path / "model.npz", [64, 128, 10])))
+        sizes.append(sum(np.square(layer).sum() for layer in load_layers(tmp_path / "model.npz", [64, 128, 10])))
     assert sizes[1] < 0.9 * sizes[0]
 
 
@@ -144,7 +144,7 @@ class TestModelFile:
             save_model(file, "apps.mlp", layer_1=layers[0], layer_2=layers[1])
         finally:
             os.umask(mask)
-        back = model_file.load(file, self.SIZES)
+        back = load_layers(file, self.SIZES)
         assert all(np.array_equal(one, other) for one, other in zip(back, layers, strict=True))
         assert all(layer.flags.c_contiguous and layer.flags.writeable for layer in back)
         assert stat.S_IMODE(os.stat(file).st_mode) == 0o644
@@ -152,7 +152,7 @@ class TestModelFile:
 
     def test_without_a_format_it_is_of_the_first(self, layers, file):
         np.savez(file, program="apps.mlp", layer_1=layers[0], layer_2=layers[1])
-        assert np.array_equal(model_file.load(file, self.SIZES)[0], layers[0])
+        assert np.array_equal(load_layers(file, self.SIZES)[0], layers[0])
 
     @pytest.mark.parametrize(
         ("changed", "message"),
@@ -173,7 +173,7 @@ class TestModelFile:
         whole = {"format": 1, "program": "apps.mlp", "layer_1": layers[0], "layer_2": layers[1]}
         np.savez(file, **{**whole, **changed})
         with pytest.raises(ValueError, match=re.escape(message)) as raised:
-            model_file.load(file, self.SIZES)
+            load_layers(file, self.SIZES)
         assert str(raised.value).startswith(f"{file}: ")
 
 

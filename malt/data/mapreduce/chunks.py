@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -29,18 +29,11 @@ _COMPARED_NBYTES: Final = 1 << 18
 """Of larger arrays ranks compare samples: they do so in each call."""
 
 
-class Chunks(Protocol):
-    """A dataset in chunks. slice(i) returns the same each time."""
-
-    def chunks(self) -> int:
-        """Return how many chunks there are."""
-
-    def slice(self, i: int) -> Any:
-        """Chunk number i, from 0."""
-
-
 class Rows:
-    """Rows, cut into a power of two of chunks, or into single rows where there are fewer."""
+    """Rows, cut into a power of two of chunks, or into single rows where there are fewer.
+
+    They have the methods of an object that a user passes in chunks: slice(i) returns the same each time.
+    """
 
     def __init__(self, rows: int, nbytes: int, cut: Callable[[int, int], Any]) -> None:
         wanted = max(_LEAST_CHUNKS, -(-nbytes // _CHUNK_NBYTES))
@@ -111,7 +104,7 @@ def hash_of(digests: Sequence[str]) -> str:
     return hashlib.sha256("".join(digests).encode()).hexdigest() if digests else ""
 
 
-def _chunked(dataset: Any) -> tuple[Chunks, list[Any], list[Array] | None]:
+def _chunked(dataset: Any) -> tuple[Any, list[Any], list[Array] | None]:
     """Return the chunks of `dataset`, a description that ranks must share, and its arrays if nothing can write to them.
 
     The arrays are None otherwise.
@@ -149,7 +142,7 @@ def _listed(dataset: Any, first: int, last: int) -> Any:
 
 def _cut(
     rows: int, arrays: list[Array] | None, kind: str, dataset: Any, cut: Callable[[Any, int, int], Any] = _sliced
-) -> tuple[Chunks, list[Any], list[Array] | None]:  # fmt: skip
+) -> tuple[Any, list[Any], list[Array] | None]:  # fmt: skip
     """Return the chunks of `rows` rows, a description that ranks must share, and `arrays` if nothing can write to them.
 
     `arrays`: those of the dataset; None: it is a list.
