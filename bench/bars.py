@@ -59,7 +59,7 @@ CHARTS = {
     "mllib": Chart("mllib", "steps", "steps", "Steps to the objective", "steps"),
     "mllib-bytes": Chart("mllib", "steps", "busiest rank, MB", "Moved by the busiest rank to the objective", "MB"),
     "ps2": Chart("ps2", "adam", "ms", "Time of a step of Adam, 10^7 parameters", "ms"),
-    "ps2-bytes": Chart("ps2", "bytes", "busiest rank", "Moved by the busiest rank, 10^7 parameters", "MB"),
+    "ps2-bytes": Chart("ps2", "adam", "busiest rank", "Moved by the busiest rank, 10^7 parameters", "MB"),
     "angel": Chart("angel", "runs", "seconds", "Training time to 0.001 above the optimum"),
     "angel-bytes": Chart("angel", "runs", "busiest rank, MB", "Moved by the busiest rank", "MB"),
     "angel-memory": Chart("angel", "runs", "memory of training", "Memory of training, rank 0", "MB"),

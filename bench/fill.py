@@ -28,7 +28,8 @@ from bench import bars
 from bench.harness.document import Tables, as_markdown
 
 DOCS = Path(__file__).parents[1] / "docs"
-VIEWS = {name: f"bench.papers.{name}.page" for name in ("angel", "malt", "mllib", "modes", "ps2", "qjam")}
+VIEWS = {name: f"bench.papers.{name}.__main__" for name in ("malt", "mllib", "modes")}
+VIEWS |= {name: f"bench.papers.{name}" for name in ("angel", "ps2", "qjam")}
 VIEWS |= {"benchmarks": "bench.benchmarks.page", "examples": "bench.pages.lines", "hosts": "bench.hosts.page"}
 """By page, the module that makes tables and figures of its JSON. A page without one has both in its JSON."""
 _LAST = "papers"

@@ -1,4 +1,4 @@
-"""Measures scatter, gather and exchange against raw MPI, on 2 ranks.
+"""Measures scatters and exchanges against raw MPI, on 2 ranks.
 
     malt run -n 2 -m bench.benchmarks.messages [--quick] --json FILE
 
@@ -10,12 +10,9 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numba  # so that vectors use compiled calls
 import numpy as np
@@ -24,7 +21,7 @@ from mpi4py import MPI
 import malt
 from bench.benchmarks.rows import Row, missing, timed
 from bench.harness import jobs
-from bench.harness.timing import alternate, copy_rate
+from bench.harness.timing import alternate
 
 ROUNDS = 15
 
@@ -119,91 +116,13 @@ def _gloo(comm: MPI.Intracomm) -> Callable[[int], Callable[[], object]] | None:
     return of
 
 
-def gathers(comm: MPI.Intracomm, quick: bool) -> list[Row]:
-    """Rows: gather(AVG) of the messages of several senders, against the rate of memory copies. Collective.
-
-    The senders are ranks simulated in the process of rank 0. They run the same code, without MPI.
-    """
-    rows = []
-    if comm.rank == 0:
-        rate = copy_rate(64_000_000)
-        for floats in (1_000_000,) if quick else (1_000_000, 10_000_000):
-            for messages in (1, 3, 7):
-                rows.append(_gather(floats, messages, rate, 5 if quick else ROUNDS))
-    comm.Barrier()
-    return rows
-
-
-def _gather(floats: int, messages: int, rate: float, rounds: int) -> Row:
-    """The row of one gather under asp, the more expensive mode: it must check that each message is whole."""
-    taken: list[float] = []
-
-    def on_rank(rank: int) -> None:
-        v = malt.vector(floats, graph="star")
-        for _ in range(rounds + 2):
-            if rank:
-                v.scatter()
-            malt.barrier()
-            if rank == 0:
-                start = time.perf_counter()
-                merged = v.gather()
-                taken.append(time.perf_counter() - start)
-                assert merged.count == messages
-            malt.barrier()
-
-    malt.simulate(on_rank, messages + 1)
-    limit = (messages + 2) * floats * 4 / rate
-    name = f"gather(AVG) of {messages} x {floats:,} floats"
-    ours = taken[2:]
-    return timed(name, "(messages + 2) copies", ours, [limit] * len(ours), f"copies at {rate / 1e9:.1f} GB/s")
-
-
-def svm_exchange(comm: MPI.Intracomm, quick: bool) -> list[Row]:
-    """One row: an exchange of a model of 47,237 floats under asp. Collective."""
-    w = np.zeros(47_237, np.float32)
-    replica = malt.Replica(w, every=1, graph="all", sync="asp")
-    w += 1  # as a training loop would: a replica that never changes is warned about
-    replica.step()
-    times = alternate({"malt": replica.step}, rounds=5 if quick else ROUNDS, calls=200, comm=comm)["malt"]
-    replica.finish()
-    return [Row("exchange of the SVM's 189 KB model, asp", "", None, statistics.median(times))]
-
-
-def memory(comm: MPI.Intracomm, quick: bool) -> list[Row]:
-    """One row: the memory of a vector, against in-degree x depth x slot plus one staging copy. Collective."""
-    del quick
-    floats, depth = 8_000_000, 2
-    before = _resident()
-    v = malt.vector(np.ones(floats, np.float32), depth=depth)
-    own = v.array.nbytes
-    for _ in range(2 * depth):
-        v.scatter()
-        comm.Barrier()
-        v.gather()
-        comm.Barrier()
-    taken = _resident() - before - own
-    due = (comm.size - 1) * depth * own + own
-    v.close()
-    name, against = "memory of a vector of 32 MB", "in-degree x depth x slot + a copy"
-    return [Row(name, against, due / taken, taken / 1e6, due / 1e6, "MB")]
-
-
-def _resident() -> float:
-    """The bytes of this process in memory, with its share of the pages that ranks share."""
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    return 1024 * float(next(line.split()[1] for line in lines if line.startswith("Pss:")))
-
-
 def _size(nbytes: int) -> str:
     return f"{nbytes} B" if nbytes < 1000 else f"{nbytes / 1e6:g} MB"
 
 
-PARTS = (puts, exchanges, gathers, svm_exchange, memory)
-
-
 def main() -> None:
     malt.init()
-    jobs.give([row._asdict() for part in PARTS for row in part(MPI.COMM_WORLD, "--quick" in sys.argv)])
+    jobs.give([row._asdict() for part in (puts, exchanges) for row in part(MPI.COMM_WORLD, "--quick" in sys.argv)])
 
 
 if __name__ == "__main__":

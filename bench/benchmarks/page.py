@@ -24,7 +24,6 @@ _SVM, _LOGISTIC = "SVM on 300,000 rows to objective ", "logistic regression on r
 HEADLINES = (
     Headline(_SVM, "LIBLINEAR, dual, hinge, 2 threads", "linear SVM, 300,000 rows", "LIBLINEAR, 2 threads"),
     Headline(_SVM, "scikit-learn SGDClassifier, 1 core", "linear SVM, 300,000 rows", "scikit-learn SGD"),
-    Headline(_SVM, "the same kernel on 2 threads, one model", "linear SVM, 300,000 rows", "the same kernel, Hogwild"),
     Headline(
         f"{_LOGISTIC}0.2995, sgd, ",
         "scikit-learn, liblinear",
@@ -46,9 +45,8 @@ HEADLINES = (
     ),
 )
 _NAMES = tuple(one.name for one in HEADLINES)
-COMPILED = ("training", "logistic", "libmf", "straggler", "exchanges", "load")
+COMPILED = ("training", "logistic", "libmf", "exchanges")
 """The parts whose programs were run with numba."""
-NUMBA_ALONE = "MALT with numba"
 _LEFT = 400
 
 
@@ -76,16 +74,12 @@ def headlines(some: Sequence[Row]) -> list[Ratios]:
 
 
 def tables(found: Measured) -> Tables:
-    """Return the headlines, of the first MPI library; and `MPI/PART`: the machine, the day and the rows of each part.
-
-    Rows that are headlines come first in their part.
-    """
-    made: dict[str, Table | str] = {"headlines": table(headlines(rows.first(found)))}
-    for mpi, result in found["results"].items():
-        for name, part in result["parts"].items():
-            first = sorted((Row(**row) for row in part["rows"]), key=lambda row: not row.name.startswith(_NAMES))
-            shown = as_markdown(rows.table(first, NUMBA_ALONE if name in COMPILED else "MALT"))
-            made[f"{mpi}/{name}"] = f"{part['machine']}; {part['measured']}\n\n{shown}"
+    """The headlines, and the machine, the day and the rows of each part. Rows that are headlines come first."""
+    made: dict[str, Table | str] = {"headlines": table(headlines(rows.every(found)))}
+    for name, part in found.items():
+        first = sorted((Row(**row) for row in part["rows"]), key=lambda row: not row.name.startswith(_NAMES))
+        shown = as_markdown(rows.table(first, "MALT with numba" if name in COMPILED else "MALT"))
+        made[name] = f"{part['machine']}; {part['measured']}\n\n{shown}"
     return made
 
 
@@ -96,8 +90,8 @@ def table(found: Sequence[Ratios]) -> Table:
 
 
 def figures(found: Measured) -> dict[str, Any]:
-    """`ratio(what, against)` and `ours`: of the last row whose names begin so, of the first MPI library."""
-    some = rows.first(found)
+    """`ratio(what, against)` and `ours`: of the last row whose names begin so."""
+    some = rows.every(found)
 
     def row(what: str, against: str, is_compiled: bool = True) -> Row:
         known = [one for one in some if is_compiled or not one.name.endswith(NUMBA)]
@@ -108,7 +102,7 @@ def figures(found: Measured) -> dict[str, Any]:
 
 def peers(found: Measured) -> str:
     """The picture of the headlines."""
-    return picture(headlines(rows.first(found)))
+    return picture(headlines(rows.every(found)))
 
 
 def picture(found: Sequence[Ratios]) -> str:

@@ -44,10 +44,9 @@ def rated(name: str, against: str, ours: Sequence[float], theirs: Sequence[float
     return timed(name, against, ours, theirs, unit="1/s")._replace(ratio=ratio(ours, theirs))
 
 
-def first(found: Measured) -> list[Row]:
-    """The rows of all parts of the first MPI library in the JSON of docs/benchmarks.md."""
-    result = next(iter(found["results"].values()))
-    return [Row(**row) for part in result["parts"].values() for row in part["rows"]]
+def every(found: Measured) -> list[Row]:
+    """The rows of all parts in the JSON of docs/benchmarks.md."""
+    return [Row(**row) for part in found.values() for row in part["rows"]]
 
 
 NUMBA = ", with numba"
@@ -84,7 +83,7 @@ def times(ratio: float | None) -> str:
 
 def shown(value: float, unit: str) -> str:
     """Return a number with its unit: seconds as s, ms, us or ns, millions per second as M/s."""
-    if not value and unit != "runs":
+    if not value:
         return "-"
     if unit == "1/s" and value >= 1e6:
         return f"{value / 1e6:.3g} M/s"

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-import numpy as np
 from mpi4py import MPI
 
 Work = Callable[[], object]
@@ -53,14 +52,3 @@ def turns(
 def ratio(theirs: Sequence[float], ours: Sequence[float]) -> float:
     """How many times faster ours is than theirs: the median over rounds."""
     return statistics.median(other / mine for other, mine in zip(theirs, ours, strict=True))
-
-
-def copy_rate(nbytes: int) -> float:
-    """The bytes per second that one core copies in blocks of `nbytes`: the best of ten."""
-    source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
-    best = 0.0
-    for _ in range(10):
-        start = time.perf_counter()
-        np.copyto(target, source)
-        best = max(best, nbytes / (time.perf_counter() - start))
-    return best

@@ -12,7 +12,7 @@ from failing_jobs import under_one_mpi
 from programs import ROOT
 
 from bench.benchmarks.svm import planted
-from bench.papers.malt import failure, workloads
+from bench.papers.malt import experiments, workloads
 
 pytestmark = [pytest.mark.serial, under_one_mpi]
 LIMIT_S = 120
@@ -23,7 +23,7 @@ def test_a_rank_that_comes_back_goes_on_from_the_epoch_of_the_others(job_environ
     """In other modes: tests/pure/apps/harness/test_newcomers.py."""
     rows, report = tmp_path / "rows", tmp_path / "report.json"
     rows.mkdir()
-    planted.write(workloads.strings(2000, failure.PLACES), rows)
+    planted.write(workloads.strings(2000, experiments.PLACES), rows)
     words = f"--exchange-every 250 --epochs {EPOCHS} --killed-in {KILLED_IN} --until-back --sync asp --json".split()
     launch = ["-m", "malt", "run", "-n", "2", "--survive", "--rejoin", "-m", "bench.papers.malt.struck"]
     command = [sys.executable, *launch, str(rows), *words, str(report)]

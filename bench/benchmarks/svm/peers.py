@@ -105,19 +105,6 @@ def logistic_regression(task: Task, solver: str) -> Peer | None:
     return Peer(lambda _: fastest(best), ", ".join(f"{name} {value}" for name, value in best.items()))
 
 
-def scikit_learn_rate(task: Task, epochs: int = 10) -> float | None:
-    """Examples per second of SGDClassifier.fit."""
-    try:
-        from sklearn.linear_model import SGDClassifier
-    except ImportError:
-        return None
-    X = csr_matrix(task.data.X)
-    model = SGDClassifier(alpha=L2, fit_intercept=False, max_iter=epochs, tol=None, random_state=0)
-    start = time.perf_counter()
-    model.fit(X, task.data.y)
-    return epochs * len(task.data.y) / (time.perf_counter() - start)
-
-
 def liblinear(task: Task, threads: int) -> Peer | None:
     """The multi-core build's solver for this dual. Best: the loosest tolerance that reaches the target."""
     try:

@@ -38,8 +38,6 @@ class Task:
     epochs: int
     """More than any training needs to reach the target."""
     problem: linear.Problem = PROBLEM
-    searches_step: bool = True
-    """Whether the first step size is chosen on a sample."""
 
     @property
     def width(self) -> int:
@@ -58,19 +56,14 @@ class Task:
         params[: len(weights)] = weights
         return linear.objective(self.problem, self.examples, params)
 
-    def report(self, ranks: int, *options: object) -> jobs.Report:
-        """The report of the program on `ranks` ranks."""
-        module, *rows = self.words
-        common = ("--l2", L2, "--no-intercept", "--exchange-every", self.exchange_every)
-        return jobs.report(ranks, str(module), *rows, *common, *options)
-
     def seconds(self, ranks: int, seed: int) -> float:
         """Seconds of the program until its model reaches the target, with those of the choice of the first step."""
-        made = self.report(ranks, "--epochs", self.epochs, "--seed", seed)
-        search_s = self.step_search_s(ranks) if self.searches_step else 0.0
-        return jobs.seconds_to(self.target, "objective", made) + search_s
+        module, *rows = self.words
+        common = ("--l2", L2, "--no-intercept", "--exchange-every", self.exchange_every)
+        made = jobs.report(ranks, str(module), *rows, *common, "--epochs", self.epochs, "--seed", seed)
+        return jobs.seconds_to(self.target, "objective", made) + self._step_search_s(ranks)
 
-    def step_search_s(self, ranks: int) -> float:
+    def _step_search_s(self, ranks: int) -> float:
         """Seconds that the choice of the first step takes on each rank, as the ranks divide the work."""
         sample = linear.examples(self.data.X, self.data.y, np.arange(ranks * linear.STEP_SAMPLE))
         taken = []

@@ -1,11 +1,10 @@
 """A linear SVM on ranks of which one is killed in the midst of an epoch.
 
-    malt run -n 4 --survive -m bench.papers.malt.struck FOLDER [--killed-in EPOCH] [--killed-every S] [OPTION ...]
+    malt run -n 4 --survive -m bench.papers.malt.struck FOLDER [--killed-in EPOCH] [OPTION ...]
 
 FOLDER: rows that bench/benchmarks/svm/planted.py has written. OPTION: one of apps.svm. Ranks are paced: four of them on
 fewer cores are as fast as on cores of their own. The last rank kills itself half-way through its rows of that epoch.
-With --rejoin it comes back; with --until-back the others exchange, and train no more, until then. Or a rank kills
-itself every so many seconds, another one each time.
+With --rejoin it comes back; with --until-back the others exchange, and train no more, until then.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from apps import harness
 from apps.harness import Array, Parser, Start
 from apps.svm import program, sgd
 from bench.benchmarks.svm import planted
-from bench.benchmarks.svm.paced import Paced
 
 PACE_S = 100e-6
 """Seconds that a rank takes for a row."""
@@ -28,22 +26,22 @@ _PAUSE_S = 0.01
 """Between two exchanges of those that wait: the rank that starts needs the cores."""
 
 
-class Strikes:
-    """When ranks kill themselves: every `period_s` seconds of the clock one of them, in turn. None: never."""
+class Paced:
+    """Training that takes `pace_s` for an example: the rank sleeps for what is left of it.
 
-    def __init__(self, period_s: float | None) -> None:
-        self._period_s = period_s
-        self._seen = self._number()
+    A sleep lasts some tenths of a millisecond too long. The next one is shorter for it.
+    """
 
-    def _number(self) -> int:
-        return int(time.time() // self._period_s) if self._period_s else 0
+    def __init__(self, pace_s: float) -> None:
+        self._pace_s, self._late_s, self._begun = pace_s, 0.0, 0.0
 
-    def strike(self) -> None:
-        """Kill this rank where it is its turn."""
-        number = self._number()
-        if number > self._seen and number % malt.size() == malt.rank():
-            os.kill(os.getpid(), signal.SIGKILL)
-        self._seen = number
+    def begin(self) -> None:
+        self._begun = time.perf_counter() - self._late_s
+
+    def end(self, count: int) -> None:
+        over = self._begun + self._pace_s * count
+        time.sleep(max(0.0, over - time.perf_counter()))
+        self._late_s = time.perf_counter() - over
 
 
 class Trainer(sgd.Trainer):
@@ -52,7 +50,6 @@ class Trainer(sgd.Trainer):
     def __init__(self, problem: sgd.Problem, start: Start) -> None:
         super().__init__(problem, start)
         self._pace = Paced(PACE_S)
-        self._strikes = Strikes(problem.options.killed_every)
 
     def train(self, epoch: int, order: Array) -> int:
         is_struck = epoch == self._options.killed_in and malt.rank() == malt.size() - 1 and not malt.rejoined()
@@ -60,7 +57,6 @@ class Trainer(sgd.Trainer):
         for number, (part, due) in enumerate(parts):
             if is_struck and number >= len(parts) / 2:
                 os.kill(os.getpid(), signal.SIGKILL)
-            self._strikes.strike()
             self._pace.begin()
             self._learner.learn(part)
             if due:
@@ -87,7 +83,6 @@ class Program(planted.Program):
         super().add_options(parser)
         parser.add_argument("--killed-in", type=harness.whole_number(1), metavar="EPOCH")
         parser.add_argument("--until-back", action="store_true")
-        parser.add_argument("--killed-every", type=harness.positive_number, metavar="SECONDS")
 
     def load(self, options: Namespace) -> Problem:
         program.settle(options)

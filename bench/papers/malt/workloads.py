@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +12,11 @@ from scipy.sparse import csr_array
 import malt
 from apps.mf import planted as planted_ratings
 from apps.mlp import planted as planted_clicks
-from bench.benchmarks.mf import ratings
 from bench.benchmarks.svm import planted
 from bench.benchmarks.svm.task import L2
 from bench.harness import jobs
 from bench.harness.datasets import RCV1
-from bench.papers.angel import rows as text
+from bench.harness.document import say
 from bench.papers.mllib import task
 
 Array = np.ndarray[Any, Any]
@@ -25,6 +24,8 @@ CLICKS_HIDDEN = 16
 """Neurons of the hidden layer of apps.mlp for rows, by default."""
 _FEW_CLICKS = 6000, 10_000
 """Rows and features, in place of those of apps.mlp."""
+FACTORS = 16
+"""Of a user and of an item."""
 EXCHANGES = 5
 """Of an epoch of a linear SVM on simulated ranks."""
 CLOSE = 1.005
@@ -87,8 +88,8 @@ WHOLE = Scale(80_000, 150_000, 8000, 10**7, 680_000, 3700, True, (planted.ROWS, 
 QUICK = Scale(2000, 2000, 500, 10**5, 6800, 100, False, (6000, 4))
 
 
-def made(scale: Scale, folder: Path, say: Callable[[str], None]) -> Iterator[Workload]:
-    """All workloads. What is generated from a seed is written to `folder`. `say` shows how far it is."""
+def made(scale: Scale, folder: Path) -> Iterator[Workload]:
+    """All workloads. What is generated from a seed is written to `folder`."""
     for make in (_news, _images, _strings, _web_pages, _films, _clicks):
         say(f"rows of {make.__name__[1:].replace('_', ' ')}")
         yield make(scale, folder)
@@ -119,13 +120,12 @@ def _films(scale: Scale, folder: Path) -> Workload:
         rows, sides = planted_ratings.planted(0)[0].ratings.size, (planted_ratings.USERS, planted_ratings.ITEMS)
         words: tuple[object, ...] = ("--problem", "small")
     else:
-        source = ratings.film(folder)
         rows, sides = planted_ratings.FILM_TRAINED, (planted_ratings.FILM_USERS, planted_ratings.FILM_ITEMS)
-        words = (source.train, "--test", source.test)
-    words = ("apps.mf", *words, "--rank", ratings.RANK)
+        words = ("--problem", "film")
+    words = ("apps.mf", *words, "--rank", FACTORS)
     sparse = ("--mix", "average", "--exchange-every", 2000)
     return Workload(
-        "Netflix", "matrix factorization", rows, ratings.RANK * sum(sides), 2, words, sparse, "test_rmse", CLOSE,
+        "Netflix", "matrix factorization", rows, FACTORS * sum(sides), 2, words, sparse, "test_rmse", CLOSE,
         (20, 20) if scale.is_whole else (4, 4),
     )  # fmt: skip
 
@@ -137,7 +137,7 @@ def _clicks(scale: Scale, folder: Path) -> Workload:
     else:
         rows, features, values = *_FEW_CLICKS, task.NONZEROS
         file = folder / "clicks.svm"
-        text.write(file, rows, features)
+        task.write(file, rows, features)
         words = (file, "--test", file)
     weights = CLICKS_HIDDEN * (features + 1) + CLICKS_HIDDEN + 1
     words = ("apps.mlp", *words, "--graph", "all", "--exchange-every", 5)

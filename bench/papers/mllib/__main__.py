@@ -1,4 +1,4 @@
-"""Compares what ranks of a linear model send, when and through whom, as MLlib* does.
+"""Compares what ranks of a linear model send, when and through whom, as MLlib* does, on simulated ranks.
 
 python -m bench.papers.mllib [--quick] [--json docs/mllib.json] [--only PART ...]
 """
@@ -6,13 +6,11 @@ python -m bench.papers.mllib [--quick] [--json docs/mllib.json] [--only PART ...
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bench.harness import document
-from bench.harness.document import Measured, say
-from bench.harness.rest import Others
-from bench.papers.mllib import page, sizes, task, ways
+from bench.harness.document import Measured, Table, Tables, say
+from bench.papers.mllib import task, ways
 from bench.papers.mllib.counting import RANKS, Count, count, search, shown
 from bench.papers.mllib.task import Task
 from bench.papers.mllib.ways import Setting
@@ -32,11 +30,9 @@ class Scale(NamedTuple):
     """Of the step sizes of a grid, every so many."""
     above: float
     """How far above the optimum a training ends."""
-    sizes: tuple[int, ...]
 
 
-WHOLE = Scale(40_000, 20_000, 20_000, 1000, 1000, 1, task.ABOVE, (10**4, 10**5, 10**6, 10**7))
-QUICK = Scale(4000, 500, 4000, 100, 10, 4, 0.1, (10**3,))
+WHOLE, QUICK = Scale(40_000, 20_000, 20_000, 1000, 1000, 1, task.ABOVE), Scale(4000, 500, 4000, 100, 10, 4, 0.1)
 
 
 def measured(options: Namespace) -> dict[str, Any]:
@@ -44,31 +40,38 @@ def measured(options: Namespace) -> dict[str, Any]:
     scale = options.scale
     about = {
         "rows": scale.rows, "nonzeros": task.NONZEROS, "features": scale.features, "ranks": RANKS, "l2": task.L2,
-        "above": scale.above, "most": scale.most, "rare_features": scale.rare_features, "real_ranks": sizes.RANKS,
-        "size_rows": sizes.ROWS, "iterations": sizes.ITERATIONS,
+        "above": scale.above, "most": scale.most, "rare_features": scale.rare_features,
     }  # fmt: skip
     return {"about": about, "model_nbytes": 4 * (scale.features + 1)}
 
 
 def counts(options: Namespace, _: Measured) -> dict[str, Any]:
-    """Steps and bytes of each way, by simulated ranks."""
-    return {"counts": [as_json(one) for one in counted(text_task(options.scale), options.scale)]}
+    """Steps and bytes of each way: the best of its grid."""
+    scale, found = options.scale, []
+    text = text_task(scale)
+    for way in ways.WAYS:
+        say(way.name)
+        most = {ways.MLLIB: scale.most, ways.BATCH_SUMS: scale.most_batches}.get(way, scale.most // 10)
+        found.append(as_json(search(text, way._replace(steps=way.steps[:: scale.every]), most)))
+    return {"counts": found}
 
 
-def compared(options: Namespace, _: Measured) -> dict[str, Any]:
-    """Sums and means, by simulated ranks."""
-    scale = options.scale
+def sums(options: Namespace, _: Measured) -> dict[str, Any]:
+    """Steps of sums and of means at each step size, an epoch between two, by the name of the rows."""
+    scale, found = options.scale, {}
     steps = ways.MODEL_STEPS[:: 2 * scale.every]
-    return {"sum_steps": steps, "sums": dict(sums(text_task(scale), scale, steps))}
+    rare = task.task(task.rows(scale.rows, scale.rare_features, task.RARE), scale.rare_features, scale.above)
+    census = task.task(*task.census(), scale.above)
+    for name, one in (("a9a", census), ("text", text_task(scale)), ("columns alike", rare)):
+        say(f"sums and means, {name}")
+        found[name] = [
+            [shown(count(one, way, Setting(step, 1.0), scale.most // 10).steps) for way in (ways.SUMS, ways.MLLIB_STAR)]
+            for step in steps
+        ]  # fmt: skip
+    return {"sum_steps": steps, "sums": found}
 
 
-def timed(options: Namespace, _: Measured) -> dict[str, Any]:
-    """What is measured in seconds, on real ranks."""
-    others = Others()
-    return {"sizes": sizes.rows(options.scale.sizes), "others": others.share()}
-
-
-PARTS = {"counts": counts, "sums": compared, "seconds": timed}
+PARTS = {"counts": counts, "sums": sums}
 """What can be measured by itself."""
 
 
@@ -77,30 +80,38 @@ def text_task(scale: Scale) -> Task:
     return task.task(task.rows(scale.rows, scale.features, task.TEXT), scale.features, scale.above)
 
 
-def counted(text: Task, scale: Scale) -> Iterator[Count]:
-    """The best count of each way."""
-    for way in ways.WAYS:
-        say(way.name)
-        most = {ways.MLLIB: scale.most, ways.BATCH_SUMS: scale.most_batches}.get(way, scale.most // 10)
-        yield search(text, way._replace(steps=way.steps[:: scale.every]), most)
-
-
-def sums(text: Task, scale: Scale, steps: tuple[float, ...]) -> Iterator[tuple[str, list[list[object]]]]:
-    """Steps of sums and of means at each step size, an epoch between two, by the name of the rows."""
-    rare = task.task(task.rows(scale.rows, scale.rare_features, task.RARE), scale.rare_features, scale.above)
-    for name, one in (("a9a", task.task(*task.census(), scale.above)), ("text", text), ("columns alike", rare)):
-        say(f"sums and means, {name}")
-        yield name, [
-            [shown(count(one, way, Setting(step, 1.0), scale.most // 10).steps) for way in (ways.SUMS, ways.MLLIB_STAR)]
-            for step in steps
-        ]  # fmt: skip
-
-
 def as_json(one: Count) -> dict[str, object]:
     """A count, in words where it is no number."""
     return {"way": one.way.name, "steps": shown(one.steps), "bytes": one.bytes, "hottest": one.hottest,
             "seconds": one.seconds, "step": one.setting.step, "share": one.setting.share}  # fmt: skip
 
 
+def tables(found: Measured) -> Tables:
+    """The tables of the page."""
+    return {"steps": _counts(found), "sums": _sums(found)}
+
+
+def figures(found: Measured) -> dict[str, Any]:
+    """What the sentences of the page say beside cells of its tables."""
+    return {**found["about"], "m": found["model_nbytes"], "sums_of": found["sums"]}
+
+
+def _counts(found: Measured) -> Table:
+    rows = [["", "steps", "all ranks send, MB", "busiest rank, MB", "a step, in m", "virtual s", "step size", "epochs"]]
+    for one in found["counts"]:
+        took = ["-"] * 4
+        if isinstance(one["steps"], int):
+            a_step = f"{one['hottest'] / one['steps'] / found['model_nbytes']:.2f}"
+            took = [f"{one['bytes'] / 1e6:,.1f}", f"{one['hottest'] / 1e6:,.1f}", a_step, f"{one['seconds']:.3f}"]
+        way = one["way"].replace("*", r"\*")
+        rows.append([way, str(one["steps"]), *took, f"{one['step']:g}", f"{one['share']:g}"])
+    return rows
+
+
+def _sums(found: Measured) -> Table:
+    rows = [["step size", *(f"{step:g}" for step in found["sum_steps"])]]
+    return rows + [[name, *(" / ".join(map(str, pair)) for pair in pairs)] for name, pairs in found["sums"].items()]
+
+
 if __name__ == "__main__":
-    document.measure("bench.papers.mllib", str(__doc__), measured, page.tables, parts=PARTS, scales=(WHOLE, QUICK))
+    document.measure("bench.papers.mllib", str(__doc__), measured, tables, parts=PARTS, scales=(WHOLE, QUICK))

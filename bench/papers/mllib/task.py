@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -69,6 +70,21 @@ def rows(count: int, n_features: int, head: float, seed: int = 0, nonzeros: int 
     starts = np.arange(count + 1, dtype=np.int32) * nonzeros
     X = csr_array((values, columns.ravel(), starts), shape=(count, n_features))
     return linear.examples(X, labels)
+
+
+def write(path: Path, count: int, n_features: int) -> int:
+    """Write rows like those of text to `path`; return how many features occur in them. Local.
+
+    The number of a feature says nothing of how frequent it is.
+    """
+    data, numbers = rows(count, n_features, TEXT), np.random.default_rng(0).permutation(n_features)
+    X = csr_array((data.values, numbers[data.columns], data.starts), shape=(count, n_features), copy=True)
+    X.sum_duplicates()
+    with path.open("w", encoding="ascii") as file:
+        for label, first, last in zip(data.labels, X.indptr[:-1], X.indptr[1:], strict=True):
+            pairs = zip(X.indices[first:last] + 1, X.data[first:last], strict=True)
+            file.write(f"{label:+g} {' '.join(f'{column}:{value:.6g}' for column, value in pairs)}\n")
+    return len(np.unique(X.indices))
 
 
 def census() -> tuple[Examples, int]:

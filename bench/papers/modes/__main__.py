@@ -8,16 +8,16 @@ python -m bench.papers.modes [--quick] [--json docs/modes.json] [--only PART ...
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
 from bench.harness import datasets, document, timing
-from bench.harness.document import Measured, say
+from bench.harness.document import Measured, Table, Tables, say
 from bench.papers.mllib.counting import shown
-from bench.papers.modes import mlp, page, svm
+from bench.papers.modes import mlp, svm
 from bench.papers.modes.training import BANDWIDTH, LATENCY_S, NETWORK, SLOW, Count, Pace, count
-from bench.papers.modes.way import RANKS, WAYS, Task, Way
+from bench.papers.modes.way import AVERAGES, RANKS, WAYS, Task, Way
 
 
 class Scale(NamedTuple):
@@ -84,5 +84,41 @@ def as_json(way: Way, one: Count) -> dict[str, object]:
     return {"way": way.name, **one._asdict(), "steps": shown(one.steps)}
 
 
+def tables(found: Measured) -> Tables:
+    """The tables of the page: of each program with even ranks and with a slow one."""
+    return {f"{name.removeprefix('apps.')}_{pace}": table(one, pace)
+            for name, one in found["counts"].items() for pace in ("even", "slow")}  # fmt: skip
+
+
+def figures(found: Measured) -> dict[str, Any]:
+    """What the sentences of the page say."""
+    programs = {
+        name.removeprefix("apps."): {key: one[key] for key in ("what", "every", "nbytes")} | {"row_us": 1e6 * row_s}
+        for (name, one), row_s in zip(found["counts"].items(), found["row_s"].values(), strict=True)
+    }
+    return {**found["about"], **programs}
+
+
+def table(one: Measured, pace: str) -> Table:
+    """What each way has taken."""
+    heads = ["", f"ms to {one['measure']}", "epochs", "waited, ms", "exchanged, ms", "busiest rank, MB", "a step"]
+    return [[*heads, "lag", "most", "overwritten"], *([row["way"], *_cells(row, one["nbytes"])] for row in one[pace])]
+
+
+def _cells(row: Measured, nbytes: int) -> Iterable[str]:
+    if row["steps"] == "diverges":
+        return [row["steps"], *["-"] * 8]
+    taken = f"{1e3 * row['seconds']:.1f}" if isinstance(row["steps"], int) else row["steps"]
+    is_average = row["way"] == AVERAGES.name
+    merged = ["-"] * 3 if is_average else [f"{row['lag']:.2f}", f"{row['most_lag']}", f"{row['overwritten']:,}"]
+    return [taken, f"{row['epochs']:.1f}", f"{1e3 * row['waited_s']:.1f}", f"{1e3 * row['exchanged_s']:.1f}",
+            f"{row['hottest'] / 1e6:,.1f}", f"{a_step(row, nbytes):.1f}", *merged]  # fmt: skip
+
+
+def a_step(row: Measured, nbytes: int) -> float:
+    """What the busiest rank moves in an exchange of rank 0, in models. Pure."""
+    return float(row["hottest"] / row["exchanges"] / nbytes)
+
+
 if __name__ == "__main__":
-    document.measure("bench.papers.modes", str(__doc__), measured, page.tables, parts=PARTS, scales=(WHOLE, QUICK))
+    document.measure("bench.papers.modes", str(__doc__), measured, tables, parts=PARTS, scales=(WHOLE, QUICK))

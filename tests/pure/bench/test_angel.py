@@ -12,26 +12,25 @@ pytest.importorskip("numba")
 
 import malt
 from bench.harness import jobs
-from bench.papers.angel import __main__ as program
-from bench.papers.angel import page, rows, training
-from bench.papers.angel.comparison import OPTIMIZERS, PLACES
+from bench.papers import angel
+from bench.papers.angel import OPTIMIZERS, PLACES, RANKS
+from bench.papers.mllib import task
 from malt.models.linear import NUMBERS
 
 pytestmark = pytest.mark.serial
-RANKS = 4
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("angel") / "rows.svm"
-    assert 400 < rows.write(path, 400, 5000) < 5000
+    assert 400 < task.write(path, 400, 5000) < 5000
     return path
 
 
 @pytest.fixture(scope="module")
 def taken(file):
     """What some iterations of L-BFGS take in each place."""
-    return [training.simulated(RANKS, file, "--epochs", 3, "--tolerance", 0, *place.words) for place in PLACES]
+    return [angel.simulated(RANKS, file, "--epochs", 3, "--tolerance", 0, *words) for words in PLACES.values()]
 
 
 def test_all_goes_through_rank_0_and_parts_move_less(file, taken):
@@ -49,14 +48,12 @@ def test_both_make_the_same_iterations(taken):
 
 
 def test_the_figures_of_the_page_are_those_of_a_whole_run():
-    found = kept("angel")
-    made = {(one["optimizer"], one["place"], one["ranks"]): one for one in found["rows"]}
-    assert len(made) == len(OPTIMIZERS) * len(PLACES) * len(program.WHOLE.ranks)
+    made = {(one["optimizer"], one["place"]): one for one in kept("angel")["rows"]}
+    assert len(made) == len(OPTIMIZERS) * len(PLACES)
     for optimizer in OPTIMIZERS:
-        for ranks in program.WHOLE.ranks:
-            star, parts = (made[optimizer.name, place.name, ranks] for place in PLACES)
-            assert star["moved"][0] == max(star["moved"]) > 2 * max(parts["moved"])
-            assert star["most_mb"] - star["before_mb"] > parts["most_mb"] - parts["before_mb"] > 0
+        star, parts = (made[optimizer.name, place] for place in PLACES)
+        assert star["moved"][0] == max(star["moved"]) > 2 * max(parts["moved"])
+        assert star["memory_mb"] > parts["memory_mb"] > 0
 
 
 @pytest.mark.thorough
@@ -64,13 +61,13 @@ def test_a_quick_run_prints_its_tables(tmp_path, monkeypatch, capsys):
     """Of its jobs the first is one; the others are simulated."""
     report, kept_at, begun = jobs.report, tmp_path / "found.json", []
 
-    def reported(ranks, module, *words):
+    def reported(ranks, module, train, *words):
         begun.append(words)
-        return training.simulated(ranks, *words) if begun[1:] else report(ranks, module, *words)
+        return angel.simulated(ranks, *words) if begun[1:] else report(ranks, module, train, *words)
 
     monkeypatch.setattr(jobs, "report", reported)
     monkeypatch.setattr("sys.argv", ["bench.papers.angel", "--quick", "--json", str(kept_at)])
-    monkeypatch.delitem(sys.modules, program.__name__)
+    monkeypatch.delitem(sys.modules, angel.__name__)
     runpy.run_module("bench.papers.angel", run_name="__main__")
-    found = printed(kept_at, capsys.readouterr().out, page.tables)
-    assert page.figures(found)["about_rounds"] == program.QUICK.rounds and len(begun) == 3 * len(OPTIMIZERS)
+    found = printed(kept_at, capsys.readouterr().out, angel.tables)
+    assert angel.figures(found)["about_rounds"] == angel.QUICK.rounds and len(begun) == 3 * len(OPTIMIZERS)

@@ -13,13 +13,10 @@ from bench import __main__ as program
 from bench.benchmarks import page, rows
 from bench.benchmarks.rows import Row, missing, rated, timed
 from bench.benchmarks.svm import planted
-from bench.benchmarks.svm.task import PROBLEM, Task
-from bench.benchmarks.svm.threads import Threads, descend
 from bench.harness import document, jobs, timing
 from bench.harness.timing import alternate, ratio
 from bench.pages import network, torch
 from malt.launch.machine.mpi_library import bound_library
-from malt.models import linear
 
 pytestmark = pytest.mark.serial
 
@@ -73,31 +70,30 @@ def test_numbers_have_a_unit_that_reads_well():
     shown = [rows.shown(x, "s") for x in (0, 2.5, 0.0312, 4.31e-6, 2e-8)]
     assert shown == ["-", "2.5 s", "31.2 ms", "4.31 us", "20 ns"]
     assert [rows.shown(x, "1/s") for x in (17_920_000, 5_000)] == ["17.9 M/s", "5,000 1/s"]
-    assert rows.shown(0, "runs") == "0 runs"
+
+
+def run(monkeypatch, *words):
+    monkeypatch.setattr("sys.argv", ["bench", *words])
+    document.measure("bench", "", lambda _: {}, page.tables, parts=program.PARTS, scales=("whole", "quick"))
 
 
 def test_parts_that_were_not_measured_again_are_kept(tmp_path, monkeypatch, capsys):
-    def ran(name, ratio, *more):
-        monkeypatch.setitem(program.PARTS, name, lambda quick: [Row(name, "whom", ratio)])
-        file = tmp_path / "results.json"
-        monkeypatch.setattr("sys.argv", ["bench", "--only", name, "--json", str(file), *more])
-        program.main()
-        found = json.loads(file.read_text())
-        (result,) = found["results"].values()
-        family = bound_library().family
-        assert [one for one in page.tables(found) if "/" in one] == [f"{family}/{part}" for part in result["parts"]]
-        return [(row.name, row.ratio) for row in rows.first(found)]
+    file = tmp_path / "results.json"
+
+    def ran(name, ratio):
+        monkeypatch.setitem(program.ROWS, name, lambda quick: [Row(name, "whom", ratio)])
+        run(monkeypatch, "--only", name, "--json", str(file))
+        return sorted((row.name, row.ratio) for row in rows.every(json.loads(file.read_text())))
 
     assert ran("start", 1.0) == [("start", 1.0)]
-    assert ran("messages", 2.0) == [("messages", 2.0), ("start", 1.0)]  # in the order of all parts
+    assert ran("messages", 2.0) == [("messages", 2.0), ("start", 1.0)]
     assert ran("start", 3.0) == [("messages", 2.0), ("start", 3.0)]
-    assert ran("libmf", 1.0, "--quick") == [("libmf", 1.0)]  # a quick run is not mixed with another
+    assert bound_library().family in json.loads(file.read_text())["start"]["machine"]
 
 
 def test_a_part_without_its_data_is_not_measured_and_a_row_says_so(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(program, "RCV1", tmp_path / "nowhere")
-    monkeypatch.setattr("sys.argv", ["bench", "--only", "logistic"])
-    program.main()
+    run(monkeypatch, "--only", "logistic", "--json", str(tmp_path / "results.json"))
     assert "| logistic | - | - | - | - | not measured: it needs the data set rcv1-ccat" in capsys.readouterr().out
 
 
@@ -118,27 +114,6 @@ def test_planted_rows_follow_the_seed_and_have_length_1(few_rows, tmp_path):
     assert planted.read(tmp_path).X.indptr.dtype == np.int32
 
 
-@pytest.mark.thorough
-def test_threads_train_one_model_or_one_each(few_rows):
-    data = few_rows()
-    task = Task("2,000 rows", data, 0.0, (), exchange_every=100, epochs=2)
-    threads = Threads(task)
-    assert threads.seconds(0) == float("inf")  # nothing reaches an objective of 0
-    loose = Task("2,000 rows", data, 0.7, (), exchange_every=100, epochs=2)
-    assert 0 < Threads(loose).seconds(0) < float("inf")
-    assert threads.rate(1, 1) > 0 and threads.rate(2, 1) > 0
-
-
-def test_descend_leaves_the_shrinking_to_the_caller(few_rows):
-    data = linear.examples(few_rows().X, few_rows().y)
-    order = np.arange(500, dtype=np.int32)
-    whole, parts = np.zeros((2, planted.COLUMNS + 1), np.float32)
-    arguments = (PROBLEM.code, PROBLEM.l2, 2.0, 100.0, 0.0)
-    linear.compiled.train(data, order, whole, *arguments)
-    scale = descend(data, order, parts, *arguments)
-    assert 0 < scale < 1 and np.allclose(parts * np.float32(scale), whole) and whole.any()
-
-
 def test_runs_of_torch_become_a_table():
     def run(seconds):
         return [{"seconds": seconds / 2, "sent": 50e6, "test_accuracy": 0.97},
@@ -152,7 +127,7 @@ def test_runs_of_torch_become_a_table():
 
 def test_the_picture_has_a_bar_for_each_headline():
     """A row that was renamed would lose its bar."""
-    shown = page.headlines(rows.first(kept("benchmarks")))
+    shown = page.headlines(rows.every(kept("benchmarks")))
     assert [one.headline for one in shown] == list(page.HEADLINES)
     ratios = sum(ratio is not None for one in shown for ratio in (one.plain, one.compiled))
     assert page.picture(shown).count("<rect") == ratios + 1, "with the legend"

@@ -8,7 +8,8 @@ import math
 import pytest
 from measured import kept, quickly
 
-from bench.papers.modes import page, svm
+from bench.papers.modes import __main__ as program
+from bench.papers.modes import svm
 from bench.papers.modes.training import SLOW, Pace, count
 from bench.papers.modes.way import AVERAGES, GRAPHS, RANKS, WAYS, Way
 
@@ -79,5 +80,5 @@ def test_the_figures_of_the_page_are_those_of_a_whole_run():
 @pytest.mark.thorough
 def test_a_quick_run_prints_its_tables(tmp_path):
     pytest.importorskip("sklearn")
-    _, said = quickly("bench.papers.modes", tmp_path, page.tables)
+    _, said = quickly("bench.papers.modes", tmp_path, program.tables)
     assert "... apps.mlp, slow, bsp, star: " in said

@@ -13,7 +13,7 @@ from measured import kept, quickly
 
 from bench.benchmarks.svm import planted
 from bench.papers.malt import __main__ as program
-from bench.papers.malt import failure, hosts, page, simulated, speedup, workloads
+from bench.papers.malt import experiments, workloads
 
 pytestmark = pytest.mark.serial
 MESSAGES = {"all": 56, "halton": 24}
@@ -35,21 +35,21 @@ def news(monkeypatch, posed):
 
 
 def test_sparse_vectors_send_less_of_rows_like_those_of_text(news):
-    rows = simulated.counted(news, "all")
-    whole = simulated.counted(news._replace(sparse=("--vector", "dense", *news.sparse[2:])), "all")
+    rows = experiments.traffic(news, "all")
+    whole = experiments.traffic(news._replace(sparse=("--vector", "dense", *news.sparse[2:])), "all")
     assert 0 < rows["sent"] < whole["sent"] / 2 and whole["sent"] == whole["dense"] == rows["dense"]
     assert rows["measured"] == pytest.approx(whole["measured"], rel=1e-4)
 
 
 def test_sparse_graphs_send_less(news):
-    found = {graph: simulated.counted(news, graph) for graph in ("all", "halton")}
+    found = {graph: experiments.traffic(news, graph) for graph in ("all", "halton")}
     for graph, one in found.items():
         assert one["messages"] == workloads.EXCHANGES * MESSAGES[graph]
     assert found["halton"]["sent"] < found["all"]["sent"] / 2
 
 
 def test_rows_of_all_features_send_no_less(posed):
-    found = simulated.counted(posed(workloads.dense(EVERY * 8, 500)), "all")
+    found = experiments.traffic(posed(workloads.dense(EVERY * 8, 500)), "all")
     assert 1 < found["sent"] / found["dense"] < 1.05
 
 
@@ -88,10 +88,10 @@ class Fast(workloads.Workload):
 
 def test_the_time_of_several_ranks_is_that_to_the_end_of_one():
     one = Fast("name", "kind", 1, 1, 1, (), (), "error", 1.005, (10, 20))
-    found = speedup.compared(one, 3)
+    found = experiments.speedup(one, 3)
     assert found["target"] == pytest.approx(1.005) and found["epochs"] == [10, 10]
     assert found["one"] == [10.0] * 3 and found["several"] == [5.0] * 3 and found["ratio"] == found["rate"] == 2
-    late = speedup.compared(one._replace(epochs=(10, 9)), 1)
+    late = experiments.speedup(one._replace(epochs=(10, 9)), 1)
     assert late["several"] == [math.inf] and late["ratio"] == 0
 
 
@@ -116,22 +116,22 @@ class Alone(workloads.Workload):
 
 @pytest.mark.parametrize("merge_s", [0, 0.2])
 def test_ranks_on_hosts_of_their_own_compute_and_merge_in_virtual_time(posed, monkeypatch, merge_s):
-    monkeypatch.setattr(hosts, "RANKS", (2, 4))
-    monkeypatch.setattr(hosts, "EVERY", EVERY)
-    monkeypatch.setattr(hosts, "merge_s", lambda _: merge_s)
+    monkeypatch.setattr(experiments, "HOSTS", (2, 4))
+    monkeypatch.setattr(experiments, "EVERY", EVERY)
+    monkeypatch.setattr(experiments, "merge_s", lambda _: merge_s)
     one = Alone(*posed(workloads.dense(EVERY * 8, 50)))._replace(close=1.1)
-    found = hosts.compared(one)
+    found = experiments.on_hosts(one)
     assert found["row_s"] == pytest.approx(1e-3) and found["one"] == pytest.approx([2 * one.rows * 1e-3, 2])
-    for ranks, (seconds, epochs, _) in zip(hosts.RANKS, found["graphs"]["all"], strict=True):
+    for ranks, (seconds, epochs, _) in zip(experiments.HOSTS, found["graphs"]["all"], strict=True):
         merged = EVERY * 1e-3 + (ranks - 1) * merge_s
         assert seconds == pytest.approx(epochs * one.rows / ranks / EVERY * merged, rel=0.01)
 
 
 def test_a_link_that_is_too_slow_for_all_peers_is_fast_enough_for_few(posed, monkeypatch):
-    monkeypatch.setattr(hosts, "EVERY", 20)
+    monkeypatch.setattr(experiments, "EVERY", 20)
     one = posed(workloads.dense(EVERY * 8, 500))._replace(epochs=(1, 2))
     links = (("all", 5e8), ("halton", 5e8), ("all", 1e15))  # a model of 2 KB every 20 us
-    slow, few, free = (hosts.several(one, graph, 8, (1e-6, 0.0), (0.0, rate))["left"] for graph, rate in links)
+    slow, few, free = (experiments.several(one, graph, 8, (1e-6, 0.0), (0.0, rate))["left"] for graph, rate in links)
     assert slow < 0.8 and few > 0.9 < free
 
 
@@ -145,8 +145,8 @@ def test_the_figures_of_the_page_are_those_of_a_whole_run():
 
 
 def test_the_page_names_what_keeps_all_back_among_many_hosts():
-    news, many = kept("malt")["hosts"][0], hosts.RANKS.index(page.MANY)
-    whole, few = (news["graphs"][graph] for graph in hosts.GRAPHS)
+    news, many = kept("malt")["hosts"][0], experiments.HOSTS.index(program.MANY)
+    whole, few = (news["graphs"][graph] for graph in experiments.GRAPHS)
     assert few[many] < whole[many] and few[-1] < whole[-1] and few[many][0] < news["one"][0]
     assert whole[many][2] < 0.9 and few[many][2] > 0.95
 
@@ -156,12 +156,12 @@ def test_the_page_names_what_keeps_all_back_among_many_hosts():
 def test_a_quick_run_prints_its_tables(tmp_path):
     """The ranks that are killed train few rows, interpreted: to load kernels takes them longer."""
     (tmp_path / "found.json").write_text(json.dumps(kept("malt")))
-    quickly("bench.papers.malt", tmp_path, page.tables, "--only", "failure", NUMBA_DISABLE_JIT="1")
-    found, _ = quickly("bench.papers.malt", tmp_path, page.tables, "--only", "hosts", "traffic")
+    quickly("bench.papers.malt", tmp_path, program.tables, "--only", "failure", NUMBA_DISABLE_JIT="1")
+    found, _ = quickly("bench.papers.malt", tmp_path, program.tables, "--only", "hosts", "traffic")
     assert len(found["hosts"]) == 1 and len(found["traffic"]) == len(found["shapes"])
     failed = found["failure"]
-    assert failed["lost"]["rank"] == failed["back"]["rank"] == failure.RANKS - 1
+    assert failed["lost"]["rank"] == failed["back"]["rank"] == experiments.FAILING - 1
     assert failed["back"]["back_at_s"] > failed["back"]["at_s"]
-    ends = [failed[name][-1][1] for name in failure.RUNS]
+    ends = [failed[name][-1][1] for name in experiments.FAILURES]
     assert ends == pytest.approx([ends[0]] * 3, rel=0.05) and max(ends) < failed["killed"][0][1]
-    assert page.figures(found)["failing"] == failure.RANKS
+    assert program.figures(found)["failing"] == experiments.FAILING

@@ -1,1 +1,0 @@
-"""apps.mf against LIBMF."""
