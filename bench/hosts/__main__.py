@@ -22,20 +22,19 @@ from bench.hosts import failures, page, planning, ways
 from bench.hosts.training import QUICK_TARGET, Plan
 from bench.hosts.trials import ROOT, linked_hosts, missing_hosts, report, sharing_cores
 
-TRANSFERS, LATE = ("small", "stream"), ("far_held", "far_small", "far_model")
+TRANSFERS, LATE = ("small",), ("far_held", "far_small", "far_model")
 RATE_MBIT, DELAY_MS, LOSS_PERCENT = 100, 20, 1
 LINK, QUICK_LINK = Plan(ways.LINK, 5, 1.0, 40), Plan(ways.LINK[:3:2], 1, 0.5, 12, QUICK_TARGET)
 FAR, QUICK_FAR = Plan(ways.FAR, 3, 11.0, 32), Plan(ways.FAR[::2], 1, 1.0, 6, QUICK_TARGET)
-GRAPHS, QUICK_GRAPHS = Plan(ways.GRAPHS, 1, 0.0, 60), Plan(ways.GRAPHS, 1, 0.0, 12, QUICK_TARGET)
 _FAMILY = "from malt.launch.machine.mpi_library import bound_library; print(bound_library().family)"
 
 Lines = list[dict[str, Any]]
 
 
-def trained(plan: Plan, python: str, names: str = "ab", **link: int) -> Lines:
-    """The runs of a plan, on two ranks of each host."""
-    with linked_hosts(names, **link) as network:
-        lines: Lines = report(network, python, 2, "bench.hosts.training", plan.as_json(), hosts=names)
+def trained(plan: Plan, python: str, **link: int) -> Lines:
+    """The runs of a plan, on two ranks of each of two hosts."""
+    with linked_hosts("ab", **link) as network:
+        lines: Lines = report(network, python, 2, "bench.hosts.training", plan.as_json(), hosts="ab")
         return lines
 
 
@@ -59,11 +58,6 @@ def far(python: str, quick: bool) -> Lines:
     return trained(QUICK_FAR if quick else FAR, python, delay_ms=DELAY_MS, loss_percent=LOSS_PERCENT)
 
 
-def graphs(python: str, quick: bool) -> dict[str, Lines]:
-    """Trainings whose bytes are compared, by the number of hosts."""
-    return {str(len(names)): trained(QUICK_GRAPHS if quick else GRAPHS, python, names) for names in ("ab", "abcd")}
-
-
 def planned(python: str, quick: bool) -> Lines:
     """Trainings over links of several rates, and what simulated ranks predict of them."""
     plan = planning.QUICK if quick else planning.PLAN
@@ -75,10 +69,9 @@ def planned(python: str, quick: bool) -> Lines:
 
 
 MEASURED: dict[str, Callable[[str, bool], Any]] = {
-    "transfers": transfers, "link": link, "far": far, "graphs": graphs, "planned": planned,
-    **{name: partial(failures.each, trial) for name, trial in failures.TRIALS.items()},
+    "transfers": transfers, "link": link, "far": far, "planned": planned, "survival": failures.survival,
 }  # fmt: skip
-WITHOUT_DATA = {"transfers", *failures.TRIALS}
+WITHOUT_DATA = {"transfers", "survival"}
 
 
 def _family(python: str) -> str:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench.harness.document import Measured, Table, Tables
-from bench.hosts import failures, outcomes, planning, ways
-from bench.hosts.outcomes import ByMpi
+from bench.hosts import planning, ways
 
+ByMpi = Mapping[str, Any]
+"""What a part has found, by the name of the MPI."""
 NAMES = {"openmpi": "Open MPI", "mpich": "MPICH"}
 SLOWEST = 0.99
 
@@ -23,28 +24,19 @@ def tables(found: Measured) -> Tables:
 
 def figures(found: Measured) -> dict[str, Any]:
     """What the sentences of the page say."""
-    crossed = {hosts: {run["way"]: run["across"] for run in runs}
-               for hosts, runs in _first(_each(found, "graphs")).items()}  # fmt: skip
     predicted = {mpi: planning.summary(rows) for mpi, rows in _each(found, "planned").items()}
     return {
         "rounds": max(len(of) for one in _each(found, "link").values() for of in _by_way(one).values()),
-        "link_gain": _sooner(found, "link"), "far_gain": _sooner(found, "far"), "across": crossed,
+        "link_gain": _sooner(found, "link"), "far_gain": _sooner(found, "far"),
         "open": predicted["Open MPI"], "mpich": predicted["MPICH"], "planned_target": planning.PLAN.target,
-        "at_once": failures.AT_ONCE, **{f"{name}_runs": outcomes.runs(_each(found, name)) for name in _TRIED},
+        "survival_runs": [run for one in _each(found, "survival").values() for some in one.values() for run in some],
     }  # fmt: skip
-
-
-_TRIED = "starts", "failures", "survival"
 
 
 def _sooner(found: Measured, part: str) -> dict[str, list[float]]:
     """By way, how many times as fast as an Allreduce it is with each MPI."""
     by_mpi = [_by_way(runs) for runs in _each(found, part).values()]
     return {way: [seconds(one[ways.ALLREDUCE]) / seconds(one[way]) for one in by_mpi] for way in by_mpi[0]}
-
-
-def _first(found: Mapping[str, Any]) -> Any:
-    return next(iter(found.values()))
 
 
 def _each(measured: Measured, part: str) -> dict[str, Any]:
@@ -56,8 +48,6 @@ _MESSAGES = (
     ("40 B under bsp, scatter and gather; a blocking Allreduce", "small", "bsp", "Allreduce"),
     ("the same, where a round trip takes 40 ms", "far_small", "bsp", "Allreduce"),
     ("189 KB, the same", "far_model", "bsp", "Allreduce"),
-    ("4 MB back to back under notify-ack; Put and Flush", "stream", "notify-ack", "Put + Flush"),
-    ("the same; Put and Flush to a rank that copies each message", "stream", "notify-ack", "copied"),
     ("189 KB under asp where a round trip takes 40 ms: they hold the loop, median and 99 %", "far_held", "asp", ""),
 )
 
@@ -84,17 +74,16 @@ def _time(seconds: float) -> str:
 
 def planned(found: ByMpi) -> Table:
     """Predictions, and what was measured."""
-    titles = ["", "MPI", "link, MB/s", "ms to there", "compute, ms", "predicted, s", "measured, s", "error"]
+    titles = ["", "MPI", "compute, ms", "predicted, s", "measured, s", "error"]
     return [titles, *(_predicted(mpi, row) for mpi, rows in found.items() for row in rows)]
 
 
 def _predicted(mpi: str, row: Measured) -> list[str]:
-    numbers = [row["bandwidth"] / 1e6, row["latency_s"] * 1e3, row["compute_s"] * 1e3]
     seconds = [f"{row[name]:.2f}" if row[name] else "-" for name in ("predicted", "measured")]
     error = planning.error(row)
     off = f"{error:.0%}" if error < math.inf else "-"
     graph = row["way"].removeprefix("bsp, ")
-    return [f"{row['mbit']} Mbit/s, {graph}", mpi, *(f"{number:.2f}" for number in numbers), *seconds, off]
+    return [f"{row['mbit']} Mbit/s, {graph}", mpi, f"{1e3 * row['compute_s']:.2f}", *seconds, off]
 
 
 def compared(found: ByMpi) -> Table:
@@ -126,21 +115,33 @@ def _cells(by_way: Mapping[str, Sequence[Measured]], way: str) -> list[str]:
     return [f"{took:.2f}", sooner, f"{wire / 1e6:.1f}", f"{epochs:.1f}"]
 
 
-def graphs(found: ByMpi) -> Table:
-    """Bytes by graph. They do not depend on the MPI: those of the first one are shown."""
-    rows = [["", "MB across hosts", "of all's", "epochs"]]
-    for hosts, runs in _first(found).items():
-        by_way = {run["way"]: run for run in runs}
-        everybody = by_way[ways.GRAPHS[0]]
-        for way, run in by_way.items():
-            share = "" if way == ways.GRAPHS[0] else f"1/{everybody['across'] / run['across']:.1f}"
-            where = f"{hosts} hosts of 2 ranks, {way.removeprefix('bsp, ')}"
-            rows.append([where, f"{run['across'] / 1e6:.1f}", share, f"{run['epochs']:.1f}"])
+def survival(found: ByMpi) -> Table:
+    """Failures that ranks outlive. No rank uses MPI: all runs count together."""
+    rows = [["", "as promised", "the others continue after", "`malt run` ends after", "left"]]
+    for name in next(iter(found.values())):
+        some = [run for one in found.values() for run in one[name]]
+        pauses = [run["pause_s"] for run in some if "pause_s" in run and run["expected"]]
+        as_said = f"{sum(run['expected'] for run in some)} of {len(some)}"
+        ended = _median_and_worst([run["ended_s"] for run in some])
+        rows.append([name, as_said, _median_and_worst(pauses) if pauses else "-", ended, _left(some)])
     return rows
 
 
+def _median_and_worst(seconds: Sequence[float]) -> str:
+    return f"{statistics.median(seconds):.1f}, {max(seconds):.1f} s"
+
+
+def _left(runs: Sequence[Measured]) -> str:
+    """What was left on hosts that were there: nothing, or for how long, or what stays."""
+    if stays := sum(run["clean_s"] is None for run in runs):
+        return f"in {stays} runs something stays"
+    hosts = sorted({host for run in runs for host in run["left"]})
+    if not hosts:
+        return "nothing"
+    return f"on {', '.join(hosts)} nothing after {max(run['clean_s'] for run in runs):.0f} s more"
+
+
 PARTS: dict[str, Callable[[ByMpi], Table]] = {
-    "transfers": transfers, "link": compared, "planned": planned, "far": compared, "graphs": graphs,
-    "starts": outcomes.ended, "failures": outcomes.ended, "survival": outcomes.survival,
+    "transfers": transfers, "link": compared, "planned": planned, "far": compared, "survival": survival,
 }  # fmt: skip
 """The tables, in the order of the page."""

@@ -12,28 +12,30 @@ from malt.models import linear
 
 MBIT = (10, 30, 100)
 """The rates that links are held to."""
-PLAN = Plan(("bsp, all", "bsp, hierarchical", "bsp, ring"), 3, 0.0, 25, 0.1945, has_facts=True)
+PLAN = Plan(("bsp, all", "bsp, hierarchical", "bsp, ring"), 3, 0.0, 25, 0.1945, tells_pace=True)
 QUICK = PLAN._replace(rounds=1, exchanges=4, target=0.5)
 HOSTS = ("a", "a", "b", "b")
+LATENCY_S, PAYLOAD = 25e-6, 1448 / 1514
+"""Of these links: half a round trip of TCP; the share of what travels that is no header."""
 
 
-def predicted(facts: Mapping[str, Any], plan: Plan) -> list[dict[str, Any]]:
-    """The results of the plan on simulated ranks of a network whose link, and whose compute, were measured."""
-    network = malt.Network(facts["latency_s"], facts["bandwidth"], list(HOSTS))
+def predicted(compute_s: float, mbit: int, plan: Plan) -> list[dict[str, Any]]:
+    """The results of the plan on simulated ranks that compute as long as was measured, over links of this rate."""
+    network = malt.Network(LATENCY_S, PAYLOAD * mbit * 1e6 / 8, list(HOSTS))
     linear.compile_kernels()
 
     def live(rank: int) -> list[dict[str, Any]]:
-        return results(rows(), plan._replace(compute_s=facts["compute_s"]))
+        return results(rows(), plan._replace(compute_s=compute_s))
 
     return malt.simulate(live, len(HOSTS), network=network)[0]
 
 
 def compared(found: Sequence[Mapping[str, Any]], mbit: int, plan: Plan) -> list[dict[str, Any]]:
-    """What was measured at a rate, beside what is predicted: medians. `found`: of bench.hosts.training, with facts."""
-    facts, *made = found
-    expected = predicted(facts, plan)
+    """What was measured at a rate, beside what is predicted: medians. `found`: of bench.hosts.training."""
+    pace, *made = found
+    expected = predicted(pace["compute_s"], mbit, plan)
     return [
-        {"mbit": mbit, "way": way, "predicted": _middle(expected, way), "measured": _middle(made, way), **facts}
+        {"mbit": mbit, "way": way, "predicted": _middle(expected, way), "measured": _middle(made, way), **pace}
         for way in plan.ways
     ]
 

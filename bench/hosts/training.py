@@ -2,13 +2,15 @@
 
     malt run -n 4 --hosts a:2,b:2 -m bench.hosts.training PLAN --json FILE
 
-PLAN is a `Plan` as JSON. FILE gets the results; where the plan asks for them, first the facts of bench.hosts.facts.
+PLAN is a `Plan` as JSON. FILE gets the results; where the plan asks for it, first how long ranks compute.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +21,7 @@ import malt
 from bench.benchmarks.svm import task
 from bench.harness import datasets, jobs
 from bench.harness.timing import turns
-from bench.hosts import facts, ways
+from bench.hosts import ways
 from bench.hosts.ways import WAYS, Way
 from bench.hosts.wire import sent_by_host
 from bench.papers.mllib import ways as ways_to_send
@@ -34,6 +36,8 @@ QUICK_TARGET = 0.3
 """One that few exchanges reach."""
 KEPT = 400
 """Models of rank 0 that are kept of a run, at most."""
+PACED = 60
+"""Parts that ranks train at once to measure their compute."""
 
 
 class Plan(NamedTuple):
@@ -50,8 +54,8 @@ class Plan(NamedTuple):
     """The objective to reach."""
     compute_s: float = 0.0
     """What simulated ranks take for the examples before an exchange. Real ones take what they take."""
-    has_facts: bool = False
-    """Whether the link and the compute of ranks are measured first."""
+    tells_pace: bool = False
+    """Whether the compute of ranks is measured first."""
 
     def as_json(self) -> str:
         """The plan for a command line."""
@@ -72,8 +76,6 @@ class Mark(NamedTuple):
 
     seconds: float
     exchanges: int
-    across: int
-    """Payload bytes that it has sent to other hosts, by the statistics of its vectors."""
     wire: int
     """Bytes that its host has sent, by the counter of its interface; 0 but on the first rank of the host."""
 
@@ -114,8 +116,7 @@ class Run:
     def _note(self, now: float, number: int) -> None:
         if len(self._models):
             self._models[len(self._marks)] = self._learner.model
-        across = sum(vector.statistics().bytes_across for vector in self._learner.vectors)
-        self._marks.append(Mark(now, number, across, self._wire() - self._sent))
+        self._marks.append(Mark(now, number, self._wire() - self._sent))
 
     def _wire(self) -> int:
         return sent_by_host() if self._is_first else 0
@@ -142,7 +143,6 @@ class Run:
             "ended_s": self._marks[-1].seconds,
             "exchanges": at.exchanges,
             "epochs": at.exchanges * EVERY / len(self._rows.mine.labels),
-            "across": sum(mark.across for mark in then),
             "wire": sum(mark.wire for mark in then),
         }
 
@@ -154,7 +154,7 @@ def parts(rows: Rows, generator: np.random.Generator) -> Iterator[Order]:
 
 def _last(marks: Sequence[Sequence[float]], seconds: float) -> Mark:
     """The last mark by then."""
-    return max((Mark(*mark) for mark in marks if mark[0] <= seconds), default=Mark(0.0, 0, 0, 0))
+    return max((Mark(*mark) for mark in marks if mark[0] <= seconds), default=Mark(0.0, 0, 0))
 
 
 def rows() -> Rows:
@@ -165,6 +165,21 @@ def rows() -> Rows:
     mine = linear.examples(data.X, data.y, malt.shard(dealt))
     width = data.X.shape[1]
     return Rows(everything, mine, width, linear.first_step(task.PROBLEM, everything, width, malt.size()))
+
+
+def compute_s(found: Rows) -> float:
+    """Seconds of the examples before an exchange while all ranks train at once, and nobody exchanges. Collective."""
+    learner = ways.learner(WAYS["bsp, all"], found.mine, found.width, found.eta0)
+    some = parts(found, np.random.default_rng(malt.rank()))
+    for part, _ in zip(some, range(PACED // 4), strict=False):
+        learner.learn(part)
+    malt.barrier()
+    start = time.perf_counter()
+    for part, _ in zip(some, range(PACED), strict=False):
+        learner.learn(part)
+    took_s = (time.perf_counter() - start) / PACED
+    learner.finish()
+    return float(statistics.mean(malt.allgather(took_s)))
 
 
 def results(found: Rows, plan: Plan) -> list[dict[str, Any]]:
@@ -187,9 +202,8 @@ def main() -> None:
     linear.compile_kernels()
     found = rows()
     measured = []
-    if plan.has_facts:
-        learner = ways.learner(WAYS[plan.ways[0]], found.mine, found.width, found.eta0)
-        measured = [facts.measured(learner, parts(found, np.random.default_rng(malt.rank())))]
+    if plan.tells_pace:
+        measured = [{"compute_s": compute_s(found)}]
     jobs.give(measured + results(found, plan))
 
 

@@ -129,12 +129,11 @@ def processes(network: Any, python: str, words: Sequence[str]) -> Any:
 class Job:
     """A job of bench.hosts.lockstep, whose `malt run` is on host a. `at`: its hosts and their ranks, as of --hosts."""
 
-    def __init__(self, network: Any, python: str, at: str, words: Iterable[object], *options: str) -> None:
+    def __init__(self, network: Any, python: str, at: str, steps: int, *options: str) -> None:
         self.ranks = sum(int(one.partition(":")[2]) for one in at.split(","))
-        line = ["-m", "malt", "run", "-n", self.ranks, *options, "--hosts", at, "-m", "bench.hosts.lockstep", *words]
+        line = ["-m", "malt", "run", "-n", self.ranks, *options, "--hosts", at, "-m", "bench.hosts.lockstep", steps]
         self._lines: list[dict[str, Any]] = []
         self._errors: list[str] = []
-        self.began = time.monotonic()
         self._process = network.start(LAUNCHER, python, *map(str, line), folder=ROOT, environment=YIELD)
         self._readers = [
             threading.Thread(target=self._read, args=[self._process.stdout, self._note], daemon=True),

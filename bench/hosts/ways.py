@@ -100,5 +100,3 @@ LINK = tuple(WAYS)[:11]
 """Those that are compared over a link of a low rate."""
 FAR = LINK[:4]
 """Those that are compared where a round trip takes long and packets are lost."""
-GRAPHS = ("bsp, all", "bsp, hierarchical", "bsp, all, int8")
-"""Those whose bytes are compared. Under bsp they are the same in each run."""

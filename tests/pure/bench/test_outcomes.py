@@ -1,4 +1,4 @@
-"""bench.hosts.outcomes: what the page says of jobs that hung, left something or did not go on; and of pauses."""
+"""bench.hosts: what the page says of jobs that left something or did not go on; and of pauses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bench.hosts import __main__ as program
-from bench.hosts import outcomes, trials
+from bench.hosts import page, trials
 
 pytestmark = pytest.mark.serial
 
@@ -16,30 +16,23 @@ def run(expected=True, seconds=2.0, **left):
     return {"status": 1, "ended_s": seconds, "pause_s": 0.5, "expected": expected, "left": {}, "clean_s": 0.0} | left
 
 
-def test_a_start_that_hangs_is_counted():
-    found = {"Open MPI": {"a rank raises": [run(), run(False, 120.0, status=None)]}}
-    assert outcomes.ended(found)[1:] == [["a rank raises", "1 of 2", "61.0, 120.0 s", "nothing"]]
-    assert [one["status"] for one in outcomes.runs(found)] == [1, None]
-
-
 def test_what_is_left_is_named():
     late = run(left={"b": ["/tmp/malt-x"]}, clean_s=7.2)
     found = {"MPICH": {"a rank is killed": [run(), late], "a link goes down": [late, run(clean_s=None)]}}
-    assert outcomes.ended(found)[1:] == [
-        ["a rank is killed", "2 of 2", "2.0, 2.0 s", "on b nothing after 7 s more"],
-        ["a link goes down", "2 of 2", "2.0, 2.0 s", "in 1 runs something stays"],
-    ]
+    assert [row[-1] for row in page.survival(found)[1:]] == [
+        "on b nothing after 7 s more", "in 1 runs something stays",
+    ]  # fmt: skip
 
 
 def test_what_was_left_is_kept_without_the_place_of_the_project():
-    found = {"MPICH": {"starts": [run(left={"b": [f"python {program.ROOT}/malt/runner/program.py"]})]}}
-    (kept,) = json.loads(program.without_root(found))["MPICH"]["starts"]
+    found = {"MPICH": {"survival": [run(left={"b": [f"python {program.ROOT}/malt/runner/program.py"]})]}}
+    (kept,) = json.loads(program.without_root(found))["MPICH"]["survival"]
     assert kept["left"] == {"b": ["python malt/runner/program.py"]}
 
 
 def test_pauses_of_runs_that_went_on_are_shown():
     found = {"Open MPI": {"a rank is killed": [run(), run(False, pause_s=99.0)]}}
-    assert outcomes.survival(found)[1] == ["a rank is killed", "1 of 2", "0.5, 0.5 s", "2.0, 2.0 s", "nothing"]
+    assert page.survival(found)[1] == ["a rank is killed", "1 of 2", "0.5, 0.5 s", "2.0, 2.0 s", "nothing"]
 
 
 def test_a_pause_is_from_the_failure_to_the_next_exchange():
