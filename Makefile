@@ -29,7 +29,7 @@ make test-plain  tests/mpi and the programs with nothing but mpi4py, NumPy, scip
 make check     ruff and mypy --strict
 make faults    kill ranks of real jobs at random moments, many times: two hours
 make docs      the pages of docs/ as a site: build/docs/index.html
-make pictures  docs/pictures/*.png, of reports and of that site, by headless Chromium
+make pictures  docs/pictures/*.png, of reports and of a view, by headless Chromium
 make bench     measure against raw MPI and other libraries; make bench-quick in under two minutes
 make papers    the experiments of the papers, in some minutes: docs/malt.md, mllib.md, modes.md, ps2.md, angel.md, qjam.md
 make env       only the environment: .venv-openmpi or .venv-mpich
@@ -125,7 +125,7 @@ faults: $(READY)
 docs: $(DOCS_READY)
 	@$(VENV)/bin/python -m zensical build --clean --strict
 
-pictures: docs
+pictures: $(DOCS_READY)
 	@$(VENV)/bin/python -m bench.pages.screenshots
 
 bench: $(BENCH_READY)

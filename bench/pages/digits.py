@@ -1,4 +1,4 @@
-"""One process of a network on MNIST, trained by PyTorch alone, DDP, torchft, or through malt.torch.
+"""One process of a network on MNIST, trained by PyTorch alone, by DDP, or through malt.torch.
 
 python -m bench.pages.digits FOLDER OPTIONS --json FILE        OPTIONS: those of `Options`, as JSON
 """
@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ class Options:
     """What one run does."""
 
     way: str
-    """"torch", "ddp", "localsgd" (that of torchft, which finds its lighthouse at TORCHFT_LIGHTHOUSE), or "malt"."""
+    """"torch", "ddp" or "malt"."""
     batch: int
     """Pictures of a batch of one process."""
     step: float
@@ -45,7 +44,7 @@ class Options:
     """Whether the network is that of apps.mlp; else it is a small convolutional one."""
     epochs: int = 5
     every: int = 1
-    """Batches between two exchanges of LocalSGD, and of malt.torch."""
+    """Batches between two exchanges of malt.torch."""
     average: str = "model"
     outer: tuple[float, float] | None = None
     wire: str | None = None
@@ -142,37 +141,16 @@ class Process:
         return step * (1 + math.cos(math.pi * done)) / 2 if warm_up is None else step_at(step, done, warm_up)
 
 
-def _manager(model: nn.Module, rank: int) -> Any:
-    """torchft's manager of a group of one process."""
-    from torchft import Manager, ProcessGroupGloo
-
-    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    manager = Manager(
-        pg=ProcessGroupGloo(timedelta(seconds=30)), min_replica_size=2, use_async_quorum=False, rank=0, world_size=1,
-        load_state_dict=model.load_state_dict, state_dict=model.state_dict, replica_id=str(rank),
-        store_addr="127.0.0.1", store_port=store.port,
-    )  # fmt: skip
-    manager.own_store = store  # the manager keeps its address alone
-    return manager
-
-
 def run_pytorch(options: Options, data: Data) -> tuple[int, Epochs]:
-    """Train by PyTorch alone, DDP over gloo or torchft: what torch.distributed needs is in the environment."""
+    """Train by PyTorch alone or DDP over gloo: what torch.distributed needs is in the environment."""
     rank, ranks = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
     one = Process(options, data, rank, ranks)
     if options.way == "torch":
         return rank, one.train(one.optimizer(), lambda: 0)
     torch.distributed.init_process_group("gloo")
-    if options.way == "ddp":
-        one.model = nn.parallel.DistributedDataParallel(one.model)
-        torch.distributed.barrier()
-        return rank, one.train(one.optimizer(), lambda: one.steps * one.ring_nbytes())
-    from torchft.local_sgd import LocalSGD
-
-    optimizer, manager = one.optimizer(), _manager(one.model, rank)
+    one.model = nn.parallel.DistributedDataParallel(one.model)
     torch.distributed.barrier()
-    with LocalSGD(manager, one.model, optimizer, options.every):
-        return rank, one.train(optimizer, lambda: 0)
+    return rank, one.train(one.optimizer(), lambda: one.steps * one.ring_nbytes())
 
 
 def run_malt(options: Options, data: Data) -> tuple[int, Epochs]:
@@ -201,8 +179,6 @@ def main() -> None:
     rank, found = (run_malt if options.way == "malt" else run_pytorch)(options, Data(folder, options.rows))
     if rank == 0:
         Path(sys.argv[-1]).write_text(json.dumps(found))
-    if options.way == "localsgd":
-        os._exit(0)  # threads of torchft would keep the process
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Compares apps.embed with ranks that send vectors, and with steps pair by pair.
+"""Compares apps.embed with ranks that send vectors.
 
 python -m bench.pages.embedding [--json docs/embedding.json]
 """
@@ -13,25 +13,16 @@ from pathlib import Path
 import numpy as np
 
 import malt
-from apps.embed import graph, kernels, planted, program
-from apps.embed.kernels import Floats, Pairs
+from apps.embed import graph, kernels, planted
 from bench.harness import document, jobs
 from bench.harness.document import Measured, Table
 from bench.harness.timing import turns
-from malt.kernels import Kernels, compile_first
+from malt.kernels import compile_first
 
 NODES, COMMUNITIES, DIM, LENGTH, WINDOW, NEGATIVES, WALKS = 10_000, 20, 64, 10, 5, 5, 500
 """`WALKS`: those of all ranks between two exchanges."""
-PARTS = 5
-"""Communities of a graph with hubs."""
 RANKS, ROUNDS = (2, 4, 8), 3
-"""Of the first table."""
-SIZES, SEEDS = (1000, 3000), range(5)
-"""Nodes and seeds of the second table."""
-WALK, EPOCHS, TOGETHER, STEP = (40, 5), 10, 50, 0.025
-"""What apps.embed does by default: nodes of a walk, and its window; walks from each node, and those drawn at once."""
 _VECTORS = "vectors"
-kernel = Kernels(fast=True)
 
 
 def send_vectors() -> None:
@@ -95,54 +86,9 @@ def table(folder: Path) -> Table:
     return rows
 
 
-@kernel()
-def _learn_one_by_one(own: Floats, near: Floats, pairs: Pairs, found: Floats, step: float) -> float:
-    loss = 0.0
-    for row in range(len(pairs)):
-        kernels.products(own, near, pairs[row : row + 1], found)
-        loss += kernels.learn(own, near, pairs[row : row + 1], found, step)
-    return loss
-
-
-def one_by_one(known: graph.Graph, seed: int) -> tuple[float, float]:
-    """NMI and the loss of the last epoch of what apps.embed trains by default, with a step after each pair."""
-    nodes, most = len(known.names), kernels.pair_count(*WALK)
-    columns = [np.random.default_rng([seed, 1, dimension]).random(nodes) - 0.5 for dimension in range(DIM)]
-    own = np.ascontiguousarray(np.stack(columns, axis=1) / DIM, np.float32)
-    near, found = np.zeros_like(own), np.empty((1, NEGATIVES + 1), np.float32)
-    for epoch in range(EPOCHS):
-        generator = np.random.default_rng([seed, 0, epoch + 1])
-        order, loss = generator.permutation(nodes).astype(np.int32), 0.0
-        for first in range(0, nodes, TOGETHER):
-            starts = order[first : first + TOGETHER]
-            pairs = np.empty((len(starts) * most, NEGATIVES + 2), np.int32)
-            kernels.draw(known.links, starts, np.empty(WALK[0], np.int32), WALK[1], 1.0, 1.0, generator, pairs)
-            loss += _learn_one_by_one(own, near, pairs, found, STEP * (1 - (epoch + first / nodes) / EPOCHS))
-    return program.agreement(own, known.communities), loss / (nodes * most)
-
-
-def accuracy(folder: Path) -> Table:
-    """A row for each graph with hubs."""
-    rows = [["nodes", "seed", "largest degree", "NMI", "pair by pair", "loss", "pair by pair"]]
-    for nodes in SIZES:
-        for seed in SEEDS:
-            edges, labels = folder / f"{nodes}-{seed}.edges", folder / f"{nodes}-{seed}.labels"
-            pairs, communities = planted.hubs(seed, nodes, PARTS)
-            np.savetxt(edges, pairs, "%d")
-            np.savetxt(labels, np.stack([np.arange(nodes), communities], axis=1), "%d")
-            final = jobs.report(2, "apps.embed", edges, "--labels", labels, "--seed", seed)["final"]
-            known = graph.read(str(edges), str(labels))
-            nmi, loss = one_by_one(known, seed)
-            degree = np.diff(known.links.starts).max()
-            measures = [f"{one:.3f}" for one in (final["nmi"], nmi, final["loss"], loss)]
-            rows.append([f"{nodes:,}", str(seed), str(degree), *measures])
-    return rows
-
-
 def measured(options: Namespace) -> Measured:
     """The figures of the page. It starts jobs."""
-    tables = {"bytes": table(options.scratch), "accuracy": accuracy(options.scratch)}
-    return {"tables": tables, "figures": {"rounds": ROUNDS}}
+    return {"tables": {"bytes": table(options.scratch)}, "figures": {"rounds": ROUNDS}}
 
 
 if __name__ == "__main__":

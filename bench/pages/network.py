@@ -1,22 +1,16 @@
-"""Compares apps.mlp with PyTorch, DDP and torchft: seconds to a test accuracy on MNIST.
+"""Compares apps.mlp with PyTorch and DDP: seconds to a test accuracy on MNIST.
 
-python -m bench.pages.network [--torchft FOLDER] [--json docs/network.json]
-
---torchft: the folder that torchft lies in, where the environment lacks it.
+python -m bench.pages.network [--json docs/network.json]
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import statistics
-import subprocess
-import sys
-from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from argparse import Namespace
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from bench.harness import document, jobs
@@ -26,7 +20,6 @@ from bench.harness.timing import turns
 
 TARGET, ROUNDS = 0.98, 3
 Epochs = list[dict[str, float]]
-Environment = dict[str, str]
 
 
 class Contender(NamedTuple):
@@ -46,40 +39,19 @@ CONTENDERS = {
     ),
     "PyTorch, 2 threads": Contender("torch", 1, {"batch": 256, "step": 0.5, "epochs": 4, "warm_up": 0.2, "threads": 2}),
     "DDP over gloo, 2 processes": Contender("ddp", 2, {"batch": 128, "step": 0.5, "epochs": 4, "warm_up": 0.2}),
-    "torchft LocalSGD, 2 processes": Contender(
-        "localsgd", 2, {"batch": 64, "step": 0.2, "epochs": 6, "warm_up": 0.1, "every": 50}
-    ),
 }
 
 
-def run(contender: Contender, seed: int, more: Environment) -> Epochs:
-    """What one run reports of its epochs. `more`: variables of the environment that PyTorch's ways need."""
+def run(contender: Contender, seed: int) -> Epochs:
+    """What one run reports of its epochs."""
     settings = contender.settings
     if contender.way == "ours":
         words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", value)]
         found: Epochs = jobs.report(contender.processes, "apps.mlp", MNIST, *words, "--seed", seed)["epochs"]
         return found
     options = json.dumps({**settings, "way": contender.way, "seed": seed})
-    found = jobs.processes(contender.processes, ["-m", "bench.pages.digits", str(MNIST), options], more)
+    found = jobs.processes(contender.processes, ["-m", "bench.pages.digits", str(MNIST), options], {})
     return found
-
-
-@contextmanager
-def lighthouse(torchft: Path | None) -> Iterator[Environment | None]:
-    """The environment of torchft, with its lighthouse at work; None where it is not installed."""
-    path = [] if torchft is None else [str(torchft)]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *path])}
-    code = (
-        "import time, sys; from torchft.coordination import LighthouseServer\n"
-        "server = LighthouseServer(bind='127.0.0.1:0', min_replicas=2, join_timeout_ms=1000)\n"
-        "print(server.address(), flush=True); sys.stdin.read()"
-    )
-    words = [sys.executable, "-c", code]
-    with subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout and server.stdin
-        address = server.stdout.readline().strip()
-        yield {"PYTHONPATH": env["PYTHONPATH"], "TORCHFT_LIGHTHOUSE": address} if address else None
-        server.stdin.close()
 
 
 def seconds(epochs: Epochs) -> float:
@@ -102,19 +74,12 @@ def table(runs: Mapping[str, list[Epochs]]) -> Table:
     return rows
 
 
-def measured(options: Namespace) -> Measured:
+def measured(_: Namespace) -> Measured:
     """The figures of the page. It starts jobs."""
     need(MNIST)
-    with lighthouse(options.torchft) as more:
-        chosen = {name: one for name, one in CONTENDERS.items() if more or one.way != "localsgd"}
-        runs = turns({name: lambda seed, one=one: run(one, seed, more or {}) for name, one in chosen.items()}, ROUNDS)
+    runs = turns({name: partial(run, one) for name, one in CONTENDERS.items()}, ROUNDS)
     return {"tables": {"runs": table(runs)}, "figures": {"rounds": ROUNDS}}
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """Add what this command alone has."""
-    parser.add_argument("--torchft", type=Path)
-
-
 if __name__ == "__main__":
-    document.measure("bench.pages.network", str(__doc__), measured, add_options=add_options)
+    document.measure("bench.pages.network", str(__doc__), measured)

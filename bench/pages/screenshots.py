@@ -1,8 +1,8 @@
-"""Makes the pictures of docs/pictures/: reports, `malt run --view`, and the front page of the documentation.
+"""Makes the pictures of docs/pictures/ that are no figures: reports, and `malt run --view`.
 
     python -m bench.pages.screenshots
 
-Headless Chromium draws them: Debian's package chromium has it. The front page is drawn where `make docs` has made it.
+Headless Chromium draws them: Debian's package chromium has it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from bench.harness import jobs
@@ -19,7 +18,7 @@ from bench.pages import loop, terminal
 from malt.commands import report
 
 ROOT = Path(__file__).parents[2]
-PICTURES, FRONT = ROOT / "docs" / "pictures", ROOT / "build" / "docs" / "index.html"
+PICTURES = ROOT / "docs" / "pictures"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _SCHEMES = {"dark": 0, "light": 1}
 """The names of colour schemes, and Chromium's numbers of them."""
@@ -76,19 +75,12 @@ def main() -> int:
         report.main(folders, both)
         for page in (one, both):
             page.write_text(page.read_text(encoding="utf-8") + _WHOLE_CARDS, encoding="utf-8")
-        schemes: Sequence[str] = tuple(_SCHEMES)
-        wanted = [(one, "report", schemes, (1200, 1000)), (both, "comparison", schemes, (1200, 1100))]
-        if FRONT.exists():
-            wanted.append((FRONT, "front", schemes, (1200, 800)))
-        else:
-            print("pictures: none of the front page: make docs makes it", file=sys.stderr)
         try:
             view = Path(name, "view.html")
             view.write_text(terminal.page(), encoding="utf-8")
-            wanted.append((view, "view", ["dark"], (960, 270)))
-            for page, picture, kinds, size in wanted:
-                for scheme in kinds:
-                    print(draw(chromium, page, picture, scheme, size).relative_to(ROOT))
+            print(draw(chromium, one, "report", "light", (1200, 1000)).relative_to(ROOT))
+            print(draw(chromium, both, "comparison", "dark", (1200, 1100)).relative_to(ROOT))
+            print(draw(chromium, view, "view", "dark", (960, 270)).relative_to(ROOT))
         except OSError as error:
             print(f"pictures: {error}", file=sys.stderr)
             return 1

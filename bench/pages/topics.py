@@ -5,13 +5,10 @@ python -m bench.pages.topics [--json docs/topics.json]
 
 from __future__ import annotations
 
-import resource
 import statistics
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,24 +16,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-import malt
 from apps.lda.corpus import Corpus, planted
 from apps.lda.measuring import HeldOut
-from apps.lda.program import run
 from bench.harness import document, jobs
 from bench.harness.document import Measured, reached
 from bench.harness.rest import Others
 from bench.harness.timing import turns
 from dstorm.words import count
 
-TOPICS, ALPHA, BETA, ITERATIONS, SWEEPS, ROUNDS, SEEDS = 50, 0.1, 0.01, 10, 300, 3, 8
+TOPICS, ALPHA, BETA, ITERATIONS, SWEEPS, ROUNDS = 50, 0.1, 0.01, 10, 300, 3
+"""`ITERATIONS`: of scikit-learn, whose perplexity is to be reached. Each round has a seed of its own, from 0 on."""
 DOCUMENTS, WORDS, LENGTH, TESTED = 2000, 3000, 150, 200
-"""`ITERATIONS`: of scikit-learn, whose perplexity is to be reached. Each round has a seed of its own, from 0 on. The
-perplexity at the end of apps.lda is found of all `SEEDS`, as it depends on the seed."""
-LARGE = 12_000
-"""Documents of the run that shows the speed of two ranks where a sweep takes longer than an exchange."""
-MANY, WIDE = 1000, 20_000
-"""Topics and words of the run whose memory is measured."""
 Curve = list[dict[str, Any]]
 """Seconds and perplexity, again and again: epochs, as those of a report."""
 
@@ -105,59 +95,11 @@ def ours(ranks: int, train: Path, test: Path, seed: int) -> tuple[Curve, float]:
     return [one for one in report["epochs"] if one["perplexity"] is not None], report["final"]["examples_per_s"]
 
 
-def memory_of_ranks(arguments: list[str]) -> None:
-    """Run apps.lda and give the most memory that each rank had, in MB. Collective."""
-    run(arguments)
-    jobs.give(malt.allgather(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
-
-
-def memory(folder: Path) -> dict[str, Any]:
-    """The most memory of each rank of runs with many topics, and their tokens."""
-    corpus, _ = planted(5, documents=2 * DOCUMENTS, words=WIDE, topics=100, length=125, tested=1)
-    path, peaks = uci(corpus, folder / "wide"), []
-    for ranks in (1, 2, 4):
-        peaks.append(jobs.report(ranks, "bench.pages.topics", path, "--topics", MANY, "--epochs", 3))
-    return {"peaks": peaks, "wide_tokens": len(corpus.words)}
-
-
 def contenders(train: Corpus, test: Corpus, files: tuple[Path, Path]) -> Iterator[tuple[str, Any]]:
     """The name of each that is timed, and its run with a seed."""
     for some in (1, 2):
         yield f"tomotopy, {count(some, 'worker')}", partial(tomotopy, train, test, some)
         yield f"apps.lda, {count(some, 'rank')}", partial(ours, some, *files)
-
-
-def ends_of_ours(files: tuple[Path, Path], known: list[list[float]]) -> list[list[float]]:
-    """The perplexities at the end on one and on two ranks: the least, the mean, the most. `known`: of the rounds."""
-    found = []
-    for ranks, ends in enumerate(known, 1):
-        with ThreadPoolExecutor(2 // ranks) as pool:
-            runs = pool.map(partial(ours, ranks, *files), range(len(ends), SEEDS))
-            every = [*ends, *(curve[-1]["perplexity"] for curve, _ in runs)]
-        found.append([min(every), float(np.mean(every)), max(every)])
-    return found
-
-
-def large_rates(folder: Path) -> list[float]:
-    """Tokens a second of apps.lda on one and on two ranks, of more documents: medians of runs in turns."""
-    corpus, _ = planted(4, LARGE, WORDS, TOPICS, LENGTH, tested=1)
-    words = [uci(corpus, folder / "large"), "--topics", TOPICS, "--epochs", 20]
-    rates = turns({ranks: lambda _, ranks=ranks: rate(ranks, words) for ranks in (1, 2)}, ROUNDS)
-    return [statistics.median(found) for found in rates.values()]
-
-
-def rate(ranks: int, words: list[object]) -> float:
-    """Tokens a second of apps.lda."""
-    return float(jobs.report(ranks, "apps.lda", *words)["final"]["examples_per_s"])
-
-
-def bound(train: Path) -> float:
-    """How many times as many tokens a second two programs of one rank sample at once as one: medians in turns."""
-    words = [train, "--topics", TOPICS, "--epochs", 100]
-    with ThreadPoolExecutor(2) as pool:
-        both = lambda _: sum(pool.map(rate, (1, 1), (words, words)))  # noqa: E731
-        found = turns({"alone": lambda _: rate(1, words), "both": both}, ROUNDS)
-    return statistics.median(found["both"]) / statistics.median(found["alone"])
 
 
 def measured(options: Namespace) -> Measured:
@@ -166,22 +108,15 @@ def measured(options: Namespace) -> Measured:
     files = uci(train, folder / "train"), uci(test, folder / "test")
     named = dict(contenders(train, test, files))
     found = {"scikit-learn": [scikit_learn(train, HeldOut(test, 0, set()))], **turns(named, ROUNDS)}
-    one, two = large_rates(folder)
-    ends = {who: [curve[-1]["perplexity"] for curve, _ in runs] for who, runs in found.items()}
+    ends = {who: statistics.median(curve[-1]["perplexity"] for curve, _ in runs) for who, runs in found.items()}
     rates = {who: statistics.median(rate for _, rate in runs) for who, runs in found.items()}
-    figures = {
-        "rounds": ROUNDS, "speedup": rates["apps.lda, 2 ranks"] / rates["apps.lda, 1 rank"], "one": one, "two": two,
-        "ends": ends_of_ours(files, [ends["apps.lda, 1 rank"], ends["apps.lda, 2 ranks"]]),
-        "large_speedup": two / one, "bound": bound(files[0]), **memory(folder),
-        "others": others.share(),
-    }  # fmt: skip
-    middle = {who: statistics.median(some) for who, some in ends.items()}
-    targets = middle["scikit-learn"], 1.01 * max(middle[who] for who in named)
+    targets = ends["scikit-learn"], 1.01 * max(ends[who] for who in named)
     heads = [f"seconds to perplexity {targets[0]:.0f}", f"to {targets[1]:.0f}, 1 % above the highest end"]
     rows = [["", *heads, "perplexity at the end", "tokens/s"]]
     for who, runs in found.items():
-        rows.append([who, *(seconds_to(one, runs) for one in targets), f"{middle[who]:.0f}", f"{rates[who]:,.0f}"])
-    return {"tables": {"runs": rows}, "figures": figures}
+        rows.append([who, *(seconds_to(one, runs) for one in targets), f"{ends[who]:.0f}", f"{rates[who]:,.0f}"])
+    speedup = rates["apps.lda, 2 ranks"] / rates["apps.lda, 1 rank"]
+    return {"tables": {"runs": rows}, "figures": {"rounds": ROUNDS, "speedup": speedup, "others": others.share()}}
 
 
 def seconds_to(target: float, runs: list[tuple[Curve, float]]) -> str:
@@ -190,7 +125,4 @@ def seconds_to(target: float, runs: list[tuple[Curve, float]]) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] and not sys.argv[1].startswith("-"):
-        memory_of_ranks(sys.argv[1:])
-    else:
-        document.measure("bench.pages.topics", str(__doc__), measured)
+    document.measure("bench.pages.topics", str(__doc__), measured)
