@@ -47,7 +47,6 @@ HEADLINES = (
 _NAMES = tuple(one.name for one in HEADLINES)
 COMPILED = ("training", "logistic", "libmf", "exchanges")
 """The parts whose programs were run with numba."""
-_LEFT = 400
 
 
 class Ratios(NamedTuple):
@@ -107,11 +106,9 @@ def peers(found: Measured) -> str:
 
 def picture(found: Sequence[Ratios]) -> str:
     """An SVG of a bar for each ratio."""
-    made = []
+    made = {}
     for one in found:
         for ratio, how in ((one.plain, ", plain"), (one.compiled, "")):
             if ratio is not None:
-                name = f"{one.headline.what}: {one.headline.peer}{how}"
-                made.append(bars.Bar(name, f"{ratio:.1f}" if ratio >= 1 else f"{ratio:.2f}"))
-    title = "Speed of MALT on 2 ranks, as a multiple of the other library's; with numba unless plain"
-    return bars.picture(made, "x", alone=True, title=title, left=_LEFT)
+                made[f"{one.headline.what}: {one.headline.peer}{how}"] = ratio
+    return bars.picture(made, "Speed of MALT on 2 ranks, as a multiple of the other library's; with numba unless plain")
