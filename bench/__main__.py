@@ -19,24 +19,26 @@ from bench.benchmarks import mf, page, start
 from bench.benchmarks import rows as table
 from bench.benchmarks.rows import Row
 from bench.benchmarks.svm import comparison as classification
-from bench.benchmarks.svm import exchanges, logistic
+from bench.benchmarks.svm import exchanges, logistic, straggler
 from bench.harness import document, jobs
 from bench.harness.datasets import NO_RCV1, RCV1
 from bench.harness.document import Measured, say
 from malt.launch.machine.mpi_library import bound_library
 
 
-def messages(quick: bool) -> list[Row]:
-    """The rows that two ranks measure."""
-    return [Row(**row) for row in jobs.report(2, "bench.benchmarks.messages", *["--quick"] * quick)]
+def in_job(module: str, ranks: int) -> Callable[[bool], list[Row]]:
+    """A part that runs `module` on `ranks` ranks, and reads the rows that it writes."""
+    return lambda quick: [Row(**row) for row in jobs.report(ranks, module, *["--quick"] * quick)]
 
 
 ROWS: dict[str, Callable[[bool], list[Row]]] = {
-    "messages": messages,
+    "messages": in_job("bench.benchmarks.messages", 2),
     "training": classification.rows,
     "logistic": logistic.rows,
     "libmf": mf.rows,
+    "straggler": straggler.rows,
     "exchanges": exchanges.rows,
+    "load": in_job("bench.benchmarks.svm.load", 4),
     "start": start.rows,
 }
 WITHOUT_RCV1 = {"messages", "libmf", "start"}
@@ -67,4 +69,6 @@ def machine() -> str:
 
 
 if __name__ == "__main__":
-    document.measure("bench", str(__doc__), lambda _: {}, page.tables, parts=PARTS, scales=("whole", "quick"))
+    document.measure(
+        "bench", str(__doc__), lambda _: {}, page.tables, parts=PARTS, scales=("whole", "quick"), are_apart=True
+    )  # fmt: skip

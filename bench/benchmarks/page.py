@@ -45,7 +45,7 @@ HEADLINES = (
     ),
 )
 _NAMES = tuple(one.name for one in HEADLINES)
-COMPILED = ("training", "logistic", "libmf", "exchanges")
+COMPILED = ("training", "logistic", "libmf", "straggler", "exchanges", "load")
 """The parts whose programs were run with numba."""
 
 

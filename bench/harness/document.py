@@ -27,13 +27,14 @@ def measure(
     program: str, summary: str, measured: Callable[[Namespace], Measured],
     tables: Callable[[Measured], Tables] = lambda found: found["tables"],
     add_options: Callable[[ArgumentParser], object] = lambda _: None, parts: Mapping[str, Part] = _NONE,
-    scales: tuple[Any, Any] | None = None,
+    scales: tuple[Any, Any] | None = None, are_apart: bool = False,
 ) -> None:  # fmt: skip
     """Run the command line of `program`: measure, print the tables, and write the JSON where that is asked for.
 
     The figures are those of `measured`, and then those of each of `parts`, or of those of them that are wanted: the
-    others are as the file has them. `summary`: what the help begins with. Options have besides those of `add_options`
-    `scratch`, a folder until the end, and where there are `scales` of them `scale`: the first, with --quick the second.
+    others are as the file has them, without which only parts that `are_apart` can be wanted. `summary`: what the help
+    begins with. Options have besides those of `add_options` `scratch`, a folder until the end, and where there are
+    `scales` of them `scale`: the first, with --quick the second.
     """
     form = argparse.RawDescriptionHelpFormatter
     parser = ArgumentParser(prog=f"python -m {program}", description=summary, formatter_class=form)
@@ -47,7 +48,7 @@ def measure(
         parser.add_argument("--only", nargs="+", choices=parts, help="measure this anew; the rest is read from --json")
     options = parser.parse_args()
     only = options.only if parts else None
-    if only and not options.json:
+    if only and not options.json and not are_apart:
         parser.error("--only needs --json: the rest is read from that file")
     is_there = parts and options.json and options.json.exists()
     found = json.loads(options.json.read_text(encoding="utf-8")) if is_there else {}
