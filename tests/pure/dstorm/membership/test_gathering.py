@@ -182,30 +182,19 @@ def test_what_is_passed_on_once_more_is_what_was_passed_on_first(second):
     assert found == [(alike, b"first", len(second)), (alike, b"own", len(second))]
 
 
-def test_the_letter_of_another_call_after_the_deadline_is_that_of_this_call():
+@pytest.mark.parametrize(("error", "again"), [(DeadlinePassed, "malt.that"), (KeyboardInterrupt, "malt.this")])
+def test_a_letter_is_that_of_the_call_which_all_make(error, again):
     """Rank 1, which makes that call alone, got what rank 0 had for the one before."""
+    comes_at = 1.5 if error is DeadlinePassed else 0.5
 
     def live(rank, mine, transport):
-        if rank == 0:
-            with pytest.raises(DeadlinePassed):
-                mine.gather("malt.this", b"this")
+        if rank == 1:
+            until(transport, comes_at)
         else:
-            until(transport, 1.5)
-        found, own = mine.gather("malt.that", b"that")
-        return [one.data for one in found], own
-
-    assert run(live) == [([b"that", b"that"], b"that")] * 2
-
-
-def test_after_an_interrupt_the_letter_is_that_of_the_next_call():
-    def live(rank, mine, transport):
-        if rank == 0:
-            before_looks(mine, lambda looks: interrupt() if looks == 3 else None)
-            with pytest.raises(KeyboardInterrupt):
+            before_looks(mine, lambda looks: interrupt() if looks == 3 and error is KeyboardInterrupt else None)
+            with pytest.raises(error):
                 mine.gather("malt.this", b"first")
-        else:
-            until(transport, 0.5)
-        found, own = mine.gather("malt.this", b"second")
+        found, own = mine.gather(again, b"second")
         return [one.data for one in found], own
 
     assert run(live) == [([b"second", b"second"], b"second")] * 2

@@ -116,15 +116,6 @@ def test_a_collective_call_wakes_the_thread():
     assert woken == [1]
 
 
-def test_a_round_in_which_nothing_arrives_is_no_sign_of_life():
-    times = [1.0]
-    rounds = Rounds(at_times(times), 5.0)
-    times.append(2.0)
-    assert not rounds.round() and rounds.moved_at == 1.0
-    rounds.later(lambda: None, [1])
-    assert rounds.round() and rounds.moved_at == 2.0
-
-
 def test_a_heartbeat_that_does_not_leave_is_told_with_its_receivers():
     def live(transport):
         mine = Barrier(transport, transport.window(nbytes(2)), 0.1)
@@ -199,8 +190,8 @@ def test_what_was_handed_over_before_the_end_leaves():
     assert rounds == [0, 1]
 
 
-def test_only_rounds_with_something_to_send_count_as_busy():
-    now, starts = [0.0], iter([True, False, True])
+def test_only_rounds_with_something_to_send_count_as_busy_and_as_signs_of_life():
+    now, starts = [0.0], iter([True, False, True, False])
 
     def flush():
         now[0] += 2.0
@@ -211,4 +202,8 @@ def test_only_rounds_with_something_to_send_count_as_busy():
 
     rounds = Rounds(at_times(now), 5.0)
     rounds.add(SimpleNamespace(start=start, flush=flush, finish=lambda: None))
-    assert [(rounds.round(), rounds.busy_s) for _ in range(3)] == [(True, 3.0), (False, 3.0), (True, 6.0)]
+    assert [(rounds.round(), rounds.busy_s, rounds.moved_at) for _ in range(3)] == [
+        (True, 3.0, 3.0), (False, 3.0, 3.0), (True, 6.0, 7.0),
+    ]  # fmt: skip
+    rounds.later(int, [1])
+    assert (rounds.round(), rounds.moved_at) == (True, 8.0)
