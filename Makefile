@@ -119,7 +119,6 @@ faults: $(READY)
 		tests/faults/test_random_failures.py tests/faults/test_interrupted_merges.py \
 		tests/hosts/test_interrupts_across_hosts.py tests/pure/vol/test_interrupted_exchanges.py \
 		tests/pure/malt/session/replica/test_interrupted_replicas.py tests/jobs/test_checkpoints.py::test_kills_of_all_ranks \
-		tests/jobs/test_checkpoints.py::test_a_job_whose_ranks_are_all_killed_is_resumed \
 		tests/jobs/test_exact_resume.py tests/jobs/test_examples.py $(ARGS)
 
 docs: $(DOCS_READY)

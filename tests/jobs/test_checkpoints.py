@@ -358,28 +358,6 @@ def test_kills_of_all_ranks(job_environment, file, tmp_path, name, more, bound):
     assert sorted(os.listdir(tmp_path)) == ["output", "report.json", "train.ckpt"]
 
 
-KILLED_ONCE = [
-    ("apps.lda", "--epochs", []),
-    ("apps.embed", "--walks", []),
-    ("apps.mlp", "--epochs", ["apps/linear/data/a9a/train.svm.xz", "--hidden", 4]),
-]
-
-
-@make_faults
-@pytest.mark.parametrize(("name", "epochs", "data"), KILLED_ONCE)
-def test_a_job_whose_ranks_are_all_killed_is_resumed(job_environment, file, tmp_path, name, epochs, data):
-    report = tmp_path / "report.json"
-    options = [*data, "--checkpoint", file, "--checkpoint-every", 0, "--resume", "--json", report]
-    command = [sys.executable, "-m", "malt", "run", "-n", "2", "-m", name, epochs, str(10**6), *map(str, options)]
-    launcher = subprocess.Popen(command, cwd=ROOT, env=job_environment, stdout=subprocess.DEVNULL)
-    kill_when(launcher, file.exists, 0)
-    begun = epoch_of(file)
-    done = as_job(name, job_environment)(epochs, begun + 2, *options, ranks=3)
-    assert done.returncode == 0, done.stderr
-    made = json.loads(report.read_text())
-    assert made["resumed_from"] == begun and [one["epoch"] for one in made["epochs"]] == [begun + 1, begun + 2]
-
-
 def epoch_of(file):
     return int(checkpoint.read(str(file)).arrays["epoch"])
 
