@@ -1,7 +1,5 @@
 """`malt run --compare`: what the lines of runs say, the table, in which order there are runs, how it ends."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re
@@ -16,7 +14,6 @@ from malt.launch.command import Line
 from malt.launch.job import End
 from malt.watch import metrics
 
-pytestmark = pytest.mark.serial
 RECORDED = [
     Run(1, 21.4, 20.1, 49_750.0, "counts", ((8.0, 0.41), (15.0, 0.35), (21.0, 0.30))),
     Run(2, 12.5, 11.0, 90_900.0, "counts", ((5.0, 0.42), (8.0, 0.36), (12.0, 0.31))),

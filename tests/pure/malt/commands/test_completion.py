@@ -1,15 +1,11 @@
 """`malt completion`: what a shell proposes for a command line."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 
 import pytest
 
 from malt.commands import command_line, completion, options
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.mark.parametrize(("words", "proposed"), [

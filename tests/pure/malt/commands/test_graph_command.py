@@ -1,17 +1,14 @@
 """`malt graph`: what it prints of a graph, what it draws, and what it refuses in one line."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
 
+import matplotlib
 import pytest
 
 import malt
 from malt.commands import command_line
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.mark.parametrize("name", ["all", "exponential", "one-peer", "base"])
@@ -27,7 +24,7 @@ def test_the_facts_are_those_of_the_graph(name, capsys):
 
 
 def test_a_drawing_has_a_number_for_each_rank_and_a_panel_for_each_phase(tmp_path, capsys):
-    pytest.importorskip("matplotlib").rcParams["svg.fonttype"] = "none"  # text as text
+    matplotlib.rcParams["svg.fonttype"] = "none"  # text as text
     assert command_line.main(["graph", "one-peer", "-n", "5", "--plot", str(tmp_path / "g.svg")]) == 0
     drawn = (tmp_path / "g.svg").read_text()
     assert [drawn.count(f">{rank}</text>") for rank in range(5)] == [3] * 5
@@ -44,7 +41,6 @@ def test_messages_across_hosts_are_counted(capsys, tmp_path):
     assert facts("all -n 16 --hosts a,b")["across_hosts"] == 128, "hosts without a number share the ranks"
     assert facts("auto -n 6 --hosts a:4,b:4") == facts("hierarchical -n 6 --hosts a:4,b:4") | {"graph": "auto"}
     assert "across_hosts" not in facts("auto -n 6")
-    pytest.importorskip("matplotlib")
     facts(f"hierarchical -n 4 --hosts a,b --plot {tmp_path / 'g.svg'}")
     assert all((tmp_path / "g.svg").read_text().count(f"fill: {colour}") for colour in ("#fde725", "#5ec962"))
 
@@ -62,7 +58,6 @@ def test_messages_across_hosts_are_counted(capsys, tmp_path):
     ],
 )
 def test_what_cannot_be_is_one_line(words, said, capsys, tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     assert command_line.main(["graph", *words.split()]) == 2
     assert re.fullmatch(f"malt graph: .*{said}.*\n", capsys.readouterr().err) and not list(tmp_path.iterdir())

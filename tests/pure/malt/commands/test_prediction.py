@@ -1,7 +1,5 @@
 """What malt plan predicts of a measured program."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -12,7 +10,6 @@ from malt.commands.plan.losses import Losses
 from malt.commands.plan.measuring import Measured, is_on_harness
 from malt.commands.plan.prediction import OWN, Choice, Prediction, across
 
-pytestmark = pytest.mark.serial
 WAN, LATENCY_S, BANDWIDTH = "WAN 100 Mbit/s", 20e-3, 12.5e6
 PROGRAM = Measured(0.5, 1e6, exchanges=32, every=10, merge_s=0.001)
 

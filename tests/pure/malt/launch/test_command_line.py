@@ -1,7 +1,5 @@
 """What `malt run` refuses, in one line each, and what it passes on."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os
@@ -28,21 +26,17 @@ from malt.launch.machine.mpi_library import Library
 from malt.runner.program import marked
 from malt.runner.reporting import SURVIVE
 
-pytestmark = pytest.mark.serial
-
 REFUSED = {
     "": "malt: .*COMMAND",
     "frob": "malt: .*'frob'",
     "run": "malt run: no PROGRAM",
     "run -n": "malt run: .*-n",
     "run -n 0 x.py": "malt run: .*the number of ranks is from 1 to 4194304, not '0'",
-    "run -n 99999999999 x.py": "malt run: .*the number of ranks is from 1 to 4194304, not '99999999999'",
     "run --survive --nproc-per-node 4194305 x.py": "malt run: .*the number of ranks is from 1 to 4194304",
     "run --elastic 1:99999999999 x.py": "malt run: .* MIN:MAX, as 1:4, up to 4194304, not '1:99999999999'",
     "run --survive --hosts localhost:99999999999 x.py": "malt run: .*slots of a host are a number from 1 to 4194304",
     "graph ring -n 99999999999": "malt graph: .*the number of ranks is from 1 to 4194304",
     "graph all -n 100000": "malt graph: -n 100000: the facts of a graph are found for up to 4096 ranks",
-    "run -n -3 x.py": "malt run: .*-n",
     "run -n two x.py": "malt run: .*'two'",
     "run -n 2 --restarts x.py": "malt run: .*the number of restarts is 0 or more, not 'x.py'",
     "run -n 2 --restarts -1 x.py": "malt run: .*--restarts",
@@ -52,7 +46,6 @@ REFUSED = {
     "run -n 2 -c": "malt run: -c needs the text of a program",
     "run -n 2 gone.py": "malt run: no such file: gone.py",
     "run -n 2 -": "malt run: no such file: -",
-    "plan -": "malt plan: no such file: -",
     "run -n 2 --trace= x.py": "malt run: argument --trace: it needs the name of a folder, not ''",
     "run -n 2 --output= x.py": "malt run: argument --output: it needs the name of a folder, not ''",
     "run -n 2 --metrics= x.py": "malt run: argument --metrics: it needs the name of a file or folder, not ''",
@@ -70,14 +63,12 @@ REFUSED = {
     "--versoin": r"malt: no command --versoin: did you mean --version\?",
     "-n 2 x.py": r"malt: no command goes before -n: did you mean malt run -n \.\.\.\?",
     "x.py": r"malt: no command goes before x.py: did you mean malt run x.py \.\.\.\?",
-    "run gone.py": "malt run: no such file: gone.py",
     "run -n 2 python": "malt run: no PROGRAM",
     "run -n 2 python gone.py": "malt run: no such file: gone.py",
     "run -n 2 python -m": "malt run: -m needs the name of a module",
     "run -n 2 python -O x.py": "malt run: python -O: malt run accepts only -u, -m and -c of Python's options",
     "run -n 2 python2 x.py": f"malt run: python2 is not the Python of this malt, {sys.executable}: leave it out, or ",
     "plan python": "malt plan: no PROGRAM",
-    "plan -m": "malt plan: no PROGRAM",
     "run -n 2 --mpi lam x.py": "malt run: .*'lam'",
     "run -n 2 --hosts a:0 x.py": "malt run: .*slots",
     "run -n 2 --mpi mpich x.py": "malt run: mpi4py in .* is bound to Open MPI 5.0, not to MPICH",
@@ -96,7 +87,6 @@ REFUSED = {
     "run --nproc-per-node 2 --hosts a,b x.py": "malt run: --nproc-per-node counts the ranks of one host: .*all, -n 4\n",
     "run -n 2 --rounds 3 x.py": "malt run: --rounds goes with --compare",
     "run --compare 1,x x.py": "malt run: .*numbers of ranks are from 1 to 4194304, separated by commas, not '1,x'",
-    "run --compare 0,1 x.py": "malt run: .*numbers of ranks are from 1 to 4194304",
     "run --compare 1,99999999999 x.py": "malt run: .*numbers of ranks are from 1 to 4194304",
     "run --compare 2,2 x.py": "malt run: .*two numbers of ranks or more are compared, as in 1,2, not '2,2'",
     "run --compare 1,2 --rounds 0 x.py": "malt run: .*the number of rounds is 1 or more, not '0'",
@@ -108,23 +98,11 @@ REFUSED = {
         f"run --compare 1,2 {option} x.py":
             f"malt run: --compare cannot be combined with {option.split(maxsplit=1)[0]}: "
         for option in (
-            "--hosts a:2",
-            "--hostfile x.py",
-            "--bootstrap",
-            "--need x.py",
-            "--survive",
-            "--rejoin",
-            "--restarts 1",
-            "--inject slow:0x2",
-            "--label",
-            "--filter 0",
-            "--view",
-            "--metrics a.jsonl",
-            "--trace a",
-            "--dry-run",
+            "--hosts a:2", "--hostfile x.py", "--bootstrap", "--need x.py", "--survive", "--rejoin", "--restarts 1",
+            "--inject slow:0x2", "--label", "--filter 0", "--view", "--metrics a.jsonl", "--trace a", "--dry-run",
         )
     },
-}
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -146,6 +124,17 @@ def status(words):
         return command_line.main(words)
     except SystemExit as ended:
         return ended.code
+
+
+@pytest.fixture
+def dry_run(capsys):
+    """dry_run(words): the words of the line that --dry-run prints."""
+
+    def run(words):
+        assert status(["run", "--dry-run", *words]) == 0
+        return shlex.split(capsys.readouterr().out)
+
+    return run
 
 
 def words_of(line):
@@ -221,12 +210,13 @@ def test_examples_of_the_help_are_command_lines(capsys, tmp_path):
         assert words[:2] == ["malt", "run"] and status(["run", "--dry-run", *words[2:]]) == 0, capsys.readouterr()
 
 
+SLURM = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_ID": "17"}
 PLACES = [
     ("x.py", {}, "-n 3", "3 ranks, one for each core (-n N: another number)"),
     ("--hosts a:2,b:4 x.py", {}, "-n 6 --host a:2,b:4", "6 ranks on a:2,b:4"),
     ("--hosts a,b:1 x.py", {}, "-n 4 --host a:3,b:1", "4 ranks on a,b:1"),
     ("--hosts localhost:2 x.py", {}, "-n 2 --host localhost:2", "2 ranks on localhost:2"),
-    ("--hostfile f x.py", {}, "-n 5 --host c:5", "5 ranks on c:5, from f"),
+    ("--hostfile f x.py", {}, "-n 4 --host b:3,c:1", "4 ranks on b:3,c:1, from f"),
     ("x.py", {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "4(x2)"}, "-n 8 --host n1:4,n2:4",
      "8 ranks on n1:4,n2:4, from the Slurm allocation"),
     ("x.py", {"SLURM_JOB_NODELIST": os.uname().nodename, "SLURM_TASKS_PER_NODE": "1"}, "-n 1",
@@ -234,13 +224,20 @@ PLACES = [
     ("-n 2 x.py", {}, "-n 2", ""),
     ("-n 2 --hosts a:2 x.py", {}, "-n 2 --host a:2", ""),
     ("--nproc_per_node=2 --hosts a x.py", {}, "-n 2 --host a:2", ""),
+    ("-n 4 --hosts a:4 --hostfile f x.py", SLURM, "-n 4 --host a:4", ""),
+    ("-n 4 --hostfile f x.py", SLURM, "-n 4 --host b:3,c:1", "4 ranks on b:3,c:1, from f"),
+    ("-n 4 x.py", SLURM, "-n 4 --host n1:2,n2:2", "4 ranks on n1,n2, from the Slurm allocation 17"),
+    ("-n 4 x.py", {"SLURM_JOB_NODELIST": os.uname().nodename}, "-n 4", ""),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("words", "environ", "options", "said"), PLACES)
 def test_the_number_of_ranks(words, environ, options, said, tmp_path, monkeypatch, capsys):
-    """Where no option gives it, it is that of the slots, else of the cores, and a line on stderr says so."""
-    (tmp_path / "f").write_text("c slots=5\n")
+    """Where no option gives it, it is that of the slots, else of the cores, and a line on stderr says so.
+
+    The hosts are those of the option, else of the file, else of the batch system. This machine alone is no news.
+    """
+    (tmp_path / "f").write_text("\N{BOM}b slots=3\nc slots=1\n")  # as editors of other systems begin a file
     monkeypatch.setattr(placement, "usable_cores", lambda: 3)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
@@ -263,15 +260,13 @@ MISPLACED = {
 
 
 @pytest.mark.parametrize("words", MISPLACED)
-def test_options_of_the_job_stand_before_the_program(words, capsys):
+def test_options_of_the_job_stand_before_the_program(words, dry_run, capsys):
     """Where no number of ranks does, the program is not run with them: the line that was meant is shown."""
     assert status(["run", *words.split()]) == 2
     printed = capsys.readouterr().err
     assert printed.startswith(f"malt run: options go before the program: {MISPLACED[words]} (if -")
     shown = re.search(r"program's own: malt (.*)\)\n$", printed)[1].replace("-n N", "-n 2").split()
-    assert status(["run", "--dry-run", *shown[1:]]) == 0
-    line = shlex.split(capsys.readouterr().out)
-    assert words_of(line) == [word for word in words.split() if word not in ("python", "--label")]
+    assert words_of(dry_run(shown[1:])) == [word for word in words.split() if word not in ("python", "--label")]
 
 
 def test_a_text_of_many_lines_is_not_shown(capsys):
@@ -279,25 +274,32 @@ def test_a_text_of_many_lines_is_not_shown(capsys):
     assert capsys.readouterr().err.startswith("malt run: options go before the program: malt run -n 2 -c CODE (")
 
 
-@pytest.mark.parametrize("words", ["x.py -n data", "x.py -N 2 -c 1 -m 3 --output d", "x.py -- -n 2", "-- x.py -n 2"])
-def test_options_that_may_be_the_programs_are_its_own(words, capsys):
-    assert status(["run", "--dry-run", *words.split()]) == 0
-    line = shlex.split(capsys.readouterr().out)
-    assert words_of(line) == words.removeprefix("-- ").split()
-
-
 MAJOR, MINOR = sys.version_info[:2]
+TEXT = "'print(1)\nprint(\"2 $X\")'"
+MAYBE_ITS_OWN = ["x.py -n data", "x.py -N 2 -c 1 -m 3 --output d", "x.py -- -n 2"]
+PROGRAMS = [
+    "x.py -n 9 --dry-run -- -m 'a b' --help", *MAYBE_ITS_OWN, "x.py", "x.py -u a", "x.py python", "-m timeit -n 2",
+    f"-c {TEXT}", f"-c {TEXT} -n 9 -- -c ''",
+]  # fmt: skip
+OPTIONS = [
+    "-n 2", "-n2", "-np 2", "--np 2", "--np=2", "--nproc-per-node 2", "--nproc_per_node=2", "--mpi openmpi -n 2",
+    "--mpi=auto -n=2 --", "--restarts 3 -n 2", "--inject slow:1x2 -n 2", "-n 2 python", "-n 2 python -u",
+    f"-n 2 python{MAJOR}", f"-n 2 python{MAJOR}.{MINOR}", f"-n 2 {sys.executable}",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("python", ["python", f"python{MAJOR}", f"python{MAJOR}.{MINOR}", sys.executable])
-@pytest.mark.parametrize(("words", "program"), [
-    ("x.py -u a", "x.py -u a"), ("-u x.py python", "x.py python"), ("-m timeit -n 2", "-m timeit -n 2"),
-    ("-mtimeit", "-m timeit"), ("-c 1 -u", "-c 1 -u"),
+@pytest.mark.parametrize(("options", "program", "words"), [
+    *((options, program, program) for options in OPTIONS for program in PROGRAMS[:1]),
+    *((options, program, program) for options in ("-n 2", "-n 2 python") for program in PROGRAMS[1:]),
+    *(("", program, program) for program in MAYBE_ITS_OWN), ("", "-- x.py -n 2", "x.py -n 2"),
+    ("-n 2 python", "-mtimeit", "-m timeit"),
 ])  # fmt: skip
-def test_the_python_before_a_program_is_that_of_the_ranks(python, words, program, capsys):
-    assert status(["run", "--dry-run", "-n", "2", python, *words.split()]) == 0
-    line = shlex.split(capsys.readouterr().out)
-    assert line[line.index(sys.executable) + 1] == RUNNER and words_of(line) == program.split()
+def test_what_ranks_run(options, program, words, dry_run):
+    """What stands behind the program is its own. A Python before it is that of the ranks."""
+    line = dry_run([*options.split(), *shlex.split(program)])
+    mpiexec, python = line.index("/opt/bin/mpiexec"), line.index(sys.executable)
+    assert line[mpiexec + 1 : mpiexec + 3] == ["-n", "2"] or not options
+    assert line[python:] == [sys.executable, RUNNER, *marked(shlex.split(words))]
 
 
 def test_a_python_of_another_environment_is_refused(tmp_path, capsys):
@@ -313,53 +315,10 @@ def test_a_python_of_another_environment_is_refused(tmp_path, capsys):
     )
 
 
-def test_a_program_may_be_called_python(tmp_path, capsys):
+def test_a_program_may_be_called_python(tmp_path, dry_run):
     (tmp_path / "python").mkdir()
     (tmp_path / "python" / "__main__.py").touch()
-    assert status(["run", "--dry-run", "-n", "2", "python", "x.py"]) == 0
-    assert words_of(shlex.split(capsys.readouterr().out)) == ["python", "x.py"]
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["-n 2 x.py", "-n2 x.py", "-np 2 x.py", "--np 2 x.py", "--np=2 x.py", "--nproc-per-node 2 x.py",
-     "--nproc_per_node=2 x.py", "--mpi openmpi -n 2 x.py", "--mpi=auto -n=2 -- x.py", "-n 2 -m timeit",
-     "--restarts 3 -n 2 x.py", "--inject slow:1x2 -n 2 x.py"],
-)  # fmt: skip
-@pytest.mark.parametrize("arguments", [[], ["-n", "9", "--dry-run", "--", "-m", "a b", "--help"]], ids=str)
-def test_dry_run(words, arguments, capsys):
-    assert status(["run", "--dry-run", *words.split(), *arguments]) == 0
-    reports = shlex.split(capsys.readouterr().out)
-    program = ["-m", "timeit"] if "timeit" in words else ["x.py"]
-    assert reports[reports.index("/opt/bin/mpiexec") :][1:3] == ["-n", "2"]
-    assert reports[reports.index(sys.executable) :] == [sys.executable, RUNNER, *marked([*program, *arguments])]
-
-
-@pytest.mark.parametrize("arguments", [[], ["-n", "9", "--", "-c", ""]], ids=str)
-def test_dry_run_of_a_text(arguments, capsys):
-    assert status(["run", "--dry-run", "-n", "2", "-c", "print(1)\nprint('2 $X')", *arguments]) == 0
-    reports = shlex.split(capsys.readouterr().out)
-    program = ["-c", "print(1)\nprint('2 $X')", *arguments]
-    assert reports[reports.index(sys.executable) + 1 :] == [RUNNER, *marked(program)]
-
-
-def test_hosts_of_the_option_of_a_file_and_of_the_batch_system(tmp_path, monkeypatch, capsys):
-    """The first of the three that is there wins. A grant of this machine alone is no news."""
-
-    def composed(*words):
-        assert status(["run", "-n", "4", "--dry-run", *words, "x.py"]) == 0
-        printed = capsys.readouterr()
-        line = shlex.split(printed.out)
-        return line[line.index("--host") + 1] if "--host" in line else "", printed.err
-
-    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
-    monkeypatch.setenv("SLURM_JOB_ID", "17")
-    (tmp_path / "f").write_text("\N{BOM}b slots=3\nc slots=1\n")  # as editors of other systems begin a file
-    assert composed("--hosts", "a:4", "--hostfile", "f") == ("a:4", "")
-    assert composed("--hostfile", "f") == ("b:3,c:1", "malt run: 4 ranks on b:3,c:1, from f\n")
-    assert composed() == ("n1:2,n2:2", "malt run: 4 ranks on n1,n2, from the Slurm allocation 17\n")
-    monkeypatch.setenv("SLURM_JOB_NODELIST", os.uname().nodename)
-    assert composed() == ("", "")
+    assert words_of(dry_run(["-n", "2", "python", "x.py"])) == ["python", "x.py"]
 
 
 @pytest.mark.parametrize("option", ["--output", "--trace"])
@@ -421,16 +380,14 @@ def test_survive_may_be_asked_for_by_the_environment(environment, option, asked,
     assert line.survives == (asked is not None)
 
 
-def test_metrics_go_where_the_option_says(tmp_path, monkeypatch, capsys):
+def test_metrics_go_where_the_option_says(tmp_path, monkeypatch, capsys, dry_run):
     monkeypatch.setenv("MALT_METRICS", "elsewhere")
     monkeypatch.setattr(run_command, "find_spec", lambda name: None)
-    assert status(["run", "-n", "2", "--dry-run", "--metrics", "a.jsonl", "x.py"]) == 0
-    assert f"MALT_METRICS={tmp_path / 'a.jsonl'}" in shlex.split(capsys.readouterr().out)
+    assert f"MALT_METRICS={tmp_path / 'a.jsonl'}" in dry_run(["-n", "2", "--metrics", "a.jsonl", "x.py"])
     assert status(["run", "-n", "2", "--metrics", "events", "x.py"]) == 2
     assert "--metrics events: event files need tensorboard or tensorboardX" in capsys.readouterr().err
     monkeypatch.setattr(run_command, "find_spec", lambda name: name == "tensorboardX" or None)
-    assert status(["run", "-n", "2", "--dry-run", "--metrics", "events", "x.py"]) == 0
-    assert f"MALT_METRICS={tmp_path / 'events'}" in shlex.split(capsys.readouterr().out)
+    assert f"MALT_METRICS={tmp_path / 'events'}" in dry_run(["-n", "2", "--metrics", "events", "x.py"])
 
 
 def test_ranks_that_may_fail_need_no_mpi(monkeypatch, capsys):

@@ -1,7 +1,5 @@
 """The faults of `malt run --inject`: what is asked for, who is struck when, by a fake clock, and what is said of it."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from itertools import pairwise
@@ -11,8 +9,6 @@ import pytest
 from malt.launch.injection.account import account
 from malt.launch.injection.faults import Faults, parsed
 from malt.launch.injection.schedule import LONGEST_PAUSE_S, LONGEST_STOP_S, SLICE_S, Schedule
-
-pytestmark = pytest.mark.serial
 
 POLL_S = 0.05
 RANKS = 4

@@ -1,14 +1,8 @@
 """The environment of an mpiexec."""
 
-from __future__ import annotations
-
-import pytest
-
 from malt.launch.command import Job, Line
 from malt.launch.environment import travelling
 from malt.launch.job import _variables
-
-pytestmark = pytest.mark.serial
 
 
 def test_the_last_variable_is_one_that_no_other_host_needs():

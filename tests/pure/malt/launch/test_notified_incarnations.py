@@ -1,7 +1,5 @@
 """A signal that ends a job reaches each incarnation of a rank once: one that was just started again would go on."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from types import SimpleNamespace

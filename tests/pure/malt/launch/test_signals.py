@@ -1,7 +1,5 @@
 """Signals that the launcher receives."""
 
-from __future__ import annotations
-
 import os
 import signal
 
@@ -9,8 +7,6 @@ import pytest
 
 from malt.launch.processes import signals
 from malt.launch.processes.signals import Signals
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The striker of the launcher, on processes that stand for ranks."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -20,8 +18,6 @@ from malt.launch.injection.schedule import Turn
 from malt.launch.injection.striker import Striker
 from malt.runner import roster
 from malt.runner.roster import Roster
-
-pytestmark = pytest.mark.serial
 
 LIMIT_S = 20
 RANKS = 3

@@ -1,7 +1,5 @@
 """The events of a job: their lines, what counts of them, and what is read of their files."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -13,8 +11,6 @@ from reported import add, made, reported
 
 from malt.runner import events
 from malt.runner.events import FULL, Event, History, Kind, Stream, append, parsed
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.mark.parametrize("text", ["", "3", "Traceback\n  café\r\n", "\x1c\u2028 one line", '"], [1'])

@@ -1,7 +1,5 @@
 """Which ranks train in which epoch, where they come, go and fail: each row of each epoch is trained once."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """How a rank of another host changes the roster: by the launcher, and by itself where that does not answer."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -12,7 +10,6 @@ from malt.runner.roster import Roster
 from malt.session.world import roster_requests
 from malt.session.world.roster_requests import Asking
 
-pytestmark = pytest.mark.serial
 BOTH = [(0, 0), (1, 0)]
 
 

@@ -1,14 +1,10 @@
 """A file of the user's that hides a package of MALT is named."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """A rank that gets the launcher's signal as soon as it has reported its start: it leaves as any other does."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -13,7 +11,6 @@ from reported import reported
 
 from malt.runner import program
 
-pytestmark = pytest.mark.serial
 SIGNALLED = f"""import os
 write = os.write
 

@@ -1,7 +1,5 @@
 """Reports of a rank whose launcher takes none: no call of it waits for long, and what matters comes later."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -14,8 +12,6 @@ from reported import sent
 
 from malt.runner import reporting
 from malt.runner.events import Kind
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture

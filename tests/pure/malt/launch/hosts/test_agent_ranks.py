@@ -1,7 +1,5 @@
 """The agent of a host, with a job of plain processes. It runs here: what it starts stands for the ranks."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import io
@@ -23,7 +21,6 @@ from malt.launch.hosts.agent import processes as found
 from malt.launch.hosts.agent import ranks, watch
 from malt.launch.hosts.connection import program as agent
 
-pytestmark = pytest.mark.serial
 AGENT = agent().decode()
 ELSEWHERE = ["another boot", 1]
 SLEEPS = "import time\ntime.sleep(60)"
@@ -66,8 +63,9 @@ class Kept:
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "tmp").mkdir()
-    return tmp_path / "tmp" / "malt-x"
+    """A folder of a job in a TMPDIR as a part of an array job of PBS has it."""
+    (tmp_path / "pbs.17[3].server").mkdir()
+    return tmp_path / "pbs.17[3].server" / "malt-x"
 
 
 def squat(folder, kind):
@@ -88,15 +86,12 @@ def test_a_folder_that_is_there_already_is_not_used(kind, folder):
     assert folder.exists()
 
 
-def test_a_folder_is_made_for_its_user_alone(folder):
+def test_a_folder_is_made_for_its_user_alone_and_one_that_the_launcher_has_made_here_stays(folder):
     kept = Kept(folder)
     kept.heard("done")
     assert folder.stat().st_mode & 0o777 == 0o700 and (folder / "key").stat().st_mode & 0o777 == 0o600
     assert (folder / "key").read_text() == "secret"
     assert kept.ended("end") == 0 and not folder.exists()
-
-
-def test_one_that_the_launcher_has_made_on_this_host_stays(folder):
     folder.mkdir(mode=0o700)
     (folder / "key").write_text("of the launcher")
     kept = Kept(folder)
@@ -114,32 +109,25 @@ def test_of_a_folder_that_cannot_be_filled_nothing_stays(folder, monkeypatch):
     assert not folder.exists()
 
 
-def test_files_lead_nowhere_else(folder):
-    folder.mkdir(mode=0o700)
-    other = folder.parent / "other"
-    other.write_text("mine")
-    for name in ("printed-0-1", "key"):
-        (folder / name).symlink_to(other)
-    for call in (lambda: ranks._created(str(folder / "key")), lambda: ranks._printed(str(folder), 0, 1, False)):
-        with pytest.raises(FileExistsError):
-            call()
-    assert other.read_text() == "mine"
-
-
 @pytest.mark.parametrize(("words", "cwd", "why"), [
     (["/no/python"], "/", "No such file or directory: /no/python: see whether"),
     ([sys.executable, "-c", ""], "/no/folder", "No such file or directory: /no/folder: see"),
     ([sys.executable, "-c", ""], "/", "File exists: "),
 ], ids=["no Python", "no folder", "a rank"])  # fmt: skip
 def test_a_host_on_which_no_rank_can_start_says_so_in_a_line(words, cwd, why, folder):
+    other = folder.parent / "other"
+    other.write_text("mine")
     if is_shared := why.startswith("File"):
         folder.mkdir(mode=0o700)
         (folder / "key").write_text("secret")
-        (folder / "printed-0-1").touch()
+        (folder / "printed-0-1").symlink_to(other)
     kept = Kept(folder, words=words, cwd=cwd)
     line = kept.heard("failed")
     assert line.startswith(why) and "\n" not in line
     assert kept.ended() == 0 and folder.exists() == is_shared
+    with pytest.raises(FileExistsError):
+        ranks._created(str(other))
+    assert other.read_text() == "mine"
 
 
 def test_what_may_be_wrong_is_named():
@@ -158,15 +146,6 @@ def test_ranks_that_fail_have_started(folder):
         printed[rank] += text  # a line may come in two pieces, as Python writes it
     assert printed == {0: "fails\n", 1: "fails\n"}
     assert kept.ended("end") == 0 and not folder.exists()
-
-
-def test_what_ranks_print_is_found_in_a_folder_of_any_name(folder):
-    """A part of an array job of PBS has such a TMPDIR."""
-    above = folder.parent / "pbs.17[3].server"
-    above.mkdir()
-    kept = Kept(above / "malt-x", "print('said')")
-    assert b'["printed", [0, 1, "said\\n"]]\n' in iter(kept.process.stdout.readline, b'["done", null]\n')
-    assert kept.ended("end") == 0 and not os.listdir(above)
 
 
 LIVES = "import os; print('life', os.environ.get('MALT_INCARNATION')); os.kill(os.getpid(), 9)"
@@ -255,14 +234,6 @@ time.sleep(60)""")  # fmt: skip
     killed.process.communicate()
 
 
-def test_what_ranks_have_printed_after_an_agent_has_left_in_order_is_not_swept(folder):
-    kept = Kept(folder, "print('said')")
-    started = kept.heard("started")
-    assert kept.heard("done") is None and kept.ended() == 0
-    ranks.sweep(str(folder), started, True)
-    assert (folder / "printed-0-1").read_text() == "said\n"
-
-
 def test_an_agent_that_was_not_spoken_to_goes_on(folder):
     kept = Kept(folder, "import time\ntime.sleep(2)\nprint('said')\ntime.sleep(60)", replaced=QUICK)
     assert kept.heard("printed") == [0, 1, "said\n"]
@@ -339,12 +310,14 @@ def test_a_launcher_that_has_ended_before_is_no_error(folder):
 
 
 def test_where_the_connection_ends_what_ranks_print_stays(folder):
-    """But not the memory that they have shared."""
+    """But not the memory that they have shared. Another agent leaves it, too, as this one has ended in order."""
     memory = Path(f"/dev/shm/{folder.name}-{os.getpid()}")
     memory.touch()
     kept = Kept(folder, "print('said')")
-    kept.heard("done")
-    assert kept.ended() == 0 and (folder / "printed-0-1").read_text() == "said\n" and not (folder / "key").exists()
+    started = kept.heard("started")
+    assert kept.heard("printed") == [0, 1, "said\n"] and kept.heard("done") is None and kept.ended() == 0
+    ranks.sweep(str(folder), started, True)
+    assert (folder / "printed-0-1").read_text() == "said\n" and not (folder / "key").exists()
     assert not memory.exists()
     kept = Kept(folder.parent / "malt-y", f"import os\nos.kill(os.getpid(), {int(signal.SIGTERM)})")
     kept.heard("done")

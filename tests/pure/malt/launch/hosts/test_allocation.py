@@ -1,19 +1,9 @@
 """The hosts of hostfiles and batch systems, by what these have written in real jobs or document. No file is read."""
 
-from __future__ import annotations
-
 import pytest
 
 from malt.launch.hosts.allocation import Allocation, Host, counts, expanded, found, of_hostfile
 from malt.launch.machine.mpi_library import LaunchError
-
-pytestmark = pytest.mark.serial
-
-
-def granted(environ, **files):
-    """The hosts of found(environ), as for --hosts, and where they are from. `files`: their texts, by name."""
-    made = found(environ, files.__getitem__)
-    return None if made is None else (",".join(map(str, made.hosts)), made.source)
 
 
 @pytest.mark.parametrize(("text", "names"), [
@@ -39,47 +29,41 @@ def test_counts_of_slurm():
         counts("2x3")
 
 
-def test_slurm():
-    environ = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n[1-4]", "SLURM_TASKS_PER_NODE": "2(x3),1"}
-    assert granted(environ) == ("n1:2,n2:2,n3:2,n4:1", "the Slurm allocation 17")
-    assert granted({"SLURM_NODELIST": "n[1-2]"})[0] == "n1,n2"
-    assert granted({**environ, "SLURM_TASKS_PER_NODE": "2(x2)"})[0] == "n1,n2,n3,n4"  # of a step of fewer nodes
+SLURM = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n[1-4]", "SLURM_TASKS_PER_NODE": "2(x3),1"}
+LSF = {"LSB_JOBID": "9", "LSB_DJOB_HOSTFILE": "nodes"}
+WORKERS, HOSTFILE = "pi-worker-0.pi.default.svc{0}2\npi-worker-1.pi.default.svc{0}2\n", "/etc/mpi/hostfile"
+OF_MPIJOB = "pi-worker-0.pi.default.svc:2,pi-worker-1.pi.default.svc:2", "the hostfile /etc/mpi/hostfile"
+GRANTED = {
+    "slurm": (SLURM, "", ("n1:2,n2:2,n3:2,n4:1", "the Slurm allocation 17")),
+    "slurm, a step of fewer nodes": (
+        {**SLURM, "SLURM_TASKS_PER_NODE": "2(x2)"}, "", ("n1,n2,n3,n4", "the Slurm allocation 17")
+    ),
+    "slurm, another name": ({"SLURM_NODELIST": "n[1-2]"}, "", ("n1,n2", "the Slurm allocation")),
+    "pbs": ({"PBS_JOBID": "5.server", "PBS_NODEFILE": "nodes"}, "n1\nn1\nn2\nn1\n",
+            ("n1:3,n2:1", "the PBS allocation 5.server")),
+    "lsf": ({**LSF, "LSB_MCPU_HOSTS": "hostA 4 hostB 2 "}, "unread", ("hostA:4,hostB:2", "the LSF allocation 9")),
+    "lsf, by a file": (LSF, "hostA\nhostA\nhostB\n", ("hostA:2,hostB:1", "the LSF allocation 9")),
+    "an MPIJob of Open MPI": ({"OMPI_MCA_orte_default_hostfile": HOSTFILE}, WORKERS.format(" slots="), OF_MPIJOB),
+    "an MPIJob of MPICH": ({"HYDRA_HOST_FILE": HOSTFILE}, WORKERS.format(":"), OF_MPIJOB),
+    "no batch system": ({"SLURM_JOB_NODELIST": "", "HOME": "/"}, "", None),
+}  # fmt: skip
 
 
-def test_pbs():
-    environ = {"PBS_JOBID": "5.server", "PBS_NODEFILE": "nodes"}
-    assert granted(environ, nodes="n1\nn1\nn2\nn1\n") == ("n1:3,n2:1", "the PBS allocation 5.server")
+@pytest.mark.parametrize("system", GRANTED)
+def test_hosts_that_a_batch_system_has_granted(system):
+    environ, text, expected = GRANTED[system]
+    made = found(environ, {"nodes": text, HOSTFILE: text}.__getitem__)
+    assert (None if made is None else (",".join(map(str, made.hosts)), made.source)) == expected
 
 
-def test_lsf():
-    environ = {"LSB_JOBID": "9", "LSB_MCPU_HOSTS": "hostA 4 hostB 2 ", "LSB_DJOB_HOSTFILE": "unread"}
-    assert granted(environ) == ("hostA:4,hostB:2", "the LSF allocation 9")
-    del environ["LSB_MCPU_HOSTS"]
-    assert granted(environ, unread="hostA\nhostA\nhostB\n")[0] == "hostA:2,hostB:1"
-
-
-@pytest.mark.parametrize(("variable", "text"), [
-    ("OMPI_MCA_orte_default_hostfile", "pi-worker-0.pi.default.svc slots=2\npi-worker-1.pi.default.svc slots=2\n"),
-    ("HYDRA_HOST_FILE", "pi-worker-0.pi.default.svc:2\npi-worker-1.pi.default.svc:2\n"),
+@pytest.mark.parametrize(("environ", "why"), [
+    ({"SLURM_JOB_NODELIST": "n[1"}, r"that slurm has granted cannot be read \(brackets .*--hosts$"),
+    ({"LSB_MCPU_HOSTS": "a 2 b"}, r"that lsf has granted .*no pairs of host and slots: 'a 2 b'"),
+    ({"PBS_NODEFILE": "/no/such/file"}, r"that pbs has granted cannot be read \(\[Errno 2\]"),
 ])  # fmt: skip
-def test_mpijob(variable, text):
-    path = "/etc/mpi/hostfile"
-    assert granted({variable: path}, **{path: text}) == (
-        "pi-worker-0.pi.default.svc:2,pi-worker-1.pi.default.svc:2", "the hostfile /etc/mpi/hostfile"
-    )  # fmt: skip
-
-
-def test_no_batch_system():
-    assert granted({"SLURM_JOB_NODELIST": "", "HOME": "/"}) is None
-
-
-def test_variables_that_cannot_be_read_are_named():
-    with pytest.raises(LaunchError, match=r"that slurm has granted cannot be read \(brackets .*--hosts$"):
-        granted({"SLURM_JOB_NODELIST": "n[1"})
-    with pytest.raises(LaunchError, match=r"that lsf has granted .*no pairs of host and slots: 'a 2 b'"):
-        granted({"LSB_MCPU_HOSTS": "a 2 b"})
-    with pytest.raises(LaunchError, match=r"that pbs has granted cannot be read \(\[Errno 2\]"):
-        found({"PBS_NODEFILE": "/no/such/file"})
+def test_variables_that_cannot_be_read_are_named(environ, why):
+    with pytest.raises(LaunchError, match=why):
+        found(environ)
 
 
 def test_fewer_slots_than_ranks():

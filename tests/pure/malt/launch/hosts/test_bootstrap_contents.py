@@ -1,7 +1,5 @@
 """What `malt run --bootstrap` copies."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess
@@ -14,7 +12,6 @@ import pytest
 
 from malt.launch.bootstrap import contents, copying, unpack
 
-pytestmark = pytest.mark.serial
 UNPACK = str(Path(unpack.__file__))
 
 

@@ -1,7 +1,5 @@
 """What an agent removes at the end of a job: files of MPI in shared memory alone."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import time
@@ -12,12 +10,26 @@ import pytest
 from malt.launch.hosts.agent import traces
 from malt.launch.hosts.agent.watch import Watch, clean
 
-pytestmark = pytest.mark.serial
 
-
-def test_a_file_that_is_mapped_and_closed_between_two_looks_is_in_use(tmp_path, monkeypatch):
+@pytest.fixture
+def shared(monkeypatch):
+    """shared(name): a new file in shared memory, whose name begins so. It is removed at the end."""
     monkeypatch.setattr(traces, "_CLOSES_S", 0.0)
-    file, held = Path(f"/dev/shm/mpich_shm_late-{os.getpid()}"), ["opened"]
+    made = []
+
+    def make(name, age_s=0):
+        made.append(Path(f"/dev/shm/{name}-{os.getpid()}"))
+        made[-1].write_bytes(bytes(4096))
+        os.utime(made[-1], (0, time.time() - age_s))
+        return made[-1]
+
+    yield make
+    for file in made:
+        file.unlink(missing_ok=True)
+
+
+def test_a_file_that_is_mapped_and_closed_between_two_looks_is_in_use(tmp_path, monkeypatch, shared):
+    file, held = shared("mpich_shm_late"), ["opened"]
 
     def look(state):
         def files(process):
@@ -32,70 +44,37 @@ def test_a_file_that_is_mapped_and_closed_between_two_looks_is_in_use(tmp_path, 
     monkeypatch.setattr(traces, "_opened", look("opened"))
     monkeypatch.setattr(traces, "_mapped", look("mapped"))
     (tmp_path / "job").touch()
-    file.write_bytes(bytes(4096))
-    try:
-        traces.remove_traces(str(tmp_path))
-        assert len(held) > 2 and file.exists()
-    finally:
-        file.unlink(missing_ok=True)
+    traces.remove_traces(str(tmp_path))
+    assert len(held) > 2 and file.exists()
 
 
 OF_OPENMPI = f"sm_segment.{os.uname().nodename.partition('.')[0]}.0.1."
 
 
 @pytest.mark.parametrize("kind", ["mpich_shm_", "ucx_shm_posix_", OF_OPENMPI])
-def test_files_that_came_during_the_job_go_unless_they_are_in_use(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(traces, "_CLOSES_S", 0.0)
-    before, left, opened, mapped = (Path(f"/dev/shm/{kind}{name}-{os.getpid()}") for name in ("0", "1", "2", "3"))
-    try:
-        before.write_bytes(bytes(4096))
-        os.utime(before, (0, time.time() - 60))
-        folder = tmp_path / "pbs.17[3].server"  # as of a part of an array job
-        folder.mkdir()
-        (folder / "job").touch()
-        for file in (left, opened, mapped):
-            file.write_bytes(bytes(4096))
-        with open(opened, "rb"), open(mapped, "r+b") as mapping:
-            its = mmap.mmap(mapping.fileno(), 0)
-            mapping.close()
-            traces.remove_traces(str(folder))
-        its.close()
-        assert [file.exists() for file in (before, left, opened, mapped)] == [True, False, True, True]
-    finally:
-        for file in (before, left, opened, mapped):
-            file.unlink(missing_ok=True)
-
-
-@pytest.mark.parametrize("name", ["train.npy", "my_sm_segment.", "sm_segment.another-host.0.1.0"])
-def test_files_of_the_user_and_of_other_hosts_stay(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(traces, "_CLOSES_S", 0.0)
-    file = Path(f"/dev/shm/{name}-{os.getpid()}")
-    try:
-        (tmp_path / "job").touch()
-        file.touch()
-        traces.remove_traces(str(tmp_path))
-        assert file.exists()
-    finally:
-        file.unlink(missing_ok=True)
+def test_files_that_came_during_the_job_go_unless_they_are_in_use(kind, tmp_path, shared):
+    before, left, opened, mapped = (shared(f"{kind}{number}", 60 * (number == 0)) for number in range(4))
+    others = [shared(name) for name in ("train.npy", "my_sm_segment.", "sm_segment.another-host.0.1.0")]
+    folder = tmp_path / "pbs.17[3].server"  # as of a part of an array job
+    folder.mkdir()
+    (folder / "job").touch()
+    with open(opened, "rb"), open(mapped, "r+b") as mapping:
+        its = mmap.mmap(mapping.fileno(), 0)
+        mapping.close()
+        traces.remove_traces(str(folder))
+    its.close()
+    assert [file.exists() for file in (before, left, opened, mapped, *others)] == [True, False] + [True] * 5
 
 
 @pytest.mark.parametrize("is_watched", [True, False], ids=["another host", "no folder"])
-def test_on_another_host_the_job_is_as_old_as_its_folder(is_watched, tmp_path, monkeypatch):
+def test_on_another_host_the_job_is_as_old_as_its_folder(is_watched, tmp_path, shared):
     """Where nobody knows its age, nothing goes. No rank has begun: a daemon of mpiexec has made the file."""
-    monkeypatch.setattr(traces, "_CLOSES_S", 0.0)
-    older, ours = (Path(f"/dev/shm/mpich_shm_{name}-{os.getpid()}") for name in ("0", "1"))
     folder = tmp_path / "malt-job"
     if is_watched:
         Watch(str(folder), [], print)
-    try:
-        older.touch()
-        os.utime(older, (0, time.time() - 60))
-        ours.touch()
-        clean(str(folder))
-        assert older.exists() and ours.exists() != is_watched
-    finally:
-        for file in (older, ours):
-            file.unlink(missing_ok=True)
+    older, ours = shared("mpich_shm_0", 60), shared("mpich_shm_1")
+    clean(str(folder))
+    assert older.exists() and ours.exists() != is_watched
 
 
 def test_a_system_without_proc_has_no_processes(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """Ranks of a job of plain processes, on the launcher's host or on another: how they meet, and how they end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess
@@ -22,7 +20,6 @@ from malt.runner.program import FAILURE_DIR, JOB_DIR
 from malt.session.resilience import start as start_of_session
 from malt.session.resilience.process_group import ProcessGroup
 
-pytestmark = pytest.mark.serial
 KEY = "3c" * 32
 LIMIT_S = 60
 

@@ -1,7 +1,5 @@
 """Whether the network of a host that says nothing answers, and which hosts are cut off."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading
@@ -14,7 +12,6 @@ from malt.launch.hosts import reachability, remote
 from malt.launch.hosts.agent import agent
 from malt.launch.hosts.reachability import Probe, answers
 
-pytestmark = pytest.mark.serial
 HERE = "127.0.0.1"
 UNHEARD_S = 0.3
 

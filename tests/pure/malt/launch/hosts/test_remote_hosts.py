@@ -1,8 +1,7 @@
 """Agents of other hosts, which run on this one: by a program in the place of ssh."""
 
-from __future__ import annotations
-
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,7 +32,6 @@ from malt.launch.hosts.shell import remote_shell
 from malt.launch.machine.mpi_library import LaunchError, Library
 from malt.runner.events import Kind, Stream, append, event
 
-pytestmark = pytest.mark.serial
 ELSEWHERE = ["another boot", 1]
 NEED = Need("/", (), sys.executable, "", "", "", Library("openmpi", (5, 0)))
 NO_SSH = "import subprocess, sys\nsys.exit(subprocess.run(['sh', '-c', sys.argv[-1]]).returncode)"
@@ -55,15 +53,30 @@ def processes(hosts):
 
 
 @pytest.mark.parametrize("is_watched", [True, False], ids=["an mpiexec", "plain processes"])
-def test_a_folder_that_hosts_share_is_made_elsewhere(is_watched, hosts, monkeypatch, tmp_path):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(remote, "_FOLDERS", (str(tmp_path),))
+def test_where_the_folder_of_a_job_is_made(is_watched, hosts, monkeypatch, tmp_path):
+    """In a place that each host has for itself, and can fill."""
+    here, everywhere = tmp_path / "here", tmp_path / "everywhere"
+    here.mkdir()
+    everywhere.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(here))
+    monkeypatch.setattr(remote, "_FOLDERS", ())
     with hosts.folder(is_watched) as folder:
-        assert folder.parent == tmp_path  # the agents are on the launcher's host
-    monkeypatch.setattr(remote, "identity", lambda: ELSEWHERE)
-    with pytest.raises(LaunchError, match=f"host b: it shares {tmp_path} with other hosts: set TMPDIR to"):
-        hosts.folder(is_watched).__enter__()
-    assert [path.name for path in tmp_path.iterdir()] == ["shell"]
+        assert folder.parent == here  # the agents are on the launcher's host
+    ask, watch = hosts._ask, hosts._watch
+    with monkeypatch.context() as patch:
+        patch.setattr(remote, "identity", lambda: ELSEWHERE)
+        with pytest.raises(LaunchError, match=f"host b: it shares {here} with other hosts: set TMPDIR to"):
+            hosts.folder(is_watched).__enter__()
+        assert not list(here.iterdir())
+        patch.setattr(hosts, "_ask", lambda *words: [shutil.rmtree(here, ignore_errors=True), ask(*words)])
+        line = rf"host b: nothing can be made in {here} \(No such file or directory\): set TMPDIR to a folder that all"
+        with pytest.raises(LaunchError, match=line):
+            hosts.folder(is_watched).__enter__()
+    here.mkdir()
+    monkeypatch.setattr(remote, "_FOLDERS", (str(everywhere),))
+    monkeypatch.setattr(hosts, "_watch", lambda folder: "no" if folder.parent == here else watch(folder))
+    with hosts.folder(is_watched) as folder:
+        assert folder.parent == everywhere and not list(here.iterdir())
 
 
 def test_an_agent_that_has_ended_is_started_anew_for_the_next_job(hosts, capsys):
@@ -97,40 +110,6 @@ def test_a_host_that_has_been_silent_for_long_is_not_waited_for_at_the_end(hosts
     assert time.monotonic() - began < agent.SILENCE_S / 2
     os.killpg(processes(hosts)[0], signal.SIGKILL)
     assert capsys.readouterr().err.count("malt run: host b does not answer") == 1
-
-
-@pytest.mark.parametrize("is_watched", [True, False], ids=["an mpiexec", "plain processes"])
-def test_a_folder_that_cannot_be_made_is_made_elsewhere_or_named(is_watched, hosts, monkeypatch, tmp_path):
-    own = tmp_path / "own"
-    own.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(own))
-    monkeypatch.setattr(remote, "_FOLDERS", ())
-    monkeypatch.setattr(remote, "identity", lambda: ELSEWHERE)
-    made = tempfile.TemporaryDirectory
-
-    def and_remove(**options):
-        folder = made(**options)
-        folder.cleanup()
-        own.rmdir()
-        return folder
-
-    monkeypatch.setattr(tempfile, "TemporaryDirectory", and_remove)
-    line = rf"host b: nothing can be made in {own} \(No such file or directory\): set TMPDIR to a folder that all"
-    with pytest.raises(LaunchError, match=line):
-        hosts.folder(is_watched).__enter__()
-
-
-@pytest.mark.parametrize("is_watched", [True, False], ids=["an mpiexec", "plain processes"])
-def test_a_place_that_a_host_does_not_have_is_not_used(is_watched, hosts, monkeypatch, tmp_path):
-    places = [tmp_path / "here", tmp_path / "everywhere"]
-    for place in places:
-        place.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(places[0]))
-    monkeypatch.setattr(remote, "_FOLDERS", (str(places[1]),))
-    make = hosts._watch
-    monkeypatch.setattr(hosts, "_watch", lambda folder: "no" if folder.parent == places[0] else make(folder))
-    with hosts.folder(is_watched) as folder:
-        assert folder.parent == places[1] and not list(places[0].iterdir())
 
 
 def test_a_signal_is_passed_on_to_ranks_there(hosts, monkeypatch, tmp_path):
@@ -185,27 +164,6 @@ def test_ranks_are_stopped_with_the_launcher(monkeypatch, tmp_path):
     for one in ranks:
         one.kill()
         one.wait()
-
-
-def test_the_end_of_a_conversation_leaves_nothing(monkeypatch, tmp_path):
-    folder = tmp_path / "malt-x"
-    made = agent.Agent()
-    monkeypatch.setattr(made, "send", lambda line: None)
-    lines, end = os.pipe()
-    os.write(end, b'["watch", ["%s", ["", 0]]]\n["end", null]\n' % os.fsencode(folder))
-    monkeypatch.setattr(agent.select, "select", lambda *arguments: ([0], [], []))
-    monkeypatch.setattr(agent.os, "read", lambda number, size, read=os.read: read(lines, size))
-    made.run()
-    assert not folder.exists()
-    os.close(lines)
-    os.close(end)
-
-
-def test_a_listener_that_is_closed_takes_no_connection():
-    server, (_, port) = checks.listener()
-    time.sleep(0.1)
-    checks.close(server)
-    assert checks.unreached({"x": [["127.0.0.1"], port]}) == ["x"]
 
 
 def test_ranks_that_still_close_files_have_not_ended(hosts, tmp_path):

@@ -3,8 +3,6 @@
 In place of ssh a small program says what an agent would.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -27,8 +25,6 @@ from malt.launch.reports.follower import Follower
 from malt.runner import reporting, roster
 from malt.runner.events import Stream
 from malt.runner.roster import Roster
-
-pytestmark = pytest.mark.serial
 
 FAKE = """
 import json, sys, time
@@ -66,9 +62,14 @@ def begin(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def start(begin):
-    """start(text, size): host b, with rank 1."""
-    return lambda text, size=2: begin({"b": (1,)}, size, FAKE.format(text))
+def start(begin, monkeypatch):
+    """start(text, size, silent_s): host b, with rank 1, which is given up after so many seconds of silence."""
+
+    def start(text, size=2, silent_s=module.SILENT_S):
+        monkeypatch.setattr(module, "SILENT_S", silent_s)
+        return begin({"b": (1,)}, size, FAKE.format(text))
+
+    return start
 
 
 def the(away):
@@ -150,17 +151,15 @@ def test_another_agent_removes_the_folder_of_one_that_was_killed_before_it_start
     assert json.loads(file.read_text()) == (str(tmp_path) if is_ours else None)
 
 
-def test_a_slow_start_is_no_silence(start, monkeypatch):
-    monkeypatch.setattr(module, "SILENT_S", 0.1)
-    away = start("time.sleep(0.5); " + SITS)
+def test_a_slow_start_is_no_silence(start):
+    away = start("time.sleep(0.5); " + SITS, silent_s=0.1)
     wait_for(lambda: away.is_cut_off({1}) or the(away).agent is not None)
     assert the(away).agent == 7
     wait_for(lambda: away.is_cut_off({1}))
 
 
-def test_a_launcher_without_ranks_is_more_patient(start, monkeypatch):
-    monkeypatch.setattr(module, "SILENT_S", 0.1)
-    away = start(SITS, size=1)
+def test_a_launcher_without_ranks_is_more_patient(start):
+    away = start(SITS, size=1, silent_s=0.1)
     wait_for(lambda: the(away).silent_s() > 0.3)
     assert not away.is_cut_off({1})
 
@@ -173,9 +172,8 @@ def stop(monkeypatch):
     return lost.append
 
 
-def test_a_stop_of_the_launcher_is_no_silence(start, stop, monkeypatch):
-    monkeypatch.setattr(module, "SILENT_S", 1.5)
-    away = start(SITS)
+def test_a_stop_of_the_launcher_is_no_silence(start, stop):
+    away = start(SITS, silent_s=1.5)
     wait_for(lambda: the(away).agent is not None)
     assert not away.have_failed({1})
     stop(300.0)
@@ -206,10 +204,9 @@ ENDED = "say('started', 7); say('done', None)\nwhile True: say('alive', None); t
 """The ranks have ended, and the host is heard."""
 
 
-def test_ranks_that_ended_a_while_ago_without_a_report_are_lost(start, monkeypatch):
+def test_ranks_that_ended_a_while_ago_without_a_report_are_lost(start):
     """As where the network between the hosts fails, and ssh goes on."""
-    monkeypatch.setattr(module, "SILENT_S", 0.5)
-    away = start(ENDED)
+    away = start(ENDED, silent_s=0.5)
     assert the(away).is_done.wait(60)
     assert not away.is_cut_off({1}) and not away.unreached()  # reports may come
     wait_for(lambda: away.is_cut_off({1}))
@@ -220,19 +217,17 @@ def test_ranks_that_ended_a_while_ago_without_a_report_are_lost(start, monkeypat
     assert "rank 1 ended on host b, and how is not known" in away.last_words
 
 
-def test_a_stop_of_the_launcher_leaves_reports_their_time(start, stop, monkeypatch):
-    monkeypatch.setattr(module, "SILENT_S", 1.5)
-    away = start(ENDED)
+def test_a_stop_of_the_launcher_leaves_reports_their_time(start, stop):
+    away = start(ENDED, silent_s=1.5)
     assert the(away).is_done.wait(60) and not away.unreached()
     stop(300.0)
     assert not away.unreached()
 
 
-def test_output_that_cannot_be_printed_is_no_silence(start, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "SILENT_S", 0.1)
+def test_output_that_cannot_be_printed_is_no_silence(start, tmp_path):
     os.mkfifo(tmp_path / "out-1")
     pipe = os.open(tmp_path / "out-1", os.O_RDWR | os.O_NONBLOCK)
-    away = start("say('started', 7); say('printed', [1, 1, 'x' * 200_000]); await_end()")
+    away = start("say('started', 7); say('printed', [1, 1, 'x' * 200_000]); await_end()", silent_s=0.1)
     wait_for(lambda: the(away).is_printing)
     time.sleep(0.3)
     assert not away.is_cut_off({1})
@@ -246,8 +241,7 @@ def test_output_that_cannot_be_printed_is_no_silence(start, tmp_path, monkeypatc
 
 def test_a_host_that_was_given_up_stays_so(start, tmp_path, monkeypatch, capsys):
     """It is heard of again before the launcher has ended: its ranks go on, and nothing there is ended."""
-    monkeypatch.setattr(module, "SILENT_S", 0.1)
-    away = start("say('started', 7); sys.stdin.read()")
+    away = start("say('started', 7); sys.stdin.read()", silent_s=0.1)
     state = Follower(Stream(tmp_path), 2, is_spread=True)
     status, _, is_stuck = job._ends(Stream(tmp_path), state, None, away)
     assert not is_stuck()
@@ -307,14 +301,6 @@ def test_after_a_job_no_pipe_of_its_ranks_stays_open(start, tmp_path):
     os.close(pipe)
 
 
-def test_output_of_a_host_that_falls_silent_is_said_to_be_left_out(start, monkeypatch, capsys):
-    monkeypatch.setattr(module, "SILENT_S", 0.3)
-    away = start("say('started', 7); say('printed', [1, 1, 'a piece']); await_end()")
-    wait_for(lambda: the(away).agent is not None)
-    away.collect(0, bool)
-    assert capsys.readouterr().err == "malt run: host b: the end of what rank 1 printed is left out\n"
-
-
 def test_a_connection_that_takes_nothing_holds_nobody_up(begin, monkeypatch, capsys):
     """The first line, with the environment, does not fit into its pipe."""
     monkeypatch.setattr(module, "START_S", 1.0)
@@ -326,23 +312,20 @@ def test_a_connection_that_takes_nothing_holds_nobody_up(begin, monkeypatch, cap
     assert "host b: nothing has come from it for 1 s" in capsys.readouterr().err
 
 
-def test_a_second_signal_ends_the_wait(start, monkeypatch, capsys):
-    monkeypatch.setattr(module, "SILENT_S", 300.0)
-    away = start("say('started', 7); await_end()")
+@pytest.mark.parametrize(("text", "silent_s", "is_ended", "is_said"), [
+    ("say('printed', [1, 1, 'a piece']); await_end()", 0.3, False, True),
+    ("await_end()", 300.0, True, True),
+    ("while True: say('alive', None); time.sleep(0.1)", 300.0, False, False),
+], ids=["a host that falls silent", "a second signal", "ranks that hang, and print no more"])  # fmt: skip
+def test_what_is_not_waited_for(text, silent_s, is_ended, is_said, start, capsys):
+    """That the end of what ranks have printed is left out is said, where there may be more."""
+    away = start(f"say('started', 7)\n{text}", silent_s=silent_s)
     wait_for(lambda: the(away).agent is not None)
     began = time.monotonic()
-    away.collect(0, lambda: True)
+    away.collect(0, lambda: is_ended)
     assert time.monotonic() - began < 60
-    assert "left out" in capsys.readouterr().err
-
-
-def test_a_host_that_prints_no_more_is_not_waited_for(start):
-    """Its ranks hang, say."""
-    away = start("say('started', 7)\nfor _ in range(1000): say('alive', None); time.sleep(0.1)")
-    wait_for(lambda: the(away).agent is not None)
-    began = time.monotonic()
-    away.collect(0, bool)
-    assert time.monotonic() - began < 60
+    left_out = "malt run: host b: the end of what rank 1 printed is left out\n"
+    assert capsys.readouterr().err == (left_out if is_said else "")
 
 
 def test_it_is_cut_off_where_it_hears_none_of_those_that_may_go_on(begin, monkeypatch):

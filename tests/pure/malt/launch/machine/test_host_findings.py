@@ -1,13 +1,9 @@
 """What is said of a host on which a job cannot start."""
 
-from __future__ import annotations
-
 import pytest
 
 from malt.launch.hosts.findings import Need, of_host, of_network, of_shell
 from malt.launch.machine.mpi_library import Library
-
-pytestmark = pytest.mark.serial
 
 NEED = Need("/work", ("/work/x.py",), "/env/python", "3.11", "1.0", "digest", Library("openmpi", (5, 0)))
 ALIKE = {"folder": True, "missing": [], "python": "3.11", "version": "1.0", "sources": "digest", "trouble": "",

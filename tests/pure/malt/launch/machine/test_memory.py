@@ -1,13 +1,8 @@
 """The free memory, on machines made of files."""
 
-from __future__ import annotations
-
-import pytest
 from written import write
 
 from malt.launch.machine import memory
-
-pytestmark = pytest.mark.serial
 
 
 def test_this_machine():
@@ -19,15 +14,13 @@ def test_the_available_memory_of_the_kernel():
     assert memory._available("MemTotal:       24684084 kB\n") == []
 
 
-def test_version_2_takes_every_group_on_the_way(tmp_path):
+def test_every_group_on_the_way_counts(tmp_path):
+    """Of version 2 and of version 1."""
     write(tmp_path, memory__max="max", memory__current="90")
     write(tmp_path / "a", memory__max="1000", memory__current="700", memory__stat="anon 5\ninactive_file 300\nfile 9")
     write(tmp_path / "a" / "b", memory__max="500", memory__current="450")
     assert memory._left(tmp_path, "0::/a/b") == [600, 50]
     assert memory._left(tmp_path, "0::/of/the/host") == []
-
-
-def test_version_1(tmp_path):
     group = tmp_path / "memory" / "a"
     write(group, memory__limit_in_bytes="1000", memory__usage_in_bytes="1100", memory__stat="total_inactive_file 200")
     assert memory._left(tmp_path, "4:memory:/a\n3:cpu,cpuacct:/b\n0::/") == [100]

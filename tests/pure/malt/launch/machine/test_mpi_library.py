@@ -1,15 +1,11 @@
 """The MPI library and the mpiexec that belongs to it, by what they print: installations made of scripts."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
 
 from malt.launch.machine.mpi_library import LaunchError, Library, belongs, bound_library, find_mpiexec, identify
 from malt.launch.machine.network import home_of
-
-pytestmark = pytest.mark.serial
 
 BANNERS = {
     "Open MPI v5.0.11, package: Open MPI user@host Distribution, ident: 5.0.11": ("openmpi", (5, 0, 11)),
@@ -104,7 +100,6 @@ def test_an_import_of_mpi4py_that_hangs(tmp_path, monkeypatch):
 @pytest.mark.parametrize("encoding", ["", "utf-16"])
 def test_the_library_at_hand(encoding, monkeypatch):
     """Whatever the encoding in which Python prints."""
-    pytest.importorskip("mpi4py")
     monkeypatch.setenv("PYTHONIOENCODING", encoding)
     found = bound_library()
     assert found.version >= (1, 0) and "libmpi" in found.path

@@ -1,7 +1,5 @@
 """The limit of open files: it is raised as far as the system lets it, and else named in a line."""
 
-from __future__ import annotations
-
 import resource
 from dataclasses import replace
 
@@ -13,8 +11,6 @@ from malt.launch.command import Job, Line
 from malt.launch.machine import open_files
 from malt.launch.machine.mpi_library import LaunchError
 from malt.session.resilience import hosts
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture

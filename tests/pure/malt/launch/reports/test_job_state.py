@@ -1,7 +1,5 @@
 """How a job ends whose ranks may fail, by the events in its folder."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -19,12 +17,10 @@ from dstorm.membership.processes import this_process
 from dstorm.transports import shm_space
 from malt.launch.hosts.agent.watch import clean
 from malt.launch.reports.follower import Follower
-from malt.launch.reports.job_state import ends_inside_mpi, failed_with
+from malt.launch.reports.job_state import ends_inside_mpi
 from malt.launch.streams.display import say
 from malt.runner.events import Stream
 from malt.watch import processes as watched
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture
@@ -81,32 +77,74 @@ def patience(monkeypatch):
     return clock
 
 
-def called(folder, **reports):
-    """The status after these reports of ranks: `started` maps ranks to processes."""
-    for rank, process in reports.pop("started", {}).items():
-        add(folder, f"started-{rank}", process)
-    for kind, ranks in reports.items():
-        for rank in ranks:
-            add(folder, f"{kind}-{rank}")
-    return Follower(Stream(folder), 2).status()
+STORIES = {
+    "ranks that come later are waited for": """
+        started-0 HERE, finished-0, started-1 HERE, finished-1, started-2 HERE, ready-2 -> None
+        finished-2 -> 0""",
+    "a loss that is reported late does not undo that of a later incarnation": """
+        elsewhere-0, ready-0, elsewhere-1, ready-1, again-1 10, ready-1, lost-1 10, lost-1 9 -> None
+        finished-0 -> 0""",
+    "a failure before the session is reported once the others do not come": """
+        started-0 HERE, started-1 ENDED -> None
+        50 s -> None
+        11 s -> 1: malt run: rank 1 died before the session began""",
+    "a rank that had come is not waited for": """
+        started-0 HERE, started-1 ENDED, came-1 -> None
+        61 s -> None""",
+    "in a session no rank is waited for": """
+        started-0 HERE, started-1 ENDED, ready-100 -> None
+        61 s -> None""",
+    "a rank that never starts is reported": """
+        started-0 HERE -> None
+        59 s -> None
+        2 s -> 1: malt run: rank 1 said nothing for 60 s""",
+    "time while the launcher is stopped does not count": """
+        started-0 HERE -> None
+        1000 s, stopped -> None""",
+    "files that are cleaned away, after some days in /tmp, are remembered": """
+        left-1 3, started-0 HERE, started-1 ENDED, ready-100 -> None
+        cleaned away, 70 s -> None
+        finished-0 -> 0""",
+    "hosts may start one after another": """
+        started-0 HERE, elsewhere-2 -> None
+        50 s -> None
+        11 s -> 1: malt run: rank 1 said nothing for 60 s""",
+    "of a rank that was started again the present incarnation is lost": """
+        elsewhere-0, elsewhere-1, finished-0, again-1 1, ready-1 -> None
+        lost-1, lost-1 0 -> None
+        lost-1 1 -> 0""",
+    "the status is that of the rank that failed first, of those that were not started again": """
+        started-0 HERE, started-1 ENDED, ready-0, ready-1, left-1 2 -> None
+        again-1 1, started-1 HERE, ready-1 -> None
+        left-0 5, started-0 ENDED -> None
+        left-1 3, started-1 ENDED -> 5""",
+    "it goes on where one that was started again has a session":
+        "started-0 ENDED, started-1 ENDED, again-1 1, started-1 HERE, ready-1 -> None",
+}  # fmt: skip
+"""What is reported and what happens, and the status that the launcher finds then. HERE and ENDED are processes.
+
+What other events come to: test_recorded_jobs.py.
+"""
 
 
-def test_the_job_goes_on_while_a_rank_is_alive(tmp_path, ended):
-    assert called(tmp_path, started={0: here(), 1: ended}, ready=[0, 1]) is None
-
-
-def test_a_rank_that_has_not_finished_is_waited_for(tmp_path):
-    assert called(tmp_path, started={0: here(), 1: here()}, ready=[0, 1], finished=[0]) is None
-
-
-def test_ranks_that_come_later_are_waited_for(tmp_path):
-    for rank, kind in enumerate(["finished", "finished", "ready"]):
-        add(tmp_path, f"started-{rank}", here())
-        add(tmp_path, f"{kind}-{rank}")
-    follower = Follower(Stream(tmp_path), 2)
-    assert follower.status() is None and follower.state.members == {2}
-    add(tmp_path, "finished-2")
-    assert follower.status() == 0
+@pytest.mark.parametrize("name", STORIES)
+def test_how_a_job_ends(name, tmp_path, ended, patience):
+    follower = Follower(Stream(tmp_path), 3 if "-2" in STORIES[name] else 2, is_spread="elsewhere" in STORIES[name])
+    for line in map(str.strip, STORIES[name].strip().splitlines()):
+        happens, _, found = line.partition(" -> ")
+        for event in happens.split(", "):
+            kind, _, text = event.partition(" ")
+            if text == "s":
+                patience.pass_(int(kind), None if "stopped" in happens else follower)
+            elif event == "cleaned away":
+                for path in tmp_path.glob("*-*"):
+                    path.unlink()
+            elif event != "stopped":
+                add(tmp_path, kind, {"HERE": here(), "ENDED": ended}.get(text, text))
+        status, _, says = found.partition(": ")
+        assert str(follower.status()) == status, line
+        assert (tmp_path / "ending").exists() == (status != "None")
+        assert follower.state.silent_failures().strip() == says or not says
 
 
 @pytest.mark.parametrize(("least", "finished", "left", "status"), [
@@ -130,38 +168,6 @@ def test_a_job_has_failed_once_fewer_ranks_are_alive_than_it_must_have(
     assert follower.state.silent_failures() == (line if status else follower.state.silent_failures())
 
 
-def test_a_loss_that_is_reported_late_does_not_undo_that_of_a_later_incarnation(tmp_path):
-    """Rank 1 was lost, came back, and was lost again; the second of the others tells of the first loss alone."""
-    for rank in range(2):
-        add(tmp_path, f"elsewhere-{rank}")
-        add(tmp_path, f"ready-{rank}")
-    for name, text in (("again-1", "10"), ("ready-1", ""), ("lost-1", "10"), ("lost-1", "9")):
-        add(tmp_path, name, text)
-    follower = Follower(Stream(tmp_path), 2, is_spread=True)
-    assert follower.status() is None and follower.state.members == {0}
-    add(tmp_path, "finished-0")
-    assert follower.status() == 0
-
-
-def test_the_status_of_a_failed_rank_counts_once_all_have_failed(tmp_path, ended):
-    add(tmp_path, "left-0", "3")
-    assert called(tmp_path, started={0: ended, 1: here()}, ready=[0, 1]) is None
-    assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == 3
-
-
-def test_a_failure_before_the_session_is_reported_once_the_others_do_not_come(tmp_path, ended, capsys, patience):
-    add(tmp_path, "started-0", here())
-    add(tmp_path, "started-1", ended)
-    state = Follower(Stream(tmp_path), 2)
-    assert state.status() is None
-    patience.pass_(50, state)
-    assert state.status() is None
-    patience.pass_(11, state)
-    assert state.status() == 1
-    say(state.state.silent_failures())
-    assert capsys.readouterr().err == "malt run: rank 1 died before the session began\n"
-
-
 def test_a_rank_that_is_alone_may_stay_stopped(tmp_path, stopped, patience):
     state = Follower(Stream(tmp_path), 1)
     for _ in range(3):
@@ -178,50 +184,6 @@ def test_a_rank_that_was_killed_first_counts_as_the_first(tmp_path, ended):
     add(tmp_path, "left-1", "2")
     with mock.patch.object(watched, "has_ended", return_value=True):
         assert state.status() == 1
-
-
-def test_if_all_end_by_themselves_none_failed_early(tmp_path, ended, capsys):
-    for rank in (0, 1):
-        add(tmp_path, f"left-{rank}", "3")
-    add(tmp_path, "started-0", ended)
-    add(tmp_path, "started-1", ended)
-    state = Follower(Stream(tmp_path), 2)
-    assert state.status() == 3
-    say(state.state.silent_failures())
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize("reports", ["ready-100", "came-1"])
-def test_a_rank_that_had_come_is_not_waited_for(tmp_path, ended, patience, reports, capsys):
-    add(tmp_path, "started-0", here())
-    add(tmp_path, "started-1", ended)
-    add(tmp_path, reports)
-    state = Follower(Stream(tmp_path), 2)
-    assert state.status() is None
-    patience.pass_(60, state)
-    assert state.status() is None
-    say(state.state.silent_failures())
-    assert capsys.readouterr().err == ""
-
-
-def test_a_rank_that_never_starts_is_reported(tmp_path, capsys, patience):
-    add(tmp_path, "started-0", here())
-    state = Follower(Stream(tmp_path), 2)
-    assert state.status() is None
-    patience.pass_(59, state)
-    assert state.status() is None
-    patience.pass_(2, state)
-    assert state.status() == 1
-    say(state.state.silent_failures())
-    assert capsys.readouterr().err == "malt run: rank 1 said nothing for 60 s\n"
-
-
-def test_time_while_the_launcher_is_stopped_does_not_count(tmp_path, patience):
-    add(tmp_path, "started-0", here())
-    state = Follower(Stream(tmp_path), 2)
-    assert state.status() is None
-    patience.pass_(1000)
-    assert state.status() is None
 
 
 @pytest.mark.parametrize(("ready", "another"), [(False, False), (True, False), (True, True)])
@@ -270,12 +232,6 @@ def test_a_rank_elsewhere_that_has_finished_closes_files_until_it_has_ended(tmp_
     for name in ("elsewhere-0", "elsewhere-1", "finished-1", *reports):
         add(tmp_path, name)
     assert Follower(Stream(tmp_path), 2, is_spread=True).is_ending(unreached) == is_ending
-
-
-def test_before_any_report(tmp_path):
-    assert called(tmp_path) is None
-    assert failed_with(Stream(tmp_path).read()) is None
-    assert called(tmp_path, started={0: here()}, finished=[0]) is None
 
 
 def test_what_a_session_left_in_memory_is_removed(tmp_path):
@@ -345,24 +301,6 @@ def test_a_rank_that_was_wrongly_found_ended_is_not_reported(tmp_path, monkeypat
     assert capsys.readouterr().err == ""
 
 
-def test_files_that_are_cleaned_away_are_remembered(tmp_path, ended, patience):
-    """After some days in /tmp."""
-    add(tmp_path, "left-1", "3")
-    add(tmp_path, "started-0", here())
-    add(tmp_path, "started-1", ended)
-    add(tmp_path, "ready-100")
-    state = Follower(Stream(tmp_path), 2)
-    assert state.status() is None
-    files = list(tmp_path.glob("*-*"))
-    assert len(files) == 3
-    for path in files:
-        path.unlink()
-    patience.pass_(70, state)
-    assert state.status() is None
-    add(tmp_path, "finished-0")
-    assert state.status() == 0
-
-
 @pytest.mark.parametrize(
     ("names", "is_spread", "status", "line"),
     [
@@ -381,53 +319,28 @@ def test_status_0_of_mpiexec_is_checked(names, is_spread, status, line, tmp_path
     assert reports.startswith(line) and reports.count("\n") == bool(line)
 
 
-def test_ranks_elsewhere_end_well_or_fail(tmp_path, ended):
-    reports = {"started": {0: here()}, "ready": [0], "elsewhere": [1, 2], "finished": [0, 1]}
-    called(tmp_path, **reports)
-    assert Follower(Stream(tmp_path), 3, is_spread=True).status() is None
-    add(tmp_path, "ended-1")
-    assert Follower(Stream(tmp_path), 3, is_spread=True).status() is None
-    add(tmp_path, "ended-2")
-    assert Follower(Stream(tmp_path), 3, is_spread=True).status() == 0
-
-
-def test_a_failure_elsewhere_before_the_session_is_reported(tmp_path, capsys, patience):
-    add(tmp_path, "started-0", here())
-    for name in ("elsewhere-1", "ended-1"):
-        add(tmp_path, name)
-    state = Follower(Stream(tmp_path), 2, is_spread=True)
-    assert state.status() is None
-    patience.pass_(61, state)
-    assert state.status() == 1
-    say(state.state.silent_failures())
-    assert "rank 1 died" in capsys.readouterr().err
-
-
-def test_hosts_may_start_one_after_another(tmp_path, patience):
-    add(tmp_path, "started-0", here())
-    add(tmp_path, "elsewhere-1")
-    state = Follower(Stream(tmp_path), 3, is_spread=True)
-    assert state.status() is None
-    patience.pass_(50, state)
-    assert state.status() is None
-    patience.pass_(11, state)
-    assert state.status() == 1
-
-
 def test_ranks_that_cannot_connect_are_left_to_mpiexec(tmp_path, patience):
-    add(tmp_path, "started-0", here())
     state = Follower(Stream(tmp_path), 2, is_spread=True)
-    assert state.status() is None
-    patience.pass_(100, state)
-    assert state.status() is None
-    assert state.end() == 1
-    add(tmp_path, "finished-0")
-    assert state.end() == 0
+    add(tmp_path, "started-0", here())
+    for seconds in (1, 100):
+        assert state.status() is None
+        patience.pass_(seconds, state)
+    assert state.status() is None and state.end() == 1
+
+
+def test_if_all_end_by_themselves_none_failed_early(tmp_path, ended):
+    for rank in (0, 1):
+        add(tmp_path, f"left-{rank}", "3")
+        add(tmp_path, f"started-{rank}", ended)
+    state = Follower(Stream(tmp_path), 2)
+    assert state.status() == 3 and state.state.silent_failures() == ""
 
 
 def test_a_rank_that_has_ended_well_may_take_time_to_close_files(tmp_path, ended):
     state = Follower(Stream(tmp_path), 2)
-    assert not called(tmp_path, started={0: here(), 1: ended}, finished=[1]) and not state.is_ending()
+    for name, text in {"started-0": here(), "started-1": ended, "finished-1": ""}.items():
+        add(tmp_path, name, text)
+    assert state.status() is None and not state.is_ending()
     add(tmp_path, "finished-0")
     assert state.is_ending()
 
@@ -448,49 +361,6 @@ def test_ranks_that_ended_inside_mpi(inside, mpiexec, status, line, tmp_path):
         add(tmp_path, f"inside-{rank}", how)
     found, said = ends_inside_mpi(Stream(tmp_path).read(), mpiexec)
     assert found == status and said.startswith(line) and said.count("\n") == bool(line)
-
-
-def test_a_rank_that_was_started_again_has_not_ended(tmp_path, ended):
-    state = Follower(Stream(tmp_path), 3)
-    for rank, process in enumerate((here(), here(), ended)):
-        add(tmp_path, f"started-{rank}", process)
-    add(tmp_path, "finished-0")
-    assert state.status() is None and state.state.members == {1} and (2, 0) in state.state.failed
-    add(tmp_path, "again-2", "1")
-    add(tmp_path, "started-2", here())
-    assert state.status() is None and state.state.members == {1}  # it is on its way
-    add(tmp_path, "ready-2")
-    add(tmp_path, "finished-1")
-    assert state.status() is None and state.state.members == {2} and not (tmp_path / "ending").exists()
-    add(tmp_path, "again-2", "2")  # and nobody is left whom it could join
-    add(tmp_path, "started-2", here())
-    assert state.status() == 0 and (tmp_path / "ending").exists()
-
-
-@pytest.mark.parametrize("is_ready", [False, True])
-def test_a_job_of_ranks_that_all_failed_ends_although_some_were_started_again(is_ready, tmp_path, ended):
-    state = Follower(Stream(tmp_path), 2)
-    assert called(tmp_path, started={0: here(), 1: ended}) is None
-    add(tmp_path, "again-1", "1")
-    add(tmp_path, "started-1", here())
-    assert state.status() is None
-    if is_ready:
-        add(tmp_path, "ready-1")
-    add(tmp_path, "started-0", ended)
-    state = Follower(Stream(tmp_path), 2)
-    assert state.status() == (None if is_ready else 1)
-
-
-def test_of_a_rank_that_was_started_again_the_present_incarnation_is_lost(tmp_path):
-    for name in ("elsewhere-0", "elsewhere-1", "finished-0"):
-        add(tmp_path, name)
-    state = Follower(Stream(tmp_path), 2, is_spread=True)
-    add(tmp_path, "again-1", "1")
-    add(tmp_path, "ready-1")
-    assert state.status() is None
-    for text, status in (("", None), ("0", None), ("1", 0)):
-        add(tmp_path, "lost-1", text)
-        assert state.status() == status
 
 
 def test_ranks_elsewhere_are_told_which_incarnations_have_ended_here(tmp_path, ended):

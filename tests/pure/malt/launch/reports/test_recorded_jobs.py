@@ -1,7 +1,5 @@
 """What the events of jobs come to, in the order in which they were recorded, and in 1,000 others."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest
@@ -11,7 +9,6 @@ from malt.launch.job import _notified, first_failure
 from malt.launch.reports.job_state import JobState, ends_inside_mpi, failed_with
 from malt.runner.events import Event, History, Kind
 
-pytestmark = pytest.mark.serial
 ORDERS = 1000
 TRACE = "Traceback: ZeroDivisionError"
 FAILED = f"\nmalt run: rank 1 failed:\n{TRACE}\n"
@@ -83,12 +80,6 @@ PLAIN = {
     "both are killed, and nobody can write down how": Job((
         "0 started; 1561 came; 1564 ready; end", "36 started; 1335 came; 1569 ready; end",
     ), 1, "malt run: ranks 0, 1 ended without a word: killed, or by os._exit\n"),
-    "both end by os._exit": Job((
-        "7 started; 393 came; 398 ready; end; 417 ended=5", "0 started; 396 came; 399 ready; end; 417 ended=5",
-    ), 5, "malt run: ranks 0, 1 ended without a word: killed, or by os._exit\n"),
-    "one ends by os._exit": Job((
-        "49 started; 718 came; 725 ready; 749 finished; end", "0 started; 627 came; 725 ready; end; 752 ended=5",
-    ), 0),
     "SIGINT": Job((
         "33 started; 1415 came; 1427 ready; 1991 was at=rank 0 was in x.py, line 3; end",
         "0 started; 1244 came; 1428 ready; end",
@@ -97,9 +88,6 @@ PLAIN = {
         "8 started; 1148 came; 1152 ready; 1160 status=4; 1161 finished; end",
         "0 started; 1143 came; 1154 ready; 1164 status=4; 1165 finished; end",
     ), 4),
-    "one dies before the session": Job((
-        "34 started; 590 came; 613 ready; 617 finished; end", "0 started; 1 left=6; end",
-    ), 0),
     "one dies before the session, the other waits": Job(("34 started; 590 came", "0 started; 1 left=6; end"), 6,
         "malt run: rank 1 died before the session began\n"),
     "one says nothing, the other waits": Job(("34 started; 590 came",), 1, "malt run: rank 1 said nothing for 60 s\n"),
@@ -119,9 +107,6 @@ PLAIN = {
         "3 elsewhere; 931 ready; 1472 finished; 1645 ended",
         f"0 elsewhere; 927 ready; 970 traceback={TRACE}; 1036 left=1; 1052 ended",
     ), 0, FAILED, is_spread=True),
-    "one is killed on another host": Job((
-        "42 elsewhere; 940 ready; 1800 finished; 2004 ended", "0 elsewhere; 941 ready; 983 ended",
-    ), 0, is_spread=True),
     "a host is lost": Job((
         "42 started; 940 ready; 9500 lost=@1; 9800 finished; end", "0 elsewhere; 941 ready",
     ), 0, is_spread=True),

@@ -1,12 +1,8 @@
 """What MPI prints when a job ends is recognized by its form."""
 
-from __future__ import annotations
-
 import pytest
 
 from malt.launch.streams.banners import Banners
-
-pytestmark = pytest.mark.serial
 
 DASHES, EQUALS = "-" * 74 + "\n", "=" * 83 + "\n"
 RECORDED = {

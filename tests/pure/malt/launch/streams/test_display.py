@@ -1,15 +1,9 @@
 """The launcher's own lines, and the files of `malt run --output`."""
 
-from __future__ import annotations
-
 import errno
 import os
 
-import pytest
-
 from malt.launch.streams import display
-
-pytestmark = pytest.mark.serial
 
 
 def test_a_line_of_the_launcher_begins_a_line_of_its_own(capsys):

@@ -1,13 +1,10 @@
 """A picture below the text of a terminal: no text is lost, whoever wrote it, and one picture is seen."""
 
-from __future__ import annotations
-
 import pytest
 from screen import Screen
 
 from malt.launch.streams.terminal import Terminal
 
-pytestmark = pytest.mark.serial
 PICTURE = [b"job", b"rank 0", b"rank 1"]
 DRAWN = ["job", "rank 0", "rank 1"]
 
@@ -71,22 +68,17 @@ def test_an_incomplete_line_and_what_a_user_types_behind_it_stay(rows):
     assert shown.screen.lines() == ["a", "b", "name? Bob", "hello", "", *DRAWN]
 
 
-def test_an_incomplete_line_goes_on_and_a_bar_is_drawn_over():
-    shown = Shown()
-    for piece in (b".", b".", b".\n\r10 %", b"\r20 %"):
+@pytest.mark.parametrize(("columns", "pieces", "lines"), [
+    (20, (b".", b".", b".\n\r10 %", b"\r20 %"), ["...", "20 %"]),
+    (8, (b"12345678", b"9\n"), ["12345678", "9", ""]),
+], ids=["it goes on, and a bar is drawn over", "one that fills its row keeps its last character"])  # fmt: skip
+def test_an_incomplete_line(columns, pieces, lines):
+    shown = Shown(columns)
+    for piece in pieces:
         shown.text(piece)
         shown.show()
-    assert shown.screen.lines() == ["...", "20 %", *DRAWN]
-    assert shown.close() == ["...", "20 %", *DRAWN]
-
-
-def test_a_line_that_fills_its_row_keeps_its_last_character():
-    shown = Shown(columns=8)
-    shown.text(b"12345678")
-    shown.show()
-    shown.text(b"9\n")
-    shown.show()
-    assert shown.screen.lines() == ["12345678", "9", "", *DRAWN]
+    assert shown.screen.lines() == [*lines, *DRAWN]
+    assert shown.close() == [*filter(None, lines), *DRAWN]
 
 
 def test_lines_of_others_stay():

@@ -1,19 +1,14 @@
 """The thread that writes what ranks print."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading
 import time
 
-import pytest
 from processes import wait_for
 
 from malt.launch.streams.display import say
 from malt.launch.streams.writer import Writer
-
-pytestmark = pytest.mark.serial
 
 
 def test_a_pipe_that_another_process_has_made_non_blocking_gets_all():
