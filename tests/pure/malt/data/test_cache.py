@@ -1,7 +1,5 @@
 """The cache finds what was published for the present state of a file, and deletes what jobs have left."""
 
-from __future__ import annotations
-
 import os
 import stat
 from dataclasses import replace
@@ -15,7 +13,7 @@ from malt.data.cache import Source, places
 from malt.data.store import Contents
 from malt.files import atomic
 
-pytestmark = [pytest.mark.serial, pytest.mark.usefixtures("user_cache")]
+pytestmark = pytest.mark.usefixtures("user_cache")
 
 CONTENTS = Contents({"values": ["<f4", 1]}, {})
 
@@ -53,23 +51,30 @@ def entries(source, number=0):
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_what_is_published_is_found(source, number):
-    assert find(source) is None
-    path = making(source, number)
-    assert find(source) is None
-    publish(source, path)
-    assert value_found(source) == [1]
-    assert entries(source, number) == [source.key("tests")]
+def test_what_is_published_is_found_and_a_damaged_store_replaced(source, number):
+    for value in (1, 2):
+        assert find(source) is None
+        path = making(source, number, value)
+        assert find(source) is None
+        publish(source, path)
+        assert value_found(source) == [value]
+        assert entries(source, number) == [source.key("tests")]
+        Path(places(source.path)[number], source.key("tests")).write_text("{}")
 
 
 def test_the_cache_is_beside_the_file_or_the_user_s(source, tmp_path, user_cache, monkeypatch):
     beside, users = places(source.path)
     assert beside == str(tmp_path / ".data.svm.malt-cache")
     assert users.startswith(str(user_cache / "malt" / "data.svm-"))
+    assert not set(places(str(tmp_path / "a" / "x"))) & set(places(str(tmp_path / "b" / "x")))
+    monkeypatch.chdir(tmp_path)
+    assert places("data.svm") == [beside, users]
     for wrong in ("", "relative/path"):
         monkeypatch.setenv("XDG_CACHE_HOME", wrong)
         monkeypatch.setenv("HOME", str(tmp_path / "home"))
         assert places(source.path)[1].startswith(str(tmp_path / "home" / ".cache" / "malt" / "data.svm-"))
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # a user without a home
+    assert places(source.path) == [beside, beside]
 
 
 @pytest.mark.parametrize("what", ["a link", "of another user"])
@@ -91,21 +96,6 @@ def test_in_a_folder_where_all_may_make_files_what_others_have_made_is_no_cache(
         making(source)
     tmp_path.chmod(0o755)
     assert value_found(source) == [1]  # those who may make files here may replace the data, too
-
-
-def test_a_user_without_a_home_has_the_cache_beside_the_file(source, monkeypatch):
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    assert places(source.path)[0] == places(source.path)[1]
-
-
-def test_files_of_one_name_do_not_share_a_place(tmp_path):
-    assert not set(places(str(tmp_path / "a" / "x"))) & set(places(str(tmp_path / "b" / "x")))
-
-
-def test_a_relative_path_has_the_place_of_the_whole_one(source, monkeypatch):
-    monkeypatch.chdir(os.path.dirname(source.path))
-    assert places("data.svm") == places(source.path)
 
 
 @pytest.mark.parametrize("has_links", [True, False])
@@ -133,15 +123,6 @@ def test_of_several_that_publish_at_once_the_first_wins(source, monkeypatch):
     monkeypatch.setattr(os, "link", late)
     publish(source, second)
     assert value_found(source) == [1] and entries(source) == [source.key("tests")]
-
-
-def test_a_damaged_store_is_replaced(source):
-    publish(source, making(source, value=1))
-    Path(places(source.path)[0], source.key("tests")).write_text("{}")
-    assert find(source) is None
-    publish(source, making(source, value=2))
-    assert value_found(source) == [2]
-    assert entries(source) == [source.key("tests")]
 
 
 def refuse(*_):

@@ -1,14 +1,10 @@
 """malt.data.deal and rows_of: items and rows by rank, and arguments that name none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 import malt
 from malt.data import deal, rows_of
-
-pytestmark = pytest.mark.serial
 
 
 def test_totals_are_about_equal():

@@ -1,7 +1,5 @@
 """The rows of an epoch: dealt to ranks, and dealt anew while ranks fail and come back."""
 
-from __future__ import annotations
-
 from itertools import chain
 
 import numpy as np

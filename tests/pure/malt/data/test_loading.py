@@ -1,7 +1,5 @@
 """All ranks get the rows of the file, on any hosts, with any cache that can be written, beside any other job."""
 
-from __future__ import annotations
-
 import bz2
 import dataclasses
 import gzip
@@ -18,8 +16,6 @@ from malt.data import cache, loading, rows, store
 from malt.data.rows import shared_rows
 from malt.data.text import svmlight, text_file
 from malt.data.text.svmlight import parse
-
-pytestmark = pytest.mark.serial
 
 TEXT = b"# head\n" + b"".join(b"%+d %d:%d.5 %d:1\n\n" % ((-1) ** n, n % 7 + 1, n, n + 20) for n in range(50))
 HOSTS = ["a", "aa", "aaaaa", "ab", "aabbb", "abab"]
@@ -65,11 +61,13 @@ def forbid(monkeypatch, *numbers):
     monkeypatch.setattr(cache, "begin", refusing)
 
 
-def load(path, hosts="a"):
+def load(path, hosts="a", text=TEXT, base=1):
+    """What ranks on these hosts get: the rows of the text."""
     outcomes = run_ranks(lambda transport: shared_rows(str(path), transport), hosts)
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome
+        check(outcome, text, base)
     return outcomes
 
 
@@ -88,37 +86,23 @@ def check(stored, text=TEXT, base=1):
     assert stored.summary.columns == expected.indices.max(initial=base - 1) + 1 - base
 
 
-# -- rows and caches ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("hosts", HOSTS)
-def test_all_ranks_have_all_rows(path, parsed, hosts):
-    for stored in load(path, hosts):
-        check(stored)
-        assert stored.is_mapped
+@pytest.mark.parametrize("first", ["a", "aaa", "abb"])
+def test_all_ranks_have_all_rows_and_the_second_load_parses_nothing(path, parsed, hosts, first):
+    for ranks in (first, hosts):
+        for stored in load(path, ranks):
+            assert stored.is_mapped
     assert sorted(parsed) == sorted(
-        (part, hosts.count(host)) for host in set(hosts) for part in range(hosts.count(host))
+        (part, first.count(host)) for host in set(first) for part in range(first.count(host))
     )
     assert os.listdir(cache.places(str(path))[0]) == [cache.Source.of(str(path)).key("rows")]
-
-
-@pytest.mark.parametrize("hosts", HOSTS)
-@pytest.mark.parametrize("first", ["a", "aaa"])
-def test_the_second_load_parses_nothing(path, parsed, hosts, first):
-    load(path, first)
-    parsed.clear()
-    for stored in load(path, hosts):
-        check(stored)
-        assert stored.is_mapped
-    assert parsed == []
 
 
 @pytest.mark.parametrize("text", [b"1", b"1 1:1\n", b"1 0:1\n-1 3:1", b"-1\n-1\n", b"\n\n\n+1 7:1"])
 def test_fewer_lines_than_ranks(tmp_path, text):
     path = tmp_path / "short.svm"
     path.write_bytes(text)
-    for stored in load(path, "aaaaaaabb"):
-        check(stored, text + b"\n", base=0 if b" 0:" in text else 1)
+    load(path, "aaaaaaabb", text + b"\n", base=0 if b" 0:" in text else 1)
 
 
 @pytest.mark.parametrize("suffix, squeeze", [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)])
@@ -126,46 +110,31 @@ def test_one_rank_of_a_host_parses_a_compressed_file(tmp_path, parsed, suffix, s
     path = tmp_path / f"data.svm{suffix}"
     path.write_bytes(squeeze(TEXT))
     for _ in range(2):
-        for stored in load(path, "aaab"):
-            check(stored)
+        load(path, "aaab")
     assert sorted(parsed) == [(0, 1), (0, 3), (1, 3), (2, 3)]
 
 
 @pytest.mark.parametrize("hosts", ["a", "aab"])
-def test_a_changed_file_is_parsed_again(path, hosts):
+def test_a_changed_file_is_parsed_again(path, parsed, hosts, tmp_path):
+    """Also one of the same size and time, as from an archive: it is moved over the first one, or written into it."""
+
+    def move(text):
+        (tmp_path / "other").write_bytes(text)
+        os.utime(tmp_path / "other", ns=(1, 1))
+        os.replace(tmp_path / "other", path)
+
     load(path, hosts)
-    other = TEXT.replace(b".5", b".7")
-    path.write_bytes(other)  # of the same size, and at once
-    for stored in load(path, hosts):
-        check(stored, other)
-    os.utime(path, ns=(1, 1))
-    path.write_bytes(TEXT + b"1 1:1\n")
-    os.utime(path, ns=(1, 1))
-    for stored in load(path, hosts):
-        check(stored, TEXT + b"1 1:1\n")
-
-
-def test_another_file_of_the_same_size_and_time_is_parsed(path, tmp_path):
-    """As from an archive with fixed times: it is moved over the first one, or written into it."""
-    others = [TEXT.replace(b".5", digits) for digits in (b".7", b".9")]
-    os.utime(path, ns=(1, 1))
-    load(path, "a")
-    (tmp_path / "other").write_bytes(others[0])
-    os.utime(tmp_path / "other", ns=(1, 1))
-    os.replace(tmp_path / "other", path)
-    check(*load(path, "a"), others[0])
-    path.write_bytes(others[1])
-    os.utime(path, ns=(1, 1))
-    check(*load(path, "a"), others[1])
-
-
-@pytest.mark.parametrize("hosts", ["a", "aab"])
-def test_a_touched_file_is_parsed_again(path, parsed, hosts):
-    load(path, hosts)
-    parsed.clear()
-    os.utime(path, ns=(5, 5))
-    load(path, hosts)
-    assert len(parsed) == len(hosts)
+    sevens, nines = (TEXT.replace(b".5", digits) for digits in (b".7", b".9"))
+    for change, text, time in (
+        (path.write_bytes, sevens, None), (path.write_bytes, TEXT + b"1 1:1\n", 1), (path.write_bytes, sevens, 1),
+        (move, nines, 1), (path.write_bytes, sevens, 1), (path.write_bytes, sevens, 5),
+    ):  # fmt: skip
+        parsed.clear()
+        change(text)
+        if time is not None:
+            os.utime(path, ns=(time, time))
+        load(path, hosts, text)
+        assert len(parsed) == len(hosts)
 
 
 @pytest.mark.parametrize("hosts", ["a", "aab"])
@@ -178,8 +147,7 @@ def test_a_damaged_cache_is_made_anew(path, parsed, hosts, place):
         damaged.write_bytes(bad)
         parsed.clear()
         for _ in range(2):
-            for stored in load(path, hosts):
-                check(stored)
+            load(path, hosts)
         assert len(parsed) == len(hosts) and damaged.read_bytes() == good
 
 
@@ -193,12 +161,8 @@ def test_a_store_of_wrong_rows_is_made_anew(path, parsed):
     forged = dataclasses.replace(rows.FORMAT, pieces=forged_pieces)
     run_alone(lambda transport: loading.shared(str(path), forged, transport))
     parsed.clear()
-    for stored in load(path, "aa"):
-        check(stored)
+    load(path, "aa")
     assert len(parsed) == 2
-
-
-# -- places ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hosts", HOSTS)
@@ -206,7 +170,6 @@ def test_the_user_s_cache_is_the_second_place(path, parsed, monkeypatch, hosts):
     forbid(monkeypatch, 0)
     for _ in range(2):
         for stored in load(path, hosts):
-            check(stored)
             assert stored.is_mapped
     assert len(parsed) == len(hosts)
     beside, users = cache.places(str(path))
@@ -217,7 +180,6 @@ def test_the_user_s_cache_is_the_second_place(path, parsed, monkeypatch, hosts):
 def test_without_a_place_the_rows_are_in_memory(path, monkeypatch, hosts):
     forbid(monkeypatch, 0, 1)
     for stored in load(path, hosts):
-        check(stored)
         assert not stored.is_mapped and not stored.rows.values.flags.writeable
     assert not any(map(os.path.exists, cache.places(str(path))))
 
@@ -236,8 +198,7 @@ def test_a_disk_that_fails_on_one_rank_leaves_nothing_behind(path, monkeypatch, 
         return work(*words)
 
     monkeypatch.setattr(store, step, failing)
-    for stored in load(path, hosts):
-        check(stored)
+    load(path, hosts)
     left = [os.listdir(place) for place in cache.places(str(path)) if os.path.exists(place)]
     assert not [name for names in left for name in names if name.endswith("partial")]
     assert any(left)  # in the other place, or by the other host
@@ -254,50 +215,34 @@ def test_a_host_that_has_no_place_still_has_the_rows(path, monkeypatch, hosts):
         return begin(source, kind, place, contents)
 
     monkeypatch.setattr(cache, "begin", begin_on_one)
-    outcomes = load(path, hosts)
-    for stored in outcomes:
-        check(stored)
-    assert {stored.is_mapped for stored in outcomes} == {True, False}
+    assert {stored.is_mapped for stored in load(path, hosts)} == {True, False}
 
 
-def test_a_cache_on_one_host_only(path, parsed, monkeypatch):
-    """Both "hosts" share one folder here: the second is made to find nothing in it."""
-    load(path)
-    parsed.clear()
-    find = cache.find
-    monkeypatch.setattr(
-        cache, "find", lambda source, kind, part, parts: find(source, kind, part, parts) if parts == 2 else None
-    )
-    for stored in load(path, "aab"):
-        check(stored)
-    assert parsed == [(0, 1)]
+FINDS = {
+    "on one host only": ("aab", lambda find, found, part, parts: find() if parts == 2 else None),
+    "of one rank of the host": ("aaa", lambda find, found, part, parts: find() if part else None),
+    "of another state on one rank": ("aaa", lambda find, found, part, parts: found if part else find()),
+}
 
 
-def test_ranks_of_a_host_that_do_not_all_find_the_cache_make_one(path, parsed, monkeypatch):
-    load(path)
-    parsed.clear()
-    find = cache.find
-    monkeypatch.setattr(
-        cache, "find", lambda source, kind, part, parts: find(source, kind, part, parts) if part else None
-    )
-    for stored in load(path, "aaa"):
-        check(stored)
-    assert len(parsed) == 3
-
-
-def test_ranks_of_a_host_that_find_different_caches_make_one(path, parsed, monkeypatch):
+@pytest.mark.parametrize("name", FINDS)
+def test_ranks_of_a_host_that_do_not_all_find_one_cache_make_one(path, parsed, monkeypatch, name):
+    """All "hosts" share one folder here: what some ranks find in it is replaced."""
+    hosts, finds = FINDS[name]
     load(path)
     found = cache.find(cache.Source.of(str(path)), "rows")
-    path.write_bytes(TEXT[:-30])
-    load(path)
+    short = TEXT[:-30] + b"\n"
+    path.write_bytes(short)
+    load(path, text=short)
     parsed.clear()
     find = cache.find
     monkeypatch.setattr(
-        cache, "find", lambda source, kind, part, parts: found if part else find(source, kind, part, parts)
-    )
-    for stored in load(path, "aaa"):
-        check(stored, TEXT[:-30] + b"\n")
-    assert len(parsed) == 3
+        cache, "find", lambda source, kind, part, parts: finds(
+            lambda: find(source, kind, part, parts), found, part, parts
+        )
+    )  # fmt: skip
+    load(path, hosts, short)
+    assert parsed == [(0, 1)] if hosts == "aab" else len(parsed) == 3
 
 
 @pytest.mark.parametrize("jobs", [2, 4])
@@ -315,36 +260,22 @@ def test_jobs_at_once_do_not_break_each_other(path, jobs):
             thread.start()
         for thread in threads:
             thread.join()
-        for job_results in results:
-            for outcomes in job_results:
-                for stored in outcomes:
-                    check(stored)
+        assert all(results)
         assert os.listdir(cache.places(str(path))[0]) == [cache.Source.of(str(path)).key("rows")]
         cache.discard(cache.places(str(path))[0])
 
 
-# -- errors ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("hosts", HOSTS)
-@pytest.mark.parametrize("line", [1, 51, 101])
-def test_a_bad_line_is_named_on_all_ranks(path, hosts, line):
+@pytest.mark.parametrize("wrong", [[1], [51], [101], [90, 70, 60, 12]], ids=str)
+def test_the_first_bad_line_is_named_on_all_ranks(path, hosts, wrong):
     lines = TEXT.split(b"\n")[:101]
-    lines[line - 1] = b"1 1:nan"
+    for line in wrong:
+        lines[line - 1] = b"1 1:%d 2:nan" % line
     path.write_bytes(b"\n".join(lines))
-    found = error(path, hosts)
+    found, line = error(path, hosts), min(wrong)
     assert type(found) is ValueError
-    assert str(found) == f"{path}:{line}: value 'nan' of feature 1 is not finite: '1 1:nan'"
+    assert str(found) == f"{path}:{line}: value 'nan' of feature 2 is not finite: '1 1:{line} 2:nan'"
     assert not os.path.exists(cache.places(str(path))[0])
-
-
-def test_of_several_bad_lines_the_first_is_named(path):
-    lines = TEXT.split(b"\n")
-    for line in (90, 70, 60, 12):
-        lines[line - 1] = b"1 %d:x" % line
-    path.write_bytes(b"\n".join(lines))
-    for hosts in HOSTS:
-        assert f"{path}:12: value 'x' of feature 12 " in str(error(path, hosts))
 
 
 @pytest.mark.parametrize("hosts", ["a", "aa", "ab"])

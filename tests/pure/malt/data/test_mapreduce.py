@@ -1,7 +1,5 @@
 """malt.map_reduce: the same bits on any number of ranks, chunks that travel once, errors that all ranks raise."""
 
-from __future__ import annotations
-
 import dataclasses
 import operator
 import random
@@ -16,10 +14,7 @@ from ranks import run_failing
 import malt
 from malt.data.mapreduce import results
 from malt.data.mapreduce.assignment import assign, travels
-from malt.data.mapreduce.tree import covered, insert
 from malt.files.values import joined, pack, parted
-
-pytestmark = pytest.mark.serial
 
 ROWS = np.random.default_rng(0).normal(size=(1003, 7))
 RANKS = [1, 3, 4]
@@ -29,35 +24,6 @@ RANKS = [1, 3, 4]
 def small_pieces(monkeypatch):
     """Results of more than 200 bytes are added in parts."""
     monkeypatch.setattr(results, "WHOLE_NBYTES", 200)
-
-
-def add(left, right):
-    return f"({left}{right})"
-
-
-def in_order(count):
-    """The expression of the tree, from its definition."""
-
-    def node(first, length):
-        if length == 1 or first + length // 2 >= count:
-            return node(first, length // 2) if length > 1 else chr(256 + first)
-        return add(node(first, length // 2), node(first + length // 2, length // 2))
-
-    return node(0, 1 << (count - 1).bit_length())
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 13, 32, 37])
-def test_the_tree_is_the_same_however_chunks_are_dealt(count):
-    draw = random.Random(count)
-    for ranks in (1, 2, 3, 5):
-        parts = [{} for _ in range(ranks)]
-        for chunk in draw.sample(range(count), count):
-            insert(draw.choice(parts), (0, chunk), chr(256 + chunk), count, add)
-        assert set().union(*(covered(part, count) for part in parts)) == set(range(count))
-        whole = {}
-        for node, value in draw.sample(found := [item for part in parts for item in part.items()], len(found)):
-            insert(whole, node, value, count, add)
-        assert list(whole.values()) == [in_order(count)]
 
 
 @pytest.mark.parametrize("ranks, count", [(1, 5), (2, 32), (3, 32), (4, 3), (5, 64)])

@@ -1,7 +1,5 @@
 """Ratings of users: separators, the rows of each rank, the cache, and bad lines."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma
@@ -19,7 +17,7 @@ from malt.data import dealing, ratings
 from malt.data.ratings import load_ratings, open_ratings
 from malt.data.text import rating_text, text_file
 
-pytestmark = [pytest.mark.serial, pytest.mark.usefixtures("user_cache")]
+pytestmark = pytest.mark.usefixtures("user_cache")
 
 
 @pytest.fixture
@@ -75,21 +73,52 @@ def test_forms(write, form):
     assert not any(array.flags.writeable for array in vars(found).values())
 
 
-@pytest.mark.parametrize("separator", ["\t", ",", "::", " , "])
-@pytest.mark.parametrize("titles", ["", "user id{0}movie title{0}rating\n"])
-def test_names_may_hold_other_separators(write, separator, titles):
-    found = opened(write((titles + "u1{0}movie 17{0}4.5\n2{0}The 3 of us{0}1\n").format(separator)))
-    assert triples(found) == [(b"2", b"The 3 of us", 1.0), (b"u1", b"movie 17", 4.5)]
+NUMBERS = {"007": False, "0": True, "1" * 18: True, "1" * 19: False}
+"""Whether a name is a number, and so not a text."""
+READ = {
+    "names in quotes, with commas": (
+        'user,movie,rating\n"Doe, ""J""","Alien, the",4.5\nRoe,"5"" disk",1\n',
+        [(b'Doe, "J"', b"Alien, the", 4.5), (b"Roe", b'5" disk', 1.0)],
+    ),
+    "names with commas between white space": (
+        "Doe,J 5,5 4.5\nRoe,J a::b 1\n", [(b"Doe,J", b"5,5", 4.5), (b"Roe,J", b"a::b", 1.0)]
+    ),
+    "users anywhere in the file": ("9 1 1\n2 1 2\n9 0 3\n2 7 4\n", [(2, 1, 2), (2, 7, 4), (9, 1, 1), (9, 0, 3)]),
+    "a rating of many digits before a timestamp": ("1 2 0.12345678901234567890123 978\n", [(1, 2, 0.12345679)]),
+    "numbers below zero": ("-3 5 1\n2 -5 2\n", [(-3, 5, 1.0), (2, -5, 2.0)]),
+    "a short timestamp between commas": ("user,item,rating,time\n1,2,4,5\n", [(1, 2, 4.0)]),
+    "one behind a decimal": ("1,2,4.5,5\n", [(1, 2, 4.5)]), "one between spaces": ("1 2 4 5\n", [(1, 2, 4.0)]),
+    "one of three digits": ("1,2,4,125\n", [(1, 2, 4.0)]),
+    **{
+        f"other separators in names, with {separator!r} and {titles[:4]}": (
+            (titles + "u1{0}movie 17{0}4.5\n2{0}The 3 of us{0}1\n").format(separator),
+            [(b"2", b"The 3 of us", 1.0), (b"u1", b"movie 17", 4.5)],
+        )
+        for separator in ("\t", ",", "::", " , ") for titles in ("", "user id{0}movie title{0}rating\n")
+    },
+    **{
+        f"the name {name}": (
+            f"{name} x 1\n5 y 2\n-3 x 3\n", sorted([(name.encode(), b"x", 1.0), (b"5", b"y", 2.0), (b"-3", b"x", 3.0)])
+        )
+        for name in ("ann", "Zoë", "a:b", "007", "+7", "-0", "1.5", "1" * 19)
+    },
+    **{
+        f"the number {name}": (
+            f"{name} {name} 1\n5 {name} 2\n",
+            sorted((int(user), int(name), n) if is_number else (user.encode(), name.encode(), n)
+                   for n, user in enumerate((name, "5"), 1)),
+        )
+        for name, is_number in NUMBERS.items()
+    },
+}  # fmt: skip
 
 
-def test_names_in_quotes_may_hold_commas(write):
-    found = opened(write('user,movie,rating\n"Doe, ""J""","Alien, the",4.5\nRoe,"5"" disk",1\n'))
-    assert triples(found) == [(b'Doe, "J"', b"Alien, the", 4.5), (b"Roe", b'5" disk', 1.0)]
-
-
-def test_names_with_commas_between_white_space(write):
-    found = opened(write("Doe,J 5,5 4.5\nRoe,J a::b 1\n"))
-    assert triples(found) == [(b"Doe,J", b"5,5", 4.5), (b"Roe,J", b"a::b", 1.0)]
+@pytest.mark.parametrize("name", READ)
+def test_what_is_read(write, name):
+    text, expected = READ[name]
+    found = opened(write(text))
+    assert triples(found) == [(user, item, np.float32(rating)) for user, item, rating in expected]
+    assert not found.user_ids.dtype.hasobject
 
 
 MIXED = {
@@ -144,11 +173,6 @@ def test_a_line_in_another_form_is_named(write, name, monkeypatch):
         opened(path)
 
 
-def test_short_timestamps_are_no_decimals_where_that_is_clear(write):
-    for text in ("user,item,rating,time\n1,2,4,5\n", "1,2,4.5,5\n", "1 2 4 5\n", "1,2,4,125\n"):
-        assert opened(write(text)).ratings.tolist() in ([4.0], [4.5])
-
-
 DOUBTS = {
     "the rating first": ("2.5,1,10\n3.0,1,11\n4.0,2,10\n", "users are called 2.5, 3.0, 4.0, .* is the rating first"),
     "a line of sizes": ("3 12 5\n1 10 2\n1 11 3\n2 12 4\n2 10 1\n3 11 4\n", "count 3 users, 12 items and 5 ratings"),
@@ -171,39 +195,10 @@ def test_titles_leave_no_doubt(write):
     assert opened(write("nan x 2\nbob y 3\n")).user_ids.tolist() == [b"bob", b"nan"]
 
 
-def test_users_may_be_anywhere_in_the_file(write):
-    found = opened(write("9 1 1\n2 1 2\n9 0 3\n2 7 4\n"))
-    assert triples(found) == [(2, 1, 2), (2, 7, 4), (9, 1, 1), (9, 0, 3)]
-
-
 def test_ratings_of_a_user_stay_in_the_order_of_the_file(write):
     lines = [(user, (37 * line + user) % 1000, 1.0) for line in range(300) for user in (9, 2, 5)]
     found = opened(write("".join(f"{user} {item} {rating}\n" for user, item, rating in lines)))
     assert triples(found) == sorted(lines, key=lambda line: line[0])
-
-
-@pytest.mark.parametrize("name", ["ann", "Zoë", "a:b", "007", "+7", "-0", "1.5", "1" * 19])
-def test_names(write, name):
-    found = opened(write(f"{name} x 1\n5 y 2\n-3 x 3\n"))
-    expected = sorted([(name.encode(), b"x", 1.0), (b"5", b"y", 2.0), (b"-3", b"x", 3.0)])
-    assert triples(found) == expected
-    assert found.user_ids.dtype.kind == "S" and not found.user_ids.dtype.hasobject
-
-
-@pytest.mark.parametrize("name", ["007", "0", "1" * 18, "1" * 19])
-def test_a_number_stands_for_its_text(write, name):
-    found = opened(write(f"{name} 5 1\n5 {name} 2\n"))
-    is_number = str(int(name)) == name and len(name) <= 18
-    expected = sorted([5, int(name)]) if is_number else sorted([b"5", name.encode()])
-    assert found.user_ids.tolist() == found.item_ids.tolist() == expected
-
-
-def test_a_rating_of_many_digits_before_a_timestamp(write):
-    assert opened(write("1 2 0.12345678901234567890123 978\n")).ratings.tolist() == [np.float32(0.123456789)]
-
-
-def test_numbers_below_zero_are_numbers(write):
-    assert opened(write("-3 5 1\n2 -5 2\n")).user_ids.tolist() == [-3, 2]
 
 
 @pytest.mark.parametrize(("suffix", "module"), [(".gz", gzip), (".bz2", bz2), (".xz", lzma)])
@@ -237,35 +232,27 @@ def test_a_bad_line_is_named(write, bad, before):
     assert repr(line.strip()[:20]).strip("'") in str(error) or "\0" in line
 
 
-def test_titles_are_the_first_line_only(write):
-    with pytest.raises(ValueError, match=":2: rating 'rating' is not a number"):
-        opened(write("1 2 3\nuser item rating\n"))
-    with pytest.raises(ValueError, match=":1: rating 'nan' is not finite"):
-        opened(write("1 2 nan\n1 2 3\n"))
+def test_titles_are_the_first_line_only(write, monkeypatch):
+    for text, message in (
+        ("1 2 3\nuser item rating\n", ":2: rating 'rating' is not a number"),
+        ("1 2 nan\n1 2 3\n", ":1: rating 'nan' is not finite"),
+        ("user item rating\n1 2 3\n3 4 5\nuser item rating\n", ":4: rating 'rating' is not a number"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            opened(write(text))
+        monkeypatch.setattr(text_file, "CHUNK_NBYTES", 6)
 
 
-def test_later_chunks_have_no_titles(write, monkeypatch):
-    monkeypatch.setattr(text_file, "CHUNK_NBYTES", 6)
-    with pytest.raises(ValueError, match=":4: rating 'rating' is not a number"):
-        opened(write("user item rating\n1 2 3\n3 4 5\nuser item rating\n"))
-
-
-@pytest.mark.parametrize("text", ["user item rating\n", "\n \n"])
-def test_no_ratings(write, text):
-    with pytest.raises(ValueError, match="there are no ratings in it"):
-        opened(write(text))
-
-
-def test_a_file_that_is_not_there(tmp_path):
+def test_no_ratings(write, tmp_path):
+    for text in ("user item rating\n", "\n \n"):
+        with pytest.raises(ValueError, match="there are no ratings in it"):
+            opened(write(text))
     path = str(tmp_path / "none.txt")
     error = same_error(run_ranks(lambda transport: load_ratings(path, transport=transport), "ab"))
     assert type(error) is FileNotFoundError and error.filename == path
-
-
-@pytest.mark.parametrize("load", [load_ratings, open_ratings])
-def test_what_is_not_a_path(load):
-    error = same_error(run_ranks(lambda transport: load(None, transport=transport), "ab"))
-    assert str(error) == "malt.load_ratings: path must be a string or a path, got None"
+    for load in (load_ratings, open_ratings):
+        error = same_error(run_ranks(lambda transport, load=load: load(None, transport=transport), "ab"))
+        assert str(error) == "malt.load_ratings: path must be a string or a path, got None"
 
 
 WORDS = st.sampled_from(["1", "2", "31", "007", "-4", "x", "y:z"])
@@ -315,9 +302,6 @@ def test_many_lines_are_read_at_once():
     assert rating_text._read_chunk(lines, rating_text.Form.of(b",", titles))
 
 
-# -- ranks -------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def some(write):
     rng = np.random.default_rng(1)
@@ -360,9 +344,6 @@ def test_ranks_that_disagree(write):
     paths = [write("1 1 1\n", "a.txt"), write("1 1 1\n", "b.txt")]
     error = same_error(run_ranks(lambda transport: load_ratings(paths[transport.rank], transport=transport), "ab"))
     assert "ranks disagree on path" in str(error)
-
-
-# -- cache -------------------------------------------------------------------------------------------------------
 
 
 def count_parses(monkeypatch):

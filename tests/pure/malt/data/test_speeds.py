@@ -1,16 +1,11 @@
 """Rows dealt in proportion to speed."""
 
-from __future__ import annotations
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from malt.data import speeds
 from malt.data.shards import bounds
-
-pytestmark = pytest.mark.serial
 
 
 @given(st.integers(0, 10_000), st.lists(st.floats(0.01, 100), min_size=1, max_size=9))

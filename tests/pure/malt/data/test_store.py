@@ -1,7 +1,5 @@
 """A store returns what was written, or nothing if it is cut short, changed, or of another file, kind or version."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -12,8 +10,6 @@ import pytest
 
 from malt.data import store
 from malt.data.store import Contents, create, in_memory, map_columns, read, seal, take_checksums, write
-
-pytestmark = pytest.mark.serial
 
 STATE = {"size": 123, "mtime_ns": 456}
 COLUMNS = {
@@ -94,9 +90,9 @@ def test_a_damaged_file_is_none(path):
     check(read(path, "tests", STATE))
 
 
-@pytest.mark.parametrize("state", [{"size": 124, "mtime_ns": 456}, {"size": 123, "mtime_ns": 457}, None])
-def test_a_store_of_another_state_or_kind_is_none(path, state):
-    assert read(path, "tests", state) is None
+def test_a_store_of_another_state_or_kind_is_none(path):
+    for state in ({"size": 124, "mtime_ns": 456}, {"size": 123, "mtime_ns": 457}, None):
+        assert read(path, "tests", state) is None
     assert read(path, "others", STATE) is None
 
 
@@ -113,54 +109,29 @@ def about(**changes):
     return json.dumps({**body, **changes}).encode()
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"version": store.VERSION + 1},
-        {"checksums": []},
-        {"checksums": [0] * BLOCKS},
-        {"checksums": 5},
-        {"columns": []},
-        {"columns": {}},
-        {"columns": {**CONTENTS.columns, "values": ["<f4"]}},
-        {"columns": {**CONTENTS.columns, "values": ["<f4", 4]}},
-        {"columns": {**CONTENTS.columns, "values": ["<f4", 10**15]}},
-        {"columns": {**CONTENTS.columns, "values": ["<f4", -1]}},
-        {"columns": {**CONTENTS.columns, "values": ["<f4", 3.0]}},
-        {"columns": {**CONTENTS.columns, "values": ["|O", 1]}},
-        {"columns": {**CONTENTS.columns, "values": ["nonsense", 3]}},
-        {"columns": {**CONTENTS.columns, "more": ["|S0", 10**9]}},
-    ],
-)
-def test_a_store_that_is_not_as_described_is_none(path, changes):
+@pytest.mark.parametrize("description", [
+    {"version": store.VERSION + 1}, {"checksums": []}, {"checksums": [0] * BLOCKS}, {"checksums": 5}, {"columns": []},
+    {"columns": {}}, *({"columns": {**CONTENTS.columns, name: column}} for name, column in [
+        ("values", ["<f4"]), ("values", ["<f4", 4]), ("values", ["<f4", 10**15]), ("values", ["<f4", -1]),
+        ("values", ["<f4", 3.0]), ("values", ["|O", 1]), ("values", ["nonsense", 3]), ("more", ["|S0", 10**9]),
+    ]), "", "[]", "{}", "null", "nonsense", "[" * 100_000, '{"version": 3}', "\u00e9",
+], ids=lambda one: str(one)[:40])  # fmt: skip
+def test_a_store_that_is_not_as_described_is_none(path, description):
     describe(path, about())
     check(read(path, "tests", STATE))
-    describe(path, about(**changes))
+    describe(path, description.encode() if isinstance(description, str) else about(**description))
     assert read(path, "tests", STATE) is None
 
 
-def test_a_checksum_too_many_is_damage(path):
-    checksums = json.loads(about())["checksums"]
-    describe(path, about(checksums=[*checksums, 0]))
+def test_more_than_was_written_is_damage(path, monkeypatch):
+    """A checksum too many, bytes between the columns and the description, and a description longer than any is."""
+    whole, nbytes = Path(path).read_bytes(), CONTENTS.nbytes()
+    describe(path, about(checksums=[*json.loads(about())["checksums"], 0]))
     assert read(path, "tests", STATE) is None
-
-
-def test_bytes_between_the_columns_and_the_description_are_damage(path):
-    whole = Path(path).read_bytes()
-    columns = CONTENTS.nbytes()
-    Path(path).write_bytes(whole[:columns] + bytes(16) + whole[columns:])
+    Path(path).write_bytes(whole[:nbytes] + bytes(16) + whole[nbytes:])
     assert read(path, "tests", STATE) is None
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", "null", "nonsense", "[" * 100_000, '{"version": 3}', "\u00e9"])
-def test_a_store_with_a_strange_description_is_none(path, text):
-    describe(path, text.encode())
-    assert read(path, "tests", STATE) is None
-
-
-def test_no_more_is_read_than_a_description_may_be_long(path, monkeypatch):
-    monkeypatch.setattr(store, "MAX_DESCRIPTION_NBYTES", len(about()) - 1)
     describe(path, about())
+    monkeypatch.setattr(store, "MAX_DESCRIPTION_NBYTES", len(about()) - 1)
     assert read(path, "tests", STATE) is None
 
 

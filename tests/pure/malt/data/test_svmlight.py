@@ -1,8 +1,5 @@
 """The fast reader agrees with the careful one or leaves the text to it; the careful one follows the grammar."""
 
-from __future__ import annotations
-
-import lzma
 import re
 
 import numpy as np
@@ -12,8 +9,6 @@ from hypothesis import strategies as st
 
 from malt.data.text import svmlight, text_file
 from malt.data.text.svmlight import BadLine, parse, read_part
-
-pytestmark = pytest.mark.serial
 
 
 def plain(rows):
@@ -36,9 +31,6 @@ def single(text):
 
 def same(one, other):
     return plain(one) == plain(other) and one.values.tobytes() == other.values.tobytes()
-
-
-# -- what is read ------------------------------------------------------------------------------------------------
 
 LEGAL = {
     "plain": (b"1 1:2 3:4.5\n-1 2:1\n", [(1, {1: 2, 3: 4.5}), (-1, {2: 1})]),
@@ -81,33 +73,25 @@ ILLEGAL = {
     b"1 1:2 3:": "feature 3 has no value",
     b"1 a:1": "index 'a' is not an integer",
     b"1 1.0:1": "index '1.0' is not an integer",
-    b"1 1e0:1": "index '1e0' is not an integer",
     b"1 +1:1": "index '+1' is not an integer",
     b"1 -1:1": "index '-1' is negative",
     b"1 -0:1": "index '-0' is negative",
-    b"1 0x10:1": "index '0x10' is not an integer",
     b"1 1_0:2": "index '1_0' is not an integer",
     b"1 10:2_0": "value '2_0' of feature 10 is not a number",
     b"1 1:0x10": "value '0x10' of feature 1 is not a number",
     b"1 1:nan": "value 'nan' of feature 1 is not finite",
-    b"1 1:-INF": "value '-INF' of feature 1 is not finite",
-    b"1 1:Infinity": "value 'Infinity' of feature 1 is not finite",
     b"1 1:1e400": "value '1e400' of feature 1 is not finite",
     b"1 1:1e39": "value '1e39' of feature 1 is too large for float32",
     b"1 1:--1": "value '--1' of feature 1 is not a number",
     b"1 1:1e": "value '1e' of feature 1 is not a number",
     b"1 1:.": "value '.' of feature 1 is not a number",
-    b"1 1:1.2.3": "value '1.2.3' of feature 1 is not a number",
     b"1 1:1-2": "value '1-2' of feature 1 is not a number",
     b"1 1:2,3:4": "value '2,3:4' of feature 1 is not a number",
-    b"1 1:2;3:4": "value '2;3:4' of feature 1 is not a number",
     b"1 2147483647:1": "index '2147483647' is larger than 2147483646",
     b"1 99999999999999999999:1": "index '99999999999999999999' is larger than 2147483646",
-    b"1 100000000000000000001:1": "index '100000000000000000001' is larger than 2147483646",
     b"1 3:1 3:1": "feature 3 is there twice",
     b"1 3:1 2:1 3:0": "feature 3 is there twice",
     b"nan 1:1": "label 'nan' is not finite",
-    b"inf": "label 'inf' is not finite",
     b"1e999 1:1": "label '1e999' is not finite",
     b"x 1:1": "label 'x' is not a number",
     b"1,2 1:1": "label '1,2' is not a number",
@@ -147,9 +131,6 @@ def test_endless_indices_and_values(digits):
     with pytest.raises(BadLine, match=r"is (not finite|too large)"):
         parse(b"1 1:" + b"1" * max(digits, 40) + b"\n")
     assert plain(parse(b"1 1:0." + b"1" * digits + b"\n")) == [(1, {1: single("0." + "1" * digits)})]
-
-
-# -- fast against careful ----------------------------------------------------------------------------------------
 
 WORD = st.sampled_from(
     ["1", "-1", "+1", "0", "1:1", "2:0.5", "3:-1e-3", "0:2.", "4:.5", "10:7", "2147483646:1", "2147483647:1", "1:1e39",
@@ -221,9 +202,6 @@ def test_numbers_are_what_float_reads(words):
     assert found is None or found.labels.tobytes() == expected.tobytes()
 
 
-# -- files -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("parts", [1, 2, 5])
 def test_a_bad_line_is_counted_from_its_part(tmp_path, monkeypatch, parts):
     monkeypatch.setattr(text_file, "CHUNK_NBYTES", 16)
@@ -236,17 +214,3 @@ def test_a_bad_line_is_counted_from_its_part(tmp_path, monkeypatch, parts):
     assert bad.problem.what == "value 'x' of feature 1 is not a number: '1 1:x'"
     assert sum(part.lines for part in read[: read.index(bad)]) + bad.problem.line == 24
     assert not [part for part in read if part.problem and part is not bad]
-
-
-@pytest.mark.parametrize("name", ["a9a", "rcv1-ccat"])
-def test_real_data_is_what_scikit_learn_reads(data, tmp_path, name):
-    load = pytest.importorskip("sklearn.datasets").load_svmlight_file
-    path = tmp_path / "test.svm"
-    path.write_bytes(lzma.decompress((data / name / "test.svm.xz").read_bytes()))
-    features, labels = load(str(path), zero_based=True)
-    chunks = read_part(str(path)).chunks
-    assert len(chunks) > 1
-    assert np.array_equal(np.concatenate([chunk.labels for chunk in chunks]), labels)
-    assert np.array_equal(np.concatenate([chunk.indices for chunk in chunks]), features.indices)
-    assert np.array_equal(np.concatenate([chunk.values for chunk in chunks]), features.data.astype(np.float32))
-    assert np.array_equal(np.concatenate([np.diff(chunk.indptr) for chunk in chunks]), np.diff(features.indptr))

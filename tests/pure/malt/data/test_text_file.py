@@ -1,19 +1,13 @@
 """Every line of a file is in exactly one part, whatever the number of parts and the size of the chunks."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from malt.data.text import text_file
 from malt.data.text.text_file import read_chunks
-
-pytestmark = pytest.mark.serial
 
 SQUEEZE = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
@@ -38,17 +32,6 @@ def test_parts_make_up_the_file(tmp_path, text, parts):
     chunks = [chunk for part in range(parts) for chunk in read_chunks(str(path), part, parts)]
     assert b"".join(chunks) == whole(text)
     assert all(chunk.endswith(b"\n") for chunk in chunks if chunk)
-
-
-@given(
-    st.lists(st.sampled_from([b"\n", b"x", b"yy"]), max_size=30).map(b"".join), st.integers(1, 12), st.integers(1, 9)
-)
-def test_parts_make_up_any_file(tmp_path_factory, text, parts, nbytes):
-    path = tmp_path_factory.mktemp("any") / "text"
-    path.write_bytes(text)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_file, "CHUNK_NBYTES", nbytes)
-        assert b"".join(b"".join(read_chunks(str(path), part, parts)) for part in range(parts)) == whole(text)
 
 
 @pytest.mark.usefixtures("chunk_nbytes")

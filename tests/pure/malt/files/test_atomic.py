@@ -1,15 +1,11 @@
 """Files that are written complete or not at all."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 
 import pytest
 
 from malt.files import atomic
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture

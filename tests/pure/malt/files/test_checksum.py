@@ -12,12 +12,11 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
+from pandas import DataFrame
 from scipy import sparse
 
 from malt.files import checksum as module
 from malt.files.checksum import Checksum, checksum
-
-pytestmark = pytest.mark.serial
 
 ROWS = np.random.default_rng(0).standard_normal((500, 7))
 ORDER = np.random.default_rng(1).permutation(500)
@@ -61,22 +60,7 @@ class ArrayLike:
         return self.rows
 
 
-class StandInFrame:
-    """A data frame, as far as its checksum asks for it."""
-
-    def __init__(self, rows, columns):
-        self.rows, self.columns, self.iloc = rows, columns, rows
-
-    def __len__(self):
-        return len(self.rows)
-
-
 def frame(rows, columns=("a", "b", "c", "d", "e", "f", "g")):
-    """A data frame of pandas where that is installed."""
-    try:
-        from pandas import DataFrame
-    except ImportError:
-        return StandInFrame(rows.astype(object), columns)
     return DataFrame({name: list(map(str, column)) if name == "a" else column
                       for name, column in zip(columns, rows.T, strict=True)})  # fmt: skip
 

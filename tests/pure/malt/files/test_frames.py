@@ -1,21 +1,18 @@
 """Data frames as values: what comes is what was sent, of pandas, and what cannot be sent is named."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
+import pandas
+import polars
 import pytest
 from ranks import error_of_all
+from sklearn import linear_model
 
-import malt
+import malt.sklearn
 from malt.files.refusals import refusal
 from malt.files.values import joined, pack, parted
 
-pandas = pytest.importorskip("pandas")
-polars = pytest.importorskip("polars")
-
-pytestmark = pytest.mark.serial
 DAYS = ["2020-01-01", None, "2021-06-01"]
 
 
@@ -90,16 +87,15 @@ def test_what_to_send_in_the_place_of_a_frame_of_polars(frame, remedy):
 @pytest.mark.parametrize("library", [pandas, polars], ids=["pandas", "polars"])
 def test_estimators_take_frames(library):
     """Ranks compare the names of the columns, and predict of a frame what they do of an array."""
-    learn = pytest.importorskip("malt.sklearn")
     X, y = np.random.default_rng(0).normal(size=(60, 2)), np.repeat(["a", "b"], 30)
     X[30:] += 2
     labels = library.Series(y.tolist())
     frame, other = (library.DataFrame(dict(zip(names, X.T, strict=True))) for names in ("uv", "uw"))
 
     def fit(rows):
-        return learn.LogisticRegression(random_state=0).fit(rows, labels)
+        return malt.sklearn.LogisticRegression(random_state=0).fit(rows, labels)
 
-    expected = learn.LogisticRegression(random_state=0).fit(X, y).predict(X)
+    expected = malt.sklearn.LogisticRegression(random_state=0).fit(X, y).predict(X)
     for model in malt.simulate(lambda rank: fit(frame), 2):
         assert list(model.feature_names_in_) == ["u", "v"]
         assert (model.predict(frame) == expected).all() and model.score(frame, labels) > 0.9
@@ -108,13 +104,11 @@ def test_estimators_take_frames(library):
 
 
 def test_average_takes_frames():
-    linear_model = pytest.importorskip("sklearn.linear_model")
-    learn = pytest.importorskip("malt.sklearn")
     frame = pandas.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=["u", "v"])
     labels = (frame["u"] > 0).map({True: "yes", False: "no"})
 
     def live(rank):
-        model = learn.average(linear_model.SGDClassifier(random_state=0))
+        model = malt.sklearn.average(linear_model.SGDClassifier(random_state=0))
         for _ in range(5):
             model.partial_fit(malt.shard(frame), malt.shard(labels), classes=["no", "yes"])
         model.finish()

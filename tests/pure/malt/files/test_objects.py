@@ -1,19 +1,11 @@
 """Estimators as values: those that come predict as those that were sent, and a message makes nothing else."""
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings
 
 import numpy as np
 import pytest
-
-from malt.files import objects
-from malt.files.refusals import refusal, refusal_of_class
-from malt.files.values import OF_LIBRARIES, Packed, joined, made, pack, parted, unpack
-
-pytest.importorskip("sklearn")
 from sklearn import ensemble, linear_model, pipeline, preprocessing
 from sklearn.base import BaseEstimator
 from sklearn.cluster import Birch, MiniBatchKMeans
@@ -23,8 +15,10 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils import all_estimators
 
 import malt.sklearn
+from malt.files import objects
+from malt.files.refusals import refusal, refusal_of_class
+from malt.files.values import OF_LIBRARIES, Packed, joined, made, pack, parted, unpack
 
-pytestmark = pytest.mark.serial
 GENERATOR = np.random.default_rng(0)
 X, Y = np.abs(GENERATOR.normal(size=(80, 4))), GENERATOR.integers(0, 2, 80)
 
