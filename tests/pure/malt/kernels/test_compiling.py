@@ -1,19 +1,14 @@
 """How kernels are compiled or interpreted, and what is said of that."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
+import numba
 import pytest
 
 import malt
 from malt.kernels import compiler, compiling
 from malt.kernels.compiling import Kernels, compile_first
-
-numba = pytest.importorskip("numba")
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture(autouse=True)

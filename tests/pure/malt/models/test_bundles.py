@@ -1,18 +1,12 @@
 """Bundles of features that exclude each other: against trees of separate columns, on simulated ranks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import sparse
 
-pytest.importorskip("numba")
-
 import malt
 from malt.models import trees
 from malt.models.trees import bundles
-
-pytestmark = pytest.mark.serial
 
 
 def drawn(seed, is_sparse):

@@ -1,13 +1,11 @@
 """The hash of what each rank has of a vector, by which all ranks know that they have the same model."""
 
-from __future__ import annotations
-
 import pytest
 
 import malt
 from malt.models import common, compared_parts
 
-pytestmark = [pytest.mark.serial, pytest.mark.single]
+pytestmark = pytest.mark.single
 
 
 def test_it_is_the_same_on_all_ranks_and_changes_with_each_part():

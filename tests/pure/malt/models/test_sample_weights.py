@@ -1,14 +1,9 @@
 """Sample weights of malt.sklearn: a weight of 0 leaves a row out, integers repeat it, on one rank and on several."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ranks import error_of_all
 from scipy.sparse import csr_array
-
-pytest.importorskip("sklearn")
-
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.datasets import make_classification
 from sklearn.linear_model import SGDClassifier
@@ -27,7 +22,7 @@ from malt.sklearn import (
     average,
 )
 
-pytestmark = [pytest.mark.serial, pytest.mark.single]
+pytestmark = pytest.mark.single
 
 X, Y = make_classification(240, 6, n_informative=5, n_redundant=0, n_classes=3, random_state=0)
 WEIGHTS = np.random.default_rng(1).integers(0, 5, 240)

@@ -1,7 +1,5 @@
 """malt.optim: minima known from elsewhere, the same iterates on arrays and sharded vectors, steps against twins."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from itertools import pairwise
@@ -9,14 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from scipy.optimize import minimize as scipy_minimize
+from sklearn.neural_network import _stochastic_optimizers as optimizers
 
 import malt
 from malt.optim import line_search
 from malt.optim.line_search import Trial
 from malt.optim.owlqn import _downward
 from vol.sharded.scalars import Scalars
-
-pytestmark = pytest.mark.serial
 
 X = np.random.default_rng(0).normal(size=(60, 12))
 Y = np.sign(X @ np.random.default_rng(1).normal(size=12) + np.random.default_rng(2).normal(size=60))
@@ -156,23 +153,6 @@ class TestLbfgs:
         upward = malt.optim.lbfgs(lambda w: (float(w @ w), -w), w := np.ones(5))
         assert upward.reason == "no step along the direction lowers the loss" and np.allclose(w, 1)
 
-    @pytest.mark.parametrize("w, options, kind", [
-        ([1.0], {}, TypeError), (np.ones(2, int), {}, TypeError), (np.ones(2), {"m": 0}, ValueError),
-        (np.ones(2), {"tolerance": -1}, ValueError), (np.ones(2), {"max_iterations": 1.5}, TypeError),
-    ])  # fmt: skip
-    def test_what_is_refused(self, w, options, kind):
-        with pytest.raises(kind):
-            malt.optim.lbfgs(lambda w: 1 / 0, w, **options)
-
-    @pytest.mark.parametrize("w, got", [
-        ([1.0] * 10**5, "a list"), (np.ones((9, 9), int), "an array of int64"), (np.matrix([[1.0]]), "a matrix"),
-        (np.ma.ones(2), "a MaskedArray"), (np.broadcast_to(1.0, 2), "an array of float64, which is read-only"),
-    ])  # fmt: skip
-    def test_a_wrong_w_is_described_in_one_line(self, w, got):
-        """Its elements would be many lines; a mask would be ignored, and a matrix has other products."""
-        with pytest.raises(TypeError, match=f"^w must be a sharded vector, or a writable array of floats, got {got}$"):
-            malt.optim.lbfgs(lambda w: 1 / 0, w)
-
 
 @pytest.mark.parametrize("minimize", [malt.optim.lbfgs, partial(malt.optim.owlqn, l1=0.1)])
 @pytest.mark.parametrize(
@@ -187,15 +167,39 @@ def test_a_gradient_of_another_shape_is_not_broadcast(minimize, gradient, kind):
     assert w.tolist() == [2, 2, 2]
 
 
-@pytest.mark.parametrize("result, message", [
-    (1.0, "function must return the loss and its gradient, got 1.0"),
-    ((1.0, np.zeros(3), 1), "function must return the loss and its gradient, got "),
-    ((np.ones(3), np.zeros(3)), r"the loss must be a number, got array\("),
-    ((None, np.zeros(3)), "the loss must be a number, got None"),
-])  # fmt: skip
-def test_what_the_function_returns(result, message):
-    with pytest.raises(TypeError, match=f"^{message}"):
-        malt.optim.lbfgs(lambda w: result, np.ones(3))
+def minimized(w=(), returned=0.0, **options):
+    """A call of lbfgs: of w, if it is given, else of three ones, and of a function that returns `returned`."""
+    return lambda: malt.optim.lbfgs(lambda w: returned, w if len(w) else np.ones(3), **options)
+
+
+W = "w must be a sharded vector, or a writable array of floats, got"
+"""In one line: the elements would be many; a mask would be ignored, and a matrix has other products."""
+REFUSED = [
+    (minimized(m=0), ValueError, ""), (minimized(tolerance=-1), ValueError, ""),
+    (minimized(max_iterations=1.5), TypeError, ""), (minimized([1.0] * 10**5), TypeError, f"{W} a list$"),
+    (minimized(np.ones((9, 9), int)), TypeError, f"{W} an array of int64$"),
+    (minimized(np.matrix([[1.0]])), TypeError, f"{W} a matrix$"),
+    (minimized(np.ma.ones(2)), TypeError, f"{W} a MaskedArray$"),
+    (minimized(np.broadcast_to(1.0, 2)), TypeError, f"{W} an array of float64, which is read-only$"),
+    (minimized(returned=1.0), TypeError, "function must return the loss and its gradient, got 1.0"),
+    (minimized(returned=(1.0, np.zeros(3), 1)), TypeError, "function must return the loss and its gradient, got "),
+    (minimized(returned=(np.ones(3), np.zeros(3))), TypeError, r"the loss must be a number, got array\("),
+    (minimized(returned=(None, np.zeros(3))), TypeError, "the loss must be a number, got None"),
+    *((made, ValueError, ".* out of its range") for made in (
+        lambda: malt.optim.adam(0), lambda: malt.optim.adam(beta1=1), lambda: malt.optim.ftrl(l1=-1),
+        lambda: malt.optim.adagrad(math.nan), lambda: malt.optim.momentum(0.1, -0.1),
+        lambda: malt.optim.nesterov(math.inf),
+    )),
+    # a step of ftrl, which is no outer one, is not what `warmup=None` makes
+    *((partial(malt.optim.adam, **{name: wrong}), TypeError, f"{name} must be an integer of at least 0, got ")
+      for name, wrong in (("steps", 1.5), ("warmup", None), ("warmup", 2.0))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call, kind, message", REFUSED)
+def test_what_is_refused(call, kind, message):
+    with pytest.raises(kind, match=f"^{message}"):
+        call()
 
 
 def test_a_gradient_that_is_not_sharded_as_w_is():
@@ -346,27 +350,9 @@ def test_steps_are_those_of_their_formulas(name):
     np.testing.assert_array_equal(array, found)
 
 
-@pytest.mark.parametrize("wrong", [
-    lambda: malt.optim.adam(0), lambda: malt.optim.adam(beta1=1), lambda: malt.optim.ftrl(l1=-1),
-    lambda: malt.optim.adagrad(math.nan), lambda: malt.optim.momentum(0.1, -0.1), lambda: malt.optim.nesterov(math.inf),
-])  # fmt: skip
-def test_numbers_out_of_range(wrong):
-    with pytest.raises(ValueError, match="out of its range"):
-        wrong()
-
-
-def test_numbers_that_are_not_whole():
-    """A step of ftrl, which is no outer one, is not what `warmup=None` makes."""
-    for wrong in ({"steps": 1.5}, {"warmup": None}, {"warmup": 2.0}):
-        [name] = wrong
-        with pytest.raises(TypeError, match=f"^{name} must be an integer of at least 0, got "):
-            malt.optim.adam(**wrong)
-
-
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_an_optimizer_written_for_arrays_runs_unchanged(nesterov):
     """That of scikit-learn's neural networks."""
-    optimizers = pytest.importorskip("sklearn.neural_network._stochastic_optimizers")
     values = np.random.default_rng(0).normal(size=9)
 
     def train(w):

@@ -1,16 +1,14 @@
 """malt.sklearn.average: several ranks, simulated, end with a model as good as that of one rank."""
 
-from __future__ import annotations
-
 import lzma
 
 import numpy as np
 import pytest
+from sklearn import datasets
 
 import malt
 from malt.sklearn import average
 
-datasets = pytest.importorskip("sklearn.datasets")
 pytestmark = [pytest.mark.thorough, pytest.mark.filterwarnings("ignore:Got `batch_size`:UserWarning")]
 
 LOSS, LOSS_OF_DIGITS = 0.005, 0.01

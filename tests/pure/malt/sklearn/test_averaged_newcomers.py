@@ -1,23 +1,17 @@
 """malt.sklearn.average: ranks that come, or come back, train on from the model of the others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from returning import Job
-
-import malt
-
-pytest.importorskip("sklearn")
-
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 
+import malt
 from malt.sklearn import average
 
-pytestmark = [pytest.mark.serial, pytest.mark.filterwarnings("ignore:Got `batch_size`:UserWarning")]
+pytestmark = pytest.mark.filterwarnings("ignore:Got `batch_size`:UserWarning")
 
 CALLS, ROWS, CLASSES = 60, 24, np.arange(3)
 KINDS = {

@@ -1,31 +1,20 @@
 """malt.sklearn's boosted trees: scikit-learn's checks, the trees that it grows, and simulated ranks."""
 
-from __future__ import annotations
-
-import pickle
 import re
 
 import numpy as np
 import pytest
-from ranks import error_of_all, run_failing
-
-pytest.importorskip("numba")
-pytest.importorskip("sklearn")
-
 import sklearn
+from ranks import run_failing
 from sklearn import ensemble
-from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, make_classification
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.fixes import parse_version
 
 import malt
 from malt.sklearn import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-pytestmark = [pytest.mark.serial, pytest.mark.single, pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.single, pytest.mark.filterwarnings("default")]
 
 ALIKE = {"max_iter": 10, "max_depth": 5, "min_samples_leaf": 5}
 
@@ -105,37 +94,6 @@ def test_rows_of_a_rank_that_fails_count(at):
     alone = HistGradientBoostingClassifier(**ALIKE).fit(X, y).decision_function(X)
     for rank in (0, 2):
         assert found[rank].decision_function(X).tobytes() == alone.tobytes()
-
-
-def test_clone_pickle_pipeline_and_search():
-    X, y = blobs(2)
-    steps = make_pipeline(StandardScaler(), HistGradientBoostingClassifier(max_iter=3))
-    search = GridSearchCV(steps, {"histgradientboostingclassifier__max_depth": [1, 3]}, cv=2).fit(X, y)
-    copy = pickle.loads(pickle.dumps(search.best_estimator_))
-    assert np.array_equal(copy.predict_proba(X), search.predict_proba(X))
-    assert clone(copy[-1]).get_params() == copy[-1].get_params()
-    assert not hasattr(clone(copy[-1]), "classes_")
-
-
-def test_arguments_that_differ_are_one_error_on_all_ranks():
-    X, y = blobs(2)
-    cases = {
-        "X and y": lambda rank: HistGradientBoostingClassifier().fit(X[rank:], y[rank:]),
-        "the parameter ": lambda rank: HistGradientBoostingClassifier(max_iter=1 + rank).fit(X, y),
-        "one class": lambda rank: HistGradientBoostingClassifier(rows="mine").fit(X, np.ones(400)),
-    }
-    for message, call in cases.items():
-        assert message in error_of_all(call)
-
-
-@pytest.mark.parametrize("wrong", [
-    {"learning_rate": 0}, {"max_iter": 0}, {"max_depth": 13}, {"max_bins": 256}, {"max_bins": 1},
-    {"min_samples_leaf": 0}, {"l2_regularization": -1.0}, {"rows": "all"},
-])  # fmt: skip
-def test_wrong_parameters_are_refused(wrong):
-    X, y = blobs(2)
-    with pytest.raises((ValueError, TypeError)):
-        HistGradientBoostingClassifier(**wrong).fit(X, y)
 
 
 @pytest.mark.parametrize(("kind", "rate", "trees"), [

@@ -1,15 +1,9 @@
 """What ranks pass to the estimators of malt.sklearn by mistake: one error of one line on all of them, or one model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse
 from ranks import error_of_all
-
-pytest.importorskip("numba")
-pytest.importorskip("sklearn")
-
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression as TheirLogisticRegression
 from sklearn.linear_model import SGDClassifier
@@ -26,7 +20,7 @@ from malt.sklearn import (
     average,
 )
 
-pytestmark = [pytest.mark.serial, pytest.mark.single]
+pytestmark = pytest.mark.single
 
 X, Y = make_classification(60, 6, random_state=0)
 SMALL = {"max_iter": 2}
@@ -60,6 +54,7 @@ def test_rows_that_one_rank_has_wrong(kind):
     assert "on rank 1: Found array with 0 sample(s)" in message_of(
         kind, lambda rank: X[: 60 - 60 * rank], lambda rank: Y[: 60 - 60 * rank]
     )
+    assert "X and y" in message_of(kind, lambda rank: X[rank:], lambda rank: Y[rank:], rows="shard")
     assert "the number of features: rank 0 has 6, rank 1 has 5" in message_of(kind, lambda rank: X[:, rank:])
     assert "on rank 1: Input X contains infinity" in message_of(kind, lambda rank: np.where(rank, np.inf, X))
     assert "on rank 1: Input y contains NaN" in message_of(kind, y_of=lambda rank: np.where(rank, np.nan, Y))
@@ -79,6 +74,25 @@ def test_columns_in_another_order_are_refused(kind, monkeypatch):
 def test_parameters_that_differ_are_named(kind):
     message = error_of_all(lambda rank: kind(max_iter=2 + rank).fit(X, Y))
     assert message == f"{kind.__name__}.fit: ranks disagree on the parameter max_iter: rank 0 has 2, rank 1 has 3"
+
+
+@pytest.mark.parametrize(("kind", "wrong"), [
+    *((LinearSVC, one) for one in [
+        {"C": 0}, {"C": "1"}, {"tol": -1.0}, {"max_iter": 0}, {"every": 1.5}, {"rows": "all"}, {"solver": "dual"},
+        {"loss": "log"}, {"loss": "hinge"}, {"sync": "ssp", "solver": "sgd"}, {"graph": "line", "solver": "sgd"},
+    ]),
+    *((MLPClassifier, one) for one in [
+        {"hidden_layer_sizes": (0,)}, {"max_iter": 0}, {"batch_size": 1.5}, {"alpha": -1.0}, {"solver": "lbfgs"},
+        {"learning_rate_init": 0.0}, {"rows": "all"}, {"every": 0},
+    ]),
+    *((HistGradientBoostingClassifier, one) for one in [
+        {"learning_rate": 0}, {"max_iter": 0}, {"max_depth": 13}, {"max_bins": 256}, {"max_bins": 1},
+        {"min_samples_leaf": 0}, {"l2_regularization": -1.0}, {"rows": "all"},
+    ]),
+], ids=str)  # fmt: skip
+def test_wrong_parameters_are_refused(kind, wrong):
+    with pytest.raises((ValueError, TypeError), match=next(iter(wrong))):
+        kind(**wrong).fit(X, Y)
 
 
 @pytest.mark.parametrize("kind", REGRESSORS)
