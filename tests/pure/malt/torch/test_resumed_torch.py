@@ -1,19 +1,16 @@
 """malt.torch.state: a training with torch that goes on from a checkpoint, on simulated ranks."""
 
-from __future__ import annotations
-
-import importlib.util
-
 import numpy as np
 import pytest
 from covering import pairs
 
-import malt
+pytest.importorskip("torch")
 
-pytestmark = [
-    pytest.mark.serial,
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch"),
-]
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+
+import malt
 
 STEPS = 11
 CASES = {
@@ -28,9 +25,6 @@ CASES = {
 
 
 def network(dtype):
-    import torch
-    from torch import nn
-
     torch.set_num_threads(1)
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
@@ -41,9 +35,6 @@ def network(dtype):
 
 def training(path, case, first_stop=None, ranks=2, steps=STEPS, **more):
     """What each rank has at the end; or None, where it has saved all at the step `first_stop`."""
-    import torch
-    from torch.optim import lr_scheduler
-
     options, kind, words = CASES[case]
     options = {**options, **more}
 
@@ -122,8 +113,6 @@ def test_on_other_ranks_the_optimizer_is_dealt(tmp_path, capfd):
 
 
 def test_what_does_not_fit_is_refused_on_all_ranks(tmp_path):
-    import torch
-
     path = tmp_path / "train.ckpt"
     training(path, "models", 5)
     with pytest.raises(ValueError, match="the state of the exchange does not match: it is of another model or"):

@@ -1,26 +1,23 @@
 """malt.torch.Sampler: which rows a loop takes, what counts as trained, and where it goes on."""
 
-from __future__ import annotations
-
-import importlib.util
 from itertools import chain
 
 import pytest
 
-import malt
+pytest.importorskip("torch")
 
-HAS_TORCH = importlib.util.find_spec("torch") is not None
-pytestmark = [pytest.mark.serial, pytest.mark.skipif(not HAS_TORCH, reason="needs the extra torch")]
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+import malt
 
 ROWS = 23
 
 
-def made(rows=ROWS, workers=0, batch=4, **options):
+def made(rows=ROWS, workers=0, batch=4, drop_last=False, **options):
     """A sampler and its loader, of rows that are their numbers."""
-    from torch.utils.data import DataLoader
-
     sampler = malt.torch.Sampler(range(rows), **options)
-    return sampler, DataLoader(range(rows), batch_size=batch, sampler=sampler, num_workers=workers)
+    return sampler, DataLoader(range(rows), batch, sampler=sampler, num_workers=workers, drop_last=drop_last)
 
 
 def test_a_job_that_grows_has_another_way(monkeypatch):
@@ -32,8 +29,6 @@ def test_a_job_that_grows_has_another_way(monkeypatch):
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_rows_are_those_of_distributed_sampler_but_nobody_is_padded(ranks, shuffle):
-    from torch.utils.data import DistributedSampler
-
     def run(rank):
         sampler = malt.torch.Sampler(range(ROWS), shuffle, 3)
         epochs = []
@@ -57,8 +52,6 @@ def test_rows_are_those_of_distributed_sampler_but_nobody_is_padded(ranks, shuff
 @pytest.fixture
 def step():
     """A step of a malt.torch.Optimizer, to be called."""
-    import torch
-
     model = torch.nn.Linear(1, 1)
     with malt.torch.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model) as optimizer:
         yield optimizer.step
@@ -115,20 +108,14 @@ def epochs_of(sampler, loader, stop=None, count=0, epochs=3):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_it_goes_on_with_the_next_batch(workers, drop_last):
-    import torch
-    from torch.utils.data import DataLoader
-
-    def loaded(**options):
-        sampler = malt.torch.Sampler(range(ROWS), seed=1)
-        return sampler, DataLoader(range(ROWS), 4, sampler=sampler, drop_last=drop_last, **options)
-
+    options = {"drop_last": drop_last, "seed": 1}
     torch.manual_seed(0)
-    whole, _ = epochs_of(*loaded())
+    whole, _ = epochs_of(*made(**options))
     drawn = torch.rand(1).item()
     for stop in range(1, len(whole), 1 if not workers else 9):
         torch.manual_seed(0)
-        first, state = epochs_of(*loaded(num_workers=workers), stop=stop)
-        sampler, loader = loaded(num_workers=workers)
+        first, state = epochs_of(*made(workers=workers, **options), stop=stop)
+        sampler, loader = made(workers=workers, **options)
         sampler.load_state_dict(state)
         rest, _ = epochs_of(sampler, loader)
         assert first + rest == whole, stop
@@ -194,11 +181,9 @@ def test_ranks_of_other_epochs_are_known():
 @pytest.mark.parametrize(("rows", "drop_last"), [(25, False), (24, False), (24, True), (23, True), (2, False)])
 def test_ranks_save_after_batches_that_all_have(tmp_path, rows, drop_last):
     """Else one with a batch more would save while the others are through."""
-    from torch.utils.data import DataLoader
 
     def run(rank):
-        sampler = malt.torch.Sampler(range(rows))
-        loader = DataLoader(range(rows), 4, sampler=sampler, drop_last=drop_last)
+        sampler, loader = made(rows, drop_last=drop_last)
         one = malt.Checkpoint(tmp_path / "x", 0)
         saved = []
         for epoch in range(2):
@@ -230,11 +215,8 @@ class Exchange:
 
 @pytest.mark.parametrize(("rows", "drop_last"), [(24, True), (23, False), (26, True), (26, False)])
 def test_ranks_that_exchange_together_save_where_all_have_as_many_batches(tmp_path, rows, drop_last, capsys):
-    from torch.utils.data import DataLoader
-
     def run(rank, ranks=3):
-        sampler = malt.torch.Sampler(range(rows))
-        loader = DataLoader(range(rows), 4, sampler=sampler, drop_last=drop_last)
+        sampler, loader = made(rows, drop_last=drop_last)
         one = malt.Checkpoint(tmp_path / "x", 0)
         one.restore({"sampler": sampler}, mine={})
         saved = []
@@ -314,8 +296,6 @@ def after(state):
 
 
 def test_what_does_not_fit_is_refused():
-    from torch.utils.data import DataLoader
-
     sampler, _ = made()
     state = sampler.state_dict()
     for other, what in [

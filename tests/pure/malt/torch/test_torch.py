@@ -1,9 +1,6 @@
 """malt.torch: an optimizer of torch whose model simulated ranks exchange."""
 
-from __future__ import annotations
-
 import copy
-import importlib.util
 import subprocess
 import sys
 
@@ -11,20 +8,18 @@ import numpy as np
 import pytest
 from ranks import error_of_all
 
+pytest.importorskip("torch")
+
+import torch
+
 import malt
 from malt.files.checksum import checksum
 from malt.session.replica.interval import Interval
 
-HAS_TORCH = importlib.util.find_spec("torch") is not None
-pytestmark = pytest.mark.serial
-with_torch = pytest.mark.skipif(not HAS_TORCH, reason="needs the extra torch")
-
 
 def network(seed, dtype=None):
     """A network with shared, frozen and half-precision parameters, and buffers of numbers and of integers."""
-    import torch
-    from torch import nn
-
+    nn = torch.nn
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False),
@@ -38,8 +33,6 @@ def network(seed, dtype=None):
 
 def loss(model, rank, step):
     """The loss of a batch of this rank's."""
-    import torch
-
     generator = torch.Generator().manual_seed(1000 * rank + step)
     x = torch.randn(8, 4, generator=generator).to(model[0].weight.dtype)
     return (model(x) ** 2).mean()
@@ -51,19 +44,28 @@ def tensors(model):
             for name, one in model.state_dict().items()}  # fmt: skip
 
 
-def trained(rank, steps=6, dtype=None, kind="SGD", rate=0.1, **options):
-    import torch
-
-    model = network(rank, dtype)
-    optimizer = malt.torch.Optimizer(getattr(torch.optim, kind)(model.parameters(), lr=rate), model, **options)
-    for step in range(steps):
+def train_on(model, optimizer, rank, steps):
+    """Make these steps."""
+    for step in steps:
         optimizer.zero_grad()
         loss(model, rank, step).backward()
         optimizer.step()
+
+
+def trained(rank, steps=6, dtype=None, kind="SGD", rate=0.1, **options):
+    model = network(rank, dtype)
+    optimizer = malt.torch.Optimizer(getattr(torch.optim, kind)(model.parameters(), lr=rate), model, **options)
+    train_on(model, optimizer, rank, range(steps))
     return model, optimizer
 
 
-@with_torch
+def finished(rank, **options):
+    """The tensors of a model that was trained to the end."""
+    model, optimizer = trained(rank, **options)
+    optimizer.finish()
+    return tensors(model)
+
+
 @pytest.mark.parametrize(("every", "exchanges"), [((7, 20), 1 + (101 - 7) // 20), (7, 101 // 7)])
 def test_buffers_are_exchanged_with_the_parameters(monkeypatch, every, exchanges):
     """In real time, where the interval of the parameters follows costs: here it is said to be 20."""
@@ -74,20 +76,14 @@ def test_buffers_are_exchanged_with_the_parameters(monkeypatch, every, exchanges
     optimizer.finish()
 
 
-@with_torch
 def test_tensors_that_each_rank_has_shuffled_have_other_checksums():
-    import torch
-
     rows, order = torch.randn(500, 7), torch.randperm(500)
     for found in (rows, rows.bfloat16(), rows > 0, rows.clone().requires_grad_(), rows.T.contiguous().T):
         assert checksum(found) == checksum(found.clone()) != checksum(found[order])
     assert checksum(list(rows)) == checksum([row.clone() for row in rows]) != checksum(list(rows[order]))
 
 
-@with_torch
 def test_rows_that_differ_between_ranks_are_told_where_averaged_gradients_end():
-    import torch
-
     def live(rank):
         _, optimizer = trained(rank, steps=1, average="gradient")
         malt.shard(torch.randperm(9, generator=torch.Generator().manual_seed(rank)))
@@ -96,10 +92,7 @@ def test_rows_that_differ_between_ranks_are_told_where_averaged_gradients_end():
     assert "rank 0 gave 9 rows of torch.int64, checksum" in error_of_all(live)
 
 
-@with_torch
 def test_a_change_of_a_half_precision_tensor_counts_once_however_often_it_is_read():
-    import torch
-
     from malt.torch.tensors import Tensors
 
     tensor = torch.ones(2, dtype=torch.bfloat16)
@@ -114,15 +107,12 @@ def test_a_change_of_a_half_precision_tensor_counts_once_however_often_it_is_rea
         np.testing.assert_equal(seen.arrays()["w"], np.float32([value] * 2))
 
 
-@with_torch
 @pytest.mark.parametrize("options", [
     dict(), dict(average="gradient"), dict(every=2, average="delta", outer=True), dict(average="delta", wire="int8"),
     dict(average="delta", top=0.5, every=3), dict(sync="bsp", every=2, fragments=2),
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("dtype", [None, "bfloat16", "float64"])
 def test_all_ranks_end_with_one_model(options, dtype):
-    import torch
-
     kind = None if dtype is None else getattr(torch, dtype)
 
     def train(rank):
@@ -146,10 +136,8 @@ def test_all_ranks_end_with_one_model(options, dtype):
         assert np.frombuffer(ends["1.num_batches_tracked"], np.float32) == 6
 
 
-@with_torch
 def test_averaged_gradients_are_those_of_all_batches():
     """Two backward passes before a step, of which one rank makes one alone; and a parameter without a gradient."""
-    import torch
 
     def train(rank):
         model = network(rank).eval()
@@ -193,8 +181,6 @@ class Gpu:
     """Parameters pass for tensors of a GPU: copies that do not block are done when they are waited for."""
 
     def __init__(self, monkeypatch):
-        import torch
-
         from malt.torch import staging, tensors
 
         self.begun, self._copy = {}, torch.Tensor.copy_
@@ -215,30 +201,20 @@ class Gpu:
             self._copy(to, source)
 
 
-@with_torch
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
 @pytest.mark.parametrize("options", [
     dict(average="gradient"), dict(every=2, sync="bsp", fragments=2), dict(every=2, average="delta", wire="int8"),
 ], ids=str)  # fmt: skip
 def test_tensors_on_a_gpu_go_by_way_of_the_host(options, dtype, monkeypatch):
-    import torch
-
-    def train(rank):
-        model, optimizer = trained(rank, dtype=None if dtype is None else getattr(torch, dtype), **options)
-        optimizer.finish()
-        return tensors(model)
-
-    near = malt.simulate(train, 2)
+    options = {**options, "dtype": None if dtype is None else getattr(torch, dtype)}
+    near = malt.simulate(lambda rank: finished(rank, **options), 2)
     gpu = Gpu(monkeypatch)
-    assert malt.simulate(train, 2) == near
+    assert malt.simulate(lambda rank: finished(rank, **options), 2) == near
     assert not any(gpu.begun.values()), "all that was begun was waited for"
 
 
-@with_torch
 @pytest.mark.parametrize("options", [dict(average="gradient"), dict(every=2, sync="bsp")], ids=str)
 def test_a_compiled_step_is_exchanged_like_any_other(options):
-    import torch
-
     def train(rank):
         model, optimizer = trained(rank, 0, **options)
         take = torch.compile(lambda: optimizer.step(), backend="eager")
@@ -249,18 +225,11 @@ def test_a_compiled_step_is_exchanged_like_any_other(options):
         optimizer.finish()
         return tensors(model)
 
-    def plain(rank):
-        model, optimizer = trained(rank, **options)
-        optimizer.finish()
-        return tensors(model)
-
-    assert malt.simulate(train, 2) == malt.simulate(plain, 2)
+    assert malt.simulate(train, 2) == malt.simulate(lambda rank: finished(rank, **options), 2)
 
 
-@with_torch
 def test_half_precision_keeps_small_changes():
     """A change of a 512th of a bfloat16 is rounded off at each exchange, and counts in the end."""
-    import torch
 
     def train(rank):
         model = torch.nn.Linear(3, 1, bias=False).to(torch.bfloat16)
@@ -276,10 +245,7 @@ def test_half_precision_keeps_small_changes():
     assert malt.simulate(train, 4) == [[[1 + 8 * 2.0**-9] * 3]] * 4
 
 
-@with_torch
 def test_a_state_dict_goes_on_where_it_was_taken(tmp_path):
-    import torch
-
     def train(rank):
         options = dict(average="delta", every=2, sync="bsp", kind="Adam")
         model, optimizer = trained(rank, 4, outer=malt.optim.nesterov(0.7, 0.9, warmup=2), **options)
@@ -290,20 +256,14 @@ def test_a_state_dict_goes_on_where_it_was_taken(tmp_path):
         torch.optim.Adam(network(0).parameters()).load_state_dict(saved[1])
         resumed.load_state_dict(saved[1])
         for one, its in ((model, optimizer), (again, resumed)):
-            for step in range(4, 6):
-                its.zero_grad()
-                loss(one, rank, step).backward()
-                its.step()
+            train_on(one, its, rank, range(4, 6))
             its.finish()
         return tensors(model) == tensors(again)
 
     assert malt.simulate(train, 2) == [True, True]
 
 
-@with_torch
 def test_parameters_that_are_set_free():
-    import torch
-
     def train(rank):
         model, optimizer = trained(rank, 2, sync="bsp", every=2)
         model[0].bias.requires_grad_(True)
@@ -326,16 +286,12 @@ def test_parameters_that_are_set_free():
     assert first == second
 
 
-@with_torch
 def test_only_ranks_count_in_the_mean_that_have_made_a_step_since_the_restart():
     def train(rank):
         model, optimizer = trained(rank, 2 * rank, average="gradient")
         optimizer.finish()
         optimizer.restart()
-        for step in range(0 if rank else 3):
-            optimizer.zero_grad()
-            loss(model, rank, step).backward()
-            optimizer.step()
+        train_on(model, optimizer, rank, range(0 if rank else 3))
         own = tensors(model)
         optimizer.finish()
         return own, tensors(model)
@@ -344,60 +300,29 @@ def test_only_ranks_count_in_the_mean_that_have_made_a_step_since_the_restart():
     assert own == first == second
 
 
-@with_torch
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda torch, model, plain: plain.add_param_group({"params": torch.nn.Linear(2, 2).parameters()}),
-     r"other parameters \(9\) than at the start \(7\): call add_param_group of malt.torch.Optimizer"),
-    (lambda torch, model, plain: model.double(), r"was torch.float32\[6, 4\] on cpu at the start and is torch.float64"),
-])  # fmt: skip
-def test_parameters_that_change_unseen_are_named(change, message):
-    import torch
-
-    def train(rank):
-        model, optimizer = trained(rank, 1, sync="bsp")
-        change(torch, model, optimizer.optimizer)
-        with pytest.raises(ValueError, match=message):
-            optimizer.step()
-        optimizer.close()
-
-    malt.simulate(train, 2)
-
-
-def made(kind, *words):
-    """An object of a class of this file that is of torch's: without torch these are not made."""
-    return kind()(*words)
-
-
-def counting():
+class Counting(torch.nn.Linear):
     """A module that assigns buffers anew: numbers of three kinds, of which one is a view of what it is shown."""
-    import torch
 
-    class Counting(torch.nn.Linear):
-        def __init__(self):
-            super().__init__(4, 1)
-            self.register_buffer("mean", torch.zeros(4, dtype=torch.bfloat16))
-            self.register_buffer("same", self.mean)
-            self.register_buffer("last", torch.zeros(4))
-            self.register_buffer("seen", torch.tensor(0))
-            self.register_buffer("phase", torch.ones(1, dtype=torch.complex64))
-            self.register_buffer("cache", torch.zeros(1), persistent=False)
+    def __init__(self):
+        super().__init__(4, 1)
+        self.register_buffer("mean", torch.zeros(4, dtype=torch.bfloat16))
+        self.register_buffer("same", self.mean)
+        self.register_buffer("last", torch.zeros(4))
+        self.register_buffer("seen", torch.tensor(0))
+        self.register_buffer("phase", torch.ones(1, dtype=torch.complex64))
+        self.register_buffer("cache", torch.zeros(1), persistent=False)
 
-        def forward(self, x):
-            self.mean = self.same = (0.5 * self.mean + 0.5 * x.mean(0)).bfloat16()
-            self.last, self.seen, self.phase = x[0], self.seen + 1 + malt.rank(), self.phase * (1 + malt.rank()) * 1j
-            self.cache = torch.zeros(len(self.cache) + 1)
-            return super().forward(x)
-
-    return Counting
+    def forward(self, x):
+        self.mean = self.same = (0.5 * self.mean + 0.5 * x.mean(0)).bfloat16()
+        self.last, self.seen, self.phase = x[0], self.seen + 1 + malt.rank(), self.phase * (1 + malt.rank()) * 1j
+        self.cache = torch.zeros(len(self.cache) + 1)
+        return super().forward(x)
 
 
-@with_torch
 @pytest.mark.parametrize("options", [dict(every=2, sync="bsp"), dict(average="gradient")], ids=str)
 def test_buffers_that_are_assigned_anew(options):
-    import torch
-
     def train(rank):
-        model, rows = made(counting), torch.arange(24.0).reshape(6, 4) * (1 + 2 * rank)
+        model, rows = Counting(), torch.arange(24.0).reshape(6, 4) * (1 + 2 * rank)
         before = rows.clone()
         optimizer = malt.torch.Optimizer(torch.optim.SGD(model.parameters(), lr=1e-4), model, **options)
         for step in range(3):
@@ -415,34 +340,37 @@ def test_buffers_that_are_assigned_anew(options):
     assert first == second
 
 
-def prune(torch, model):
+def prune(model, plain):
     from torch.nn.utils import prune
 
     prune.l1_unstructured(model[4], "weight", amount=0.5)
 
 
-def assign(torch, model):
+def assign(model, plain):
     model.load_state_dict({name: one.clone() for name, one in model.state_dict().items()}, assign=True)
 
 
-def untie(torch, model):
+def add_behind(model, plain):
+    plain.add_param_group({"params": torch.nn.Linear(2, 2).parameters()})
+
+
+def untie(model, plain):
     model[3].weight = torch.nn.Parameter(model[2].weight.detach().clone())
 
 
-@with_torch
 @pytest.mark.parametrize("average", ["model", "gradient"])
 @pytest.mark.parametrize(("change", "message"), [
     (prune, r"4.weight was torch.float32\[2, 6\] on cpu at the start and is not there now: call restart\(\) on all"),
-    (lambda torch, model: model.register_buffer("late", torch.ones(1)), "late was not there at the start and is"),
-    (lambda torch, model: setattr(model[1], "num_batches_tracked", torch.zeros(2)), r"tracked was torch.int64\[\] on"),
-    (lambda torch, model: model.register_buffer("odd", torch.eye(3).to_sparse()), "odd was torch.sparse_coo of .* and"),
-    (lambda torch, model: torch.nn.utils.parametrizations.orthogonal(model[2]), "2.weight was .* and is not there now"),
+    (lambda model, plain: model.register_buffer("late", torch.ones(1)), "late was not there at the start and is"),
+    (lambda model, plain: setattr(model[1], "num_batches_tracked", torch.zeros(2)), r"tracked was torch.int64\[\] on"),
+    (lambda model, plain: model.register_buffer("odd", torch.eye(3).to_sparse()), "odd was torch.sparse_coo of .* and"),
+    (lambda model, plain: torch.nn.utils.parametrizations.orthogonal(model[2]), "2.weight was .* and is not there now"),
     (assign, "0.weight has been replaced by another parameter, as by load_state_dict.assign=True., and"),
     (untie, "3.weight and 2.weight were one tensor at the start and are two now: call restart"),
+    (lambda model, plain: model.double(), r"was torch.float32\[6, 4\] on cpu at the start and is torch.float64"),
+    (add_behind, r"other parameters \(9\) than at the start \(7\): call add_param_group of malt.torch.Optimizer"),
 ])  # fmt: skip
 def test_a_module_that_changes_otherwise_is_an_error_before_anything_is_sent(average, change, message):
-    import torch
-
     def train(rank):
         model = network(0)
         model.register_buffer("odd", torch.eye(2).to_sparse())
@@ -450,7 +378,7 @@ def test_a_module_that_changes_otherwise_is_an_error_before_anything_is_sent(ave
         with malt.torch.Optimizer(plain, model, average=average, sync="bsp") as optimizer:
             loss(model, rank, 0).backward()
             optimizer.step()
-            change(torch, model)
+            change(model, plain)
             loss(model, rank, 1).backward()
             sent = [one.statistics().sent for one in optimizer.vectors]
             with pytest.raises(ValueError, match=message):
@@ -461,7 +389,7 @@ def test_a_module_that_changes_otherwise_is_an_error_before_anything_is_sent(ave
                 for step in range(2, 4):
                     loss(model, rank, step).backward()
                     optimizer.step()
-            elif change is assign:
+            elif change in (assign, add_behind):
                 optimizer.close()
             else:
                 with pytest.raises(ValueError, match=message):
@@ -473,13 +401,11 @@ def test_a_module_that_changes_otherwise_is_an_error_before_anything_is_sent(ave
     assert first == second or change is not prune
 
 
-@with_torch
 @pytest.mark.parametrize("options", [
     dict(every=2), dict(average="delta", every=3), dict(average="gradient"), dict(dtype="bfloat16"),
 ])  # fmt: skip
 def test_all_ranks_agree_and_go_on(options):
     """A rank that finishes meanwhile is left out, and waits."""
-    import torch
 
     def live(rank):
         given = {**options, "dtype": getattr(torch, options["dtype"])} if "dtype" in options else options
@@ -494,10 +420,7 @@ def test_all_ranks_agree_and_go_on(options):
         if rank:
             optimizer.agree()
         second, agreed = tensors(model), model[1].running_mean.clone()
-        for step in range(2 * (rank > 0)):
-            optimizer.zero_grad()
-            loss(model, rank, step).backward()
-            optimizer.step()
+        train_on(model, optimizer, rank, range(2 * (rank > 0)))
         optimizer.finish()
         with pytest.raises(malt.ClosedError, match="agree: finish or close was called before: call restart"):
             optimizer.agree()
@@ -511,10 +434,8 @@ def test_all_ranks_agree_and_go_on(options):
     assert last[0] == last[1] == last[2]
 
 
-@with_torch
 def test_frozen_parameters_that_the_loop_changes_are_averaged_in_the_end():
     """As a teacher that follows what is trained."""
-    import torch
 
     def train(rank):
         model = torch.nn.ModuleDict({"pupil": torch.nn.Linear(2, 1), "teacher": torch.nn.Linear(2, 1)})
@@ -530,39 +451,32 @@ def test_frozen_parameters_that_the_loop_changes_are_averaged_in_the_end():
     malt.simulate(train, 2)
 
 
-def sharp():
+class Sharp(torch.optim.SGD):
     """An optimizer whose steps have two parts, of which the second one ends with the step of its base."""
-    import torch
 
-    class Sharp(torch.optim.SGD):
-        @torch.no_grad()
-        def first_step(self, zero_grad=False):
-            for one in self.param_groups[0]["params"]:
-                self.state[one]["old"] = one.clone()
-                one.data.add_(0.05 * one.grad)
-            if zero_grad:
-                self.zero_grad()
+    @torch.no_grad()
+    def first_step(self, zero_grad=False):
+        for one in self.param_groups[0]["params"]:
+            self.state[one]["old"] = one.clone()
+            one.data.add_(0.05 * one.grad)
+        if zero_grad:
+            self.zero_grad()
 
-        @torch.no_grad()
-        def second_step(self, zero_grad=False):
-            for one in self.param_groups[0]["params"]:
-                one.data = self.state[one]["old"]
-            super().step()
-            return "stepped"
+    @torch.no_grad()
+    def second_step(self, zero_grad=False):
+        for one in self.param_groups[0]["params"]:
+            one.data = self.state[one]["old"]
+        super().step()
+        return "stepped"
 
-        def look(self):
-            return len(self.state)
-
-    return Sharp
+    def look(self):
+        return len(self.state)
 
 
-@with_torch
 def test_a_method_that_changes_parameters_is_an_error_that_names_the_way():
-    import torch
-
     def train(rank):
         model = torch.nn.Linear(3, 1)
-        plain = made(sharp, model.parameters(), 0.05)
+        plain = Sharp(model.parameters(), 0.05)
         optimizer = malt.torch.Optimizer(plain, model)
         assert [optimizer.look() for _ in range(5)] == [0] * 5
         model(torch.ones(1, 3)).sum().backward()
@@ -578,18 +492,15 @@ def test_a_method_that_changes_parameters_is_an_error_that_names_the_way():
     malt.simulate(train, 2)
 
 
-@with_torch
 @pytest.mark.parametrize("average", ["model", "gradient"])
 def test_a_step_of_two_parts_ends_with_an_exchange(average):
     """Gradients of the second part are averaged; each rank makes the first part by its own."""
-    import torch
-
     x = torch.tensor([[1.0, 2.0], [2.0, -1.0]])
 
     def train(rank, ranks=2):
         model = torch.nn.Linear(2, 1, bias=False)
         torch.nn.init.ones_(model.weight)
-        optimizer = made(sharp, model.parameters(), 0.05)
+        optimizer = Sharp(model.parameters(), 0.05)
         optimizer = malt.torch.Optimizer(optimizer, model, average=average, sync="bsp", step="second_step")
         for _ in range(3):
             optimizer.zero_grad()
@@ -612,11 +523,8 @@ def test_a_step_of_two_parts_ends_with_an_exchange(average):
     np.testing.assert_allclose(first[0], w, rtol=1e-5)
 
 
-@with_torch
 @pytest.mark.parametrize("average", ["model", "gradient"])
 def test_what_is_not_finite_stays_on_its_rank(average, capsys):
-    import torch
-
     def train(rank):
         model = torch.nn.Linear(2, 1, bias=False)
         torch.nn.init.ones_(model.weight)
@@ -640,11 +548,8 @@ def test_what_is_not_finite_stays_on_its_rank(average, capsys):
         assert "the model of rank 1 is not finite, and is left out" in capsys.readouterr().err
 
 
-@with_torch
 @pytest.mark.parametrize("average", ["model", "gradient"])
 def test_a_scaler_of_gradients_scales_them_back_for_a_fused_optimizer(average):
-    import torch
-
     def train(rank, scale=2.0**10):
         model = network(rank)
         plain = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
@@ -661,40 +566,36 @@ def test_a_scaler_of_gradients_scales_them_back_for_a_fused_optimizer(average):
     assert malt.simulate(train, 2) == malt.simulate(lambda rank: train(rank, 1.0), 2)
 
 
-def with_buffer(torch, model, odd):
+def with_buffer(model, odd):
     model.register_buffer("odd", odd)
     return torch.optim.SGD(model.parameters()), model
 
 
-def with_complex_numbers(torch, model):
+def with_complex_numbers(model):
     model[0].weight = torch.nn.Parameter(torch.zeros(2, dtype=torch.complex64))
     return torch.optim.SGD(model.parameters()), model
 
 
-@with_torch
 @pytest.mark.parametrize(("make", "message"), [
-    (lambda torch, model: (torch.optim.SGD(network(1).parameters()), model), "has 7 parameters that are not"),
-    (lambda torch, model: (None, model), "optimizer must be one of torch.optim, got NoneType"),
-    (lambda torch, model: (torch.optim.SGD(model.parameters()), None), "model must be a torch.nn.Module, got NoneType"),
-    (lambda torch, model: (torch.optim.SGD(model.requires_grad_(False).parameters()), model), "no parameter that is"),
-    (lambda torch, model: (torch.optim.SGD(model.to("meta").parameters()), model), "0.weight is on the device meta: "),
+    (lambda model: (torch.optim.SGD(network(1).parameters()), model), "has 7 parameters that are not"),
+    (lambda model: (None, model), "optimizer must be one of torch.optim, got NoneType"),
+    (lambda model: (torch.optim.SGD(model.parameters()), None), "model must be a torch.nn.Module, got NoneType"),
+    (lambda model: (torch.optim.SGD(model.requires_grad_(False).parameters()), model), "no parameter that is"),
+    (lambda model: (torch.optim.SGD(model.to("meta").parameters()), model), "0.weight is on the device meta: "),
     (with_complex_numbers, "0.weight is of torch.complex64, and malt.torch averages real numbers: make the parameter"),
-    (lambda torch, model: with_buffer(torch, model, torch.ones(2).to_mkldnn()), "odd is of torch.float32, torch._mkl"),
-    (lambda torch, model: with_buffer(torch, model, torch.ones(1).expand(3)), "odd has elements that share memory"),
+    (lambda model: with_buffer(model, torch.ones(2).to_mkldnn()), "odd is of torch.float32, torch._mkl"),
+    (lambda model: with_buffer(model, torch.ones(1).expand(3)), "odd has elements that share memory"),
 ])  # fmt: skip
 def test_wrong_models_are_refused_on_all_ranks(make, message):
-    import torch
-
     def train(rank):
         model = network(0)
         right = torch.optim.SGD(model.parameters()), model
         with pytest.raises(ValueError, match=message):
-            malt.torch.Optimizer(*(make(torch, model) if rank else right))
+            malt.torch.Optimizer(*(make(model) if rank else right))
 
     malt.simulate(train, 2)
 
 
-@with_torch
 @pytest.mark.parametrize(("options", "message"), [
     (dict(average="gradient", every=2), "exchanges at every step"),
     (dict(average="gradient", graph="ring"), 'for graph="all" and sync="bsp"'),
@@ -709,12 +610,9 @@ def test_arguments_that_do_not_go_together(options, message):
     malt.finalize()
 
 
-@with_torch
 @pytest.mark.parametrize(("average", "again"), [("gradient", "them a second"), ("model", "the models of")])
 def test_a_process_group_would_average_twice(average, again, monkeypatch):
     """Of several processes, among several ranks, and unless it is said to be there for something else."""
-    import torch
-
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
 
@@ -741,7 +639,6 @@ def test_without_torch_the_extra_is_named():
     assert done.stdout == "malt.torch needs PyTorch: pip install '.[torch]' in the checkout\n"
 
 
-@with_torch
 def test_frameworks_are_not_imported_unless_used_and_their_extras_are_named():
     program = """
 import sys, malt, malt.torch
