@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from traces import traced
 
 import malt
@@ -15,7 +14,6 @@ from malt.watch.trace import summary
 from malt.watch.trace.page import page, runs_of
 from malt.watch.trace.reading import read
 
-pytestmark = pytest.mark.serial
 HOSTS = ("a", "a", "b", "b", "b")
 RANKS = len(HOSTS)
 VERSIONS = 16
@@ -40,7 +38,8 @@ def exchanging(rank: int) -> dict[str, malt.Statistics]:
     malt.allreduce(np.zeros(100), algorithm="tree")
     sums.take(np.zeros(30))
     malt.barrier()
-    found = {name: one.statistics() for name, one in vars_of(dense, sparse, blocks, sharded).items()}
+    vectors = {"dense": dense, "sparse": sparse, "blocks": blocks, "sharded": sharded}
+    found = {name: one.statistics() for name, one in vectors.items()}
     shown = counters.counters(malt.init(), range(RANKS))
     assert shown.across == sum(one.bytes_across for one in (*found.values(), malt.init().statistics()))
     marked = mark(0, 0.0, [dense, sums.traffic])
@@ -48,10 +47,6 @@ def exchanging(rank: int) -> dict[str, malt.Statistics]:
     pulled = moved(sharded).statistics()
     assert pulled.bytes_sent == found["sharded"].bytes_sent + found["sharded"].bytes_read > pulled.bytes_read > 0
     return found | {"allreduce": malt.init().statistics(), "sums": sums.traffic.statistics()}
-
-
-def vars_of(*vectors):
-    return dict(zip(("dense", "sparse", "blocks", "sharded"), vectors, strict=True))
 
 
 def test_bytes_across_are_those_sent_to_ranks_of_other_hosts():
@@ -75,15 +70,6 @@ def test_bytes_across_are_those_sent_to_ranks_of_other_hosts():
         sent = sum(one[name].bytes_sent + one[name].bytes_read for one in found)
         assert 0 < sum(one[name].bytes_across for one in found) < sent
     assert sum(one["dense"].bytes_across for one in found) == 4 * 40 * 6
-
-
-def test_on_one_host_there_are_none():
-    def live(rank):
-        v = malt.vector(10)
-        v.scatter()
-        return v.statistics()
-
-    assert all(one.bytes_sent and not one.bytes_across for one in malt.simulate(live, 3))
 
 
 def test_a_report_has_a_column_where_there_are_several_hosts():

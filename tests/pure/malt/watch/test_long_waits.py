@@ -1,14 +1,8 @@
 """Long waits: who waits for whom, once, and where those are that are waited for."""
 
-from __future__ import annotations
-
-import pytest
-
 from malt.launch.reports.long_waits import LongWaits, longest_s, report
 from malt.watch.ranks import Shown
 from malt.watch.record import Record
-
-pytestmark = pytest.mark.serial
 
 
 def waits(rank, whom, wait_s, call="malt.barrier", state=""):

@@ -1,14 +1,10 @@
 """The picture of a job: what there is room for in a terminal."""
 
-from __future__ import annotations
-
 import pytest
 
 from malt.watch.picture import picture
 from malt.watch.ranks import Shown
 from malt.watch.record import Record
-
-pytestmark = pytest.mark.serial
 
 WAITING = Record(sent={1: 1_500}, read=7, waits_for=(1,), call="malt.barrier", wait_s=12, numbers={"loss": 0.25})
 BUSY = Record(

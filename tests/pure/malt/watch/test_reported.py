@@ -1,7 +1,5 @@
 """What ranks reported, in malt report: each number with a legend of ranks, speeds, intervals, and one sentence."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -15,8 +13,6 @@ from malt.watch.trace import files
 from malt.watch.trace.page import page, runs_of
 from malt.watch.trace.reading import read
 from malt.watch.trace.reported import examples_per_s, intervals, names, outcome, over_examples, over_time
-
-pytestmark = pytest.mark.serial
 
 
 def training(every):

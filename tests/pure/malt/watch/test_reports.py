@@ -20,7 +20,6 @@ from malt.watch.progress import Loop, Loops, Rate
 from malt.watch.ranks import Shown
 from malt.watch.record import Counters, Record, parsed
 
-pytestmark = pytest.mark.serial
 COUNTERS = Counters(sent={1: 20}, merged=3, waits_for=(2, 3), call="w.gather", wait_s=1.5)
 
 
@@ -68,18 +67,17 @@ def test_numbers_that_are_too_large_are_infinite(capsys):
     assert '"loss": null' in metrics.line(0, 0.0, found.numbers)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"sent": 3}', '{"sent": {}, "waits_for": [], "more": 1}'])
-def test_what_is_no_record_is_none(text):
+WAITS = '{"sent": {}, "waits_for": [], '
+
+
+@pytest.mark.parametrize("text", [
+    "", "{}", "[1]", '{"sent": 3}', WAITS + '"more": 1}', WAITS + '"numbers": {"loss": "x"}}', WAITS + '"numbers": 3}',
+    WAITS + '"call": null}', WAITS + '"merged": "1"}', WAITS + '"progress": "0.5"}', WAITS + '"done": null}',
+    WAITS + '"waits_for": ["x"]}', WAITS + '"sent": {"1": 1e999}}',
+])  # fmt: skip
+def test_what_is_no_record_or_has_values_of_other_types_is_none(text):
+    assert parsed(WAITS + '"left_s": null, "done": 1}') is not None
     assert parsed(text) is None
-
-
-@pytest.mark.parametrize(
-    "field", ['"numbers": {"loss": "x"}', '"numbers": 3', '"call": null', '"merged": "1"', '"progress": "0.5"',
-              '"done": null', '"waits_for": ["x"]', '"sent": {"1": 1e999}'],
-)  # fmt: skip
-def test_a_record_with_values_of_other_types_is_none(field):
-    assert parsed('{"sent": {}, "waits_for": [], "left_s": null, "done": 1}') is not None
-    assert parsed('{"sent": {}, "waits_for": [], ' + field + "}") is None
 
 
 def test_a_loop_within_another_counts_for_one_of_its_items():
@@ -122,10 +120,9 @@ def test_the_time_left():
 
 
 def test_epochs_are_the_progress_where_there_is_no_loop():
-    malt.report(epoch=1, epochs=4)
-    assert shown().progress == 0.25 and shown().left_s is None
-    malt.report(epoch=2)
-    assert shown().progress == 0.5 and shown().left_s is not None
+    for epoch, progress in ((1, 0.25), (2, 0.5)):
+        malt.report(epoch=epoch, epochs=4)
+        assert shown().progress == progress and (shown().left_s is None) == (epoch == 1)
 
 
 def test_the_speed_is_that_of_late():
@@ -140,51 +137,39 @@ def test_the_speed_is_that_of_late():
     assert rate.per_s() == 30
 
 
-def test_functions_are_given_each_report():
-    seen = []
-    malt.on_report(seen.append)
-    malt.report(loss=0.5, epoch=1)
-    malt.report(loss=0.25)
-    assert seen == [{"loss": 0.5, "epoch": 1}, {"loss": 0.25}]
-    with pytest.raises(TypeError, match=r"malt.on_report takes a function"):
-        malt.on_report("print")
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """written(): the reports in the file where they go as lines of JSON."""
+    file = tmp_path / "run.jsonl"
+    monkeypatch.setenv(metrics.METRICS, str(file))
+    return lambda: [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def test_reports_as_lines_of_json(tmp_path, monkeypatch):
-    path = tmp_path / "run.jsonl"
-    monkeypatch.setenv(metrics.METRICS, str(path))
+def test_reports_as_lines_of_json(written, tmp_path):
+    """Numbers with the names of a line's own fields are there beside them."""
+    before = time.time()
     malt.report(loss=0.5, epoch=1)
     malt.report(loss=float("nan"))
-    first, second = map(json.loads, path.read_text().splitlines())
-    assert first.pop("time") <= second.pop("time")
-    assert (first, second) == ({"rank": 0, "loss": 0.5, "epoch": 1}, {"rank": 0, "loss": None})
-    metrics.sink(str(path))({"loss": 0.25})  # as another rank, which opens the same file
-    assert [json.loads(line)["loss"] for line in path.read_text().splitlines()] == [0.5, None, 0.25]
-
-
-def test_numbers_with_the_names_of_a_lines_own_fields_are_there_beside_them(tmp_path, monkeypatch):
-    path = tmp_path / "run.jsonl"
-    monkeypatch.setenv(metrics.METRICS, str(path))
-    before = time.time()
     malt.report(time=12.5, time_=13.5, rank=7, loss=0.3)
-    line = json.loads(path.read_text())
-    assert before - 1 <= line.pop("time") <= time.time() + 1
-    assert line == {"rank": 0, "time_": 12.5, "time__": 13.5, "rank_": 7, "loss": 0.3}
+    metrics.sink(str(tmp_path / "run.jsonl"))({"loss": 0.25})  # as another rank, which opens the same file
+    lines = written()
+    times = [line.pop("time") for line in lines]
+    assert times == sorted(times) and before - 1 <= times[0] <= times[-1] <= time.time() + 1
+    assert lines == [
+        {"rank": 0, "loss": 0.5, "epoch": 1}, {"rank": 0, "loss": None},
+        {"rank": 0, "time_": 12.5, "time__": 13.5, "rank_": 7, "loss": 0.3}, {"rank": 0, "loss": 0.25},
+    ]  # fmt: skip
 
 
-def test_a_clock_that_is_set_does_not_change_how_far_reports_lie_apart(tmp_path, monkeypatch):
-    path = tmp_path / "run.jsonl"
-    write = metrics.sink(str(path))
+def test_a_clock_that_is_set_does_not_change_how_far_reports_lie_apart(written, monkeypatch):
+    malt.report(loss=0.5)
     monkeypatch.setattr(metrics.time, "time", lambda: 0.0)
-    for loss in (0.5, 0.25):
-        write({"loss": loss})
-    times = [json.loads(line)["time"] for line in path.read_text().splitlines()]
-    assert 1e9 < times[0] <= times[1] < times[0] + 100
+    malt.report(loss=0.25)
+    first, second = (line["time"] for line in written())
+    assert 1e9 < first <= second < first + 100
 
 
-def test_a_child_of_a_rank_reports_nothing(tmp_path, monkeypatch):
-    file = tmp_path / "metrics.jsonl"
-    monkeypatch.setenv(metrics.METRICS, str(file))
+def test_a_child_of_a_rank_reports_nothing(written, monkeypatch):
     monkeypatch.setenv(children.RANK_PROCESS, f"0 {os.getpid()} -1")
     malt.report(loss=1.0)
     if (child := os.fork()) == 0:
@@ -194,30 +179,31 @@ def test_a_child_of_a_rank_reports_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(reports, "_has_begun", False)
     monkeypatch.setenv(children.RANK_PROCESS, f"0 {os.getpid() + 1} -1")  # as after a spawn
     malt.report(loss=3.0)
-    assert [json.loads(line)["loss"] for line in file.read_text().splitlines()] == [1.0]
+    assert [line["loss"] for line in written()] == [1.0]
 
 
-def test_training_goes_on_where_reports_cannot_be_written(tmp_path, monkeypatch, capsys):
-    path, seen = tmp_path / "run.jsonl", []
-    path.symlink_to("/dev/full")
+@pytest.mark.parametrize(("where", "line"), [
+    ("full.jsonl", "malt: rank 0 no longer writes reports: {}: No space left on device\n"),
+    # on another host, say, which lacks the folder: the first report came after an epoch, and ended the job
+    ("absent/run.jsonl", "malt: rank ? writes no reports: {}: No such file or directory\n"),
+    # malt run refuses --metrics then: a program that is started otherwise, with MALT_METRICS, trains
+    ("", "malt: rank ? writes no reports: {}: event files need tensorboard or tensorboardX (pip install tensorboardX); "
+     "a file that ends in .jsonl needs neither\n"),
+], ids=["full disk", "no folder", "no library"])  # fmt: skip
+def test_training_goes_on_where_reports_cannot_be_written(where, line, tmp_path, monkeypatch, capsys):
+    (tmp_path / "full.jsonl").symlink_to("/dev/full")
+    for name in ("tensorboard", "tensorboard.summary", "tensorboardX"):
+        monkeypatch.setitem(sys.modules, name, None)
+    path, seen = tmp_path / where, []
     monkeypatch.setenv(metrics.METRICS, str(path))
     monkeypatch.setenv(metrics.TRACE, str(tmp_path / "absent"))
     malt.on_report(seen.append)
-    malt.report(loss=0.5)
+    malt.report(loss=0.5, epoch=1)
     malt.report(loss=0.25)
-    assert capsys.readouterr().err == f"malt: rank 0 no longer writes reports: {path}: No space left on device\n"
-    assert seen == [{"loss": 0.5}, {"loss": 0.25}]
-
-
-def test_training_goes_on_where_the_file_of_reports_cannot_be_opened(tmp_path, monkeypatch, capsys):
-    """On another host, say, which lacks the folder: the first report came after an epoch, and ended the job."""
-    path, seen = tmp_path / "absent" / "run.jsonl", []
-    monkeypatch.setenv(metrics.METRICS, str(path))
-    malt.on_report(seen.append)
-    malt.report(loss=0.5)
-    malt.report(loss=0.25)
-    assert capsys.readouterr().err == f"malt: rank ? writes no reports: {path}: No such file or directory\n"
-    assert seen == [{"loss": 0.5}, {"loss": 0.25}]
+    assert capsys.readouterr().err == line.format(path)
+    assert seen == [{"loss": 0.5, "epoch": 1}, {"loss": 0.25}]
+    with pytest.raises(TypeError, match=r"malt.on_report takes a function"):
+        malt.on_report("print")
 
 
 def test_reports_in_event_files(tmp_path, monkeypatch):
@@ -246,17 +232,6 @@ def test_reports_in_event_files(tmp_path, monkeypatch):
     assert written == [
         (run, "loss", 0.5, 1), "flush", (run, "loss", 0.25, 7), "flush", (run, "loss", 0.2, 3), "flush",
     ]  # fmt: skip
-
-
-def test_event_files_without_what_writes_them(tmp_path, monkeypatch, capsys):
-    """malt run refuses --metrics then. A program that is started otherwise, with MALT_METRICS, trains."""
-    for name in ("tensorboard", "tensorboard.summary", "tensorboardX"):
-        monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setenv(metrics.METRICS, str(tmp_path))
-    malt.report(loss=0.5)
-    malt.report(loss=0.25)
-    line = f"malt: rank ? writes no reports: {tmp_path}: event files need tensorboard or tensorboardX (pip install "
-    assert capsys.readouterr().err == f"{line}tensorboardX); a file that ends in .jsonl needs neither\n"
 
 
 def test_the_totals_keep_what_freed_vectors_have_sent():

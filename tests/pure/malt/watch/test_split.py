@@ -1,7 +1,5 @@
 """The seconds of a rank: start, training, waiting. Where each begins, and that they add up."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 
@@ -22,8 +20,6 @@ from malt.watch.trace import summary
 from malt.watch.trace.page import page, runs_of
 from malt.watch.trace.reading import read
 
-pytestmark = pytest.mark.serial
-
 
 def test_the_seconds_add_up():
     assert split(3.0, None, 0.5) == Split(3.0, 0.0, 0.0)
@@ -31,31 +27,17 @@ def test_the_seconds_add_up():
     assert split(10.0, 8.0, 9.0) == Split(2.0, 0.0, 8.0)  # a wait that began before
 
 
-def scatters(rank):
-    malt.vector(3, sync="asp").scatter()
+WORK = {
+    "a scatter": lambda: malt.vector(3, sync="asp").scatter(),
+    "a step": lambda: malt.Replica(np.zeros(3), every=100).step(),
+    "a sum": lambda: malt.allreduce(np.zeros(3)),
+    "a map": lambda: malt.map_reduce(lambda theta, chunk: [np.zeros(1)], np.zeros(1), np.zeros(3)),
+    "a pull": lambda: malt.sharded(3).pull(),
+    "an epoch": lambda: Clock().start(),
+}
 
 
-def steps(rank):
-    malt.Replica(np.zeros(3), every=100).step()
-
-
-def sums(rank):
-    malt.allreduce(np.zeros(3))
-
-
-def maps(rank):
-    malt.map_reduce(lambda theta, chunk: [np.zeros(1)], np.zeros(1), np.zeros(3) if rank == 0 else None)
-
-
-def pulls(rank):
-    malt.sharded(3).pull()
-
-
-def begins_an_epoch(rank):
-    Clock().start()
-
-
-@pytest.mark.parametrize("work", [scatters, steps, sums, maps, pulls, begins_an_epoch])
+@pytest.mark.parametrize("work", WORK.values(), ids=WORK)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_rank_trains_from_its_first_step_or_exchange_on(work, ranks):
     def live(rank):
@@ -64,7 +46,7 @@ def test_a_rank_trains_from_its_first_step_or_exchange_on(work, ranks):
         malt.Replica(np.zeros(3))
         malt.allgather(3)
         before = transport.trains_since
-        work(rank)
+        work()
         return before, transport.trains_since is not None
 
     assert malt.simulate(live, ranks) == [(None, True)] * ranks

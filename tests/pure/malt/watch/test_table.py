@@ -1,14 +1,8 @@
 """A row a rank: what is shown of its state, and who is named."""
 
-from __future__ import annotations
-
-import pytest
-
 from malt.watch.ranks import Shown
 from malt.watch.record import Record
 from malt.watch.table import lines, rows
-
-pytestmark = pytest.mark.serial
 
 
 def test_a_row_says_how_far_a_rank_is_and_in_what_state():
