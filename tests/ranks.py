@@ -96,16 +96,42 @@ def error_of_all(call, size=2):
     return str(same_error(malt.simulate(live, size)))
 
 
-def run_failing(size, seed, failures, live):
-    """Run live(rank) in a session of ranks of which some fail, each after so many turns: the results by rank, and the
-    failed ranks."""
+def run_surviving(size, seed, failures, live):
+    """Run live(transport) on ranks of which some fail, each after so many turns: the results by rank, and the failed
+    ranks."""
     group = Group(size, seed, failures)
 
     def start(rank):
         inner = SimulatedTransport(group, rank)
-        transport = SurvivingTransport(inner, inner.window(1 << 23), inner.find_failed, 5.0)
-        world = World(transport, ending=TolerantEnding())
-        session.enter_simulation(world)
-        return live(rank)
+        return live(SurvivingTransport(inner, inner.window(1 << 23), inner.find_failed, 5.0))
 
     return group.run(start), group.failed
+
+
+def run_failing(size, seed, failures, live):
+    """Run live(rank) in a session of ranks of which some fail: the same as of `run_surviving`."""
+
+    def start(transport):
+        session.enter_simulation(World(transport, ending=TolerantEnding()))
+        return live(transport.rank)
+
+    return run_surviving(size, seed, failures, start)
+
+
+def evicting(size, live, deadline_s=5.0):
+    """Run live(transport) on ranks that may be evicted: the evicted ranks. Their ends are found a second later."""
+    group, killed_at = Group(size, 0), {}
+
+    def start(rank):
+        inner = SimulatedTransport(group, rank)
+
+        def evict(other):
+            group.failed.add(other)
+            killed_at.setdefault(other, group.now)
+            return True
+
+        seen = lambda: [other for other in group.failed if group.now > killed_at[other] + 1]  # noqa: E731
+        return live(SurvivingTransport(inner, inner.window(1 << 23), seen, deadline_s, evict=evict))
+
+    group.run(start)
+    return group.failed

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ranks import evicting
 
 import malt
-from dstorm import Group, SimulatedTransport
-from dstorm.membership.resilient import SurvivingTransport
 from malt.data import ratings, store
 from malt.data.text import text_file
 from malt.files import checkpoint, heartbeats, npz, values
@@ -35,7 +34,7 @@ def work(monkeypatch):
     Files are read and written, and data hashed, in small pieces. Each takes a while before it gives its heartbeat. The
     result: the modules that have given some.
     """
-    places, give, evicted, givers = {}, heartbeats.give, [], set()
+    places, give, givers = {}, heartbeats.give, set()
 
     def give_late():
         if session.in_simulation():
@@ -51,20 +50,16 @@ def work(monkeypatch):
         monkeypatch.setattr(module, name, length)
 
     def run(function):
-        group = Group(2)
+        times = []
 
-        def start(rank):
-            places[rank] = inner = SimulatedTransport(group, rank)
-            transport = SurvivingTransport(
-                inner, inner.window(1 << 22), inner.find_failed, DEADLINE_S, evict=evicted.append
-            )
+        def live(transport):
+            places[transport.rank] = transport._place
             session.enter_simulation(World(transport, DEADLINE_S, ending=TolerantEnding()))
-            function(rank)
+            function(transport.rank)
             malt.barrier()
-            return transport.clock()
+            times.append(transport.clock())
 
-        times = group.run(start)
-        assert evicted == [] and min(times) > 2 * DEADLINE_S
+        assert evicting(2, live, DEADLINE_S) == set() and min(times) > 2 * DEADLINE_S
         return givers
 
     return run

@@ -5,14 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from covering import pairs
+from ranks import run_failing
 
 import malt
-from dstorm import Group, SimulatedTransport
-from dstorm.membership.resilient import SurvivingTransport
 from malt.files import checkpoint
-from malt.session import session
 from malt.session.checkpoints import sharded_state
-from malt.session.world.endings import TolerantEnding
 from malt.session.world.world import World
 
 pytestmark = pytest.mark.serial
@@ -129,18 +126,6 @@ def test_a_file_that_is_replaced_while_it_is_read_is_refused(path):
         list(found.pieces())
 
 
-def surviving(group, live):
-    """What live(rank) returns on each rank of the group, whose ranks may fail."""
-
-    def start(rank):
-        inner = SimulatedTransport(group, rank)
-        transport = SurvivingTransport(inner, inner.window(1 << 23), inner.find_failed, 5.0)
-        session.enter_simulation(World(transport, ending=TolerantEnding()))
-        return live(rank)
-
-    return group.run(start)
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_a_failed_part_is_dealt_from_the_last_checkpoint(path, seed):
     """A rank fails at its so many-th turn: in training, in a save, or while another failure is made up for."""
@@ -170,9 +155,8 @@ def test_a_failed_part_is_dealt_from_the_last_checkpoint(path, seed):
             except malt.PeerLost:
                 continue
 
-    group = Group(4, turn, fails)
-    results = surviving(group, live)
-    assert {results[rank] for rank in range(4) if rank not in group.failed} == {12 * 8}
+    results, failed = run_failing(4, turn, fails, live)
+    assert {results[rank] for rank in range(4) if rank not in failed} == {12 * 8}
 
 
 def test_a_part_that_is_lost_in_a_load_is_dealt_again(path, monkeypatch):
@@ -181,7 +165,7 @@ def test_a_part_that_is_lost_in_a_load_is_dealt_again(path, monkeypatch):
 
     def failing(self, root, world, partial):
         state = load_from(self, root, world, partial)
-        return group._fail(1) if world.rank == 1 else state
+        return world.transport._place._group._fail(1) if world.rank == 1 else state
 
     def live(rank):
         state = malt.Checkpoint(path).load()
@@ -189,8 +173,7 @@ def test_a_part_that_is_lost_in_a_load_is_dealt_again(path, monkeypatch):
 
     malt.simulate(lambda rank: save(path), 2)
     monkeypatch.setattr(malt.Checkpoint, "_load_from", failing)
-    group = Group(3)
-    results = surviving(group, live)
+    results, _ = run_failing(3, 0, {}, live)
     assert results[0] == results[2] == ((0, 2), (0, 2), 42)
 
 
@@ -206,6 +189,5 @@ def test_where_there_is_no_checkpoint_the_loss_of_a_part_is_an_error(path):
                     malt.Checkpoint(path).load()
             return True
 
-    group = Group(3, 0, {1: 200})
-    results = surviving(group, live)
-    assert results[0] and results[2] and group.failed == {1}
+    results, failed = run_failing(3, 0, {1: 200}, live)
+    assert results[0] and results[2] and failed == {1}

@@ -119,19 +119,28 @@ def test_one_that_comes_back_counts_in_a_mean_from_its_first_scatter(seed):
     assert all(one[step] == other[step] == mine[step] == [2, 2, 2, 0] for step in mine)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_a_rank_fails_again_while_it_comes_back(seed):
-    turn = 1 + 37 * seed % 90
-    job = Job(3, turn, {1: 40}, {1: [turn, turn // 2, 0]})
-    check(job.run(trained))
+JOBS = {
+    "it fails again as it comes back": lambda turn: Job(3, turn, {1: 40}, {1: [turn, turn // 2, 0]}),
+    "the rank that admits it fails": lambda turn: Job(4, turn, {1: 40, 0: 60 + turn}, {1: [0], 0: [0]}),
+    "two at once": lambda turn: Job(4, turn, {1: 40, 2: 40 + turn % 4}, {1: [0], 2: [0]}),
+}
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_rank_that_admits_fails(seed):
-    """And comes back, while the one that it has admitted does."""
-    turn = 1 + 37 * seed % 90
-    job = Job(4, turn, {1: 40, 0: 60 + turn}, {1: [0], 0: [0]})
-    check(job.run(trained))
+@pytest.mark.parametrize("what", JOBS)
+def test_several_failures(what, seed):
+    check(JOBS[what](1 + 37 * seed % 90).run(trained))
+
+
+@pytest.mark.parametrize(("job", "sync", "graph"), [
+    ((3, 78, {1: 35}, {1: [100, 19, 0]}), "bsp", "all"),  # half a message of a former incarnation
+    # It waits in a scatter for a former incarnation, to whose next slot its message would go.
+    ((4, 3649, {1: 79, 3: 21}, {1: [50, 26, 0], 3: [0]}), "bsp", "ring"),
+    # It comes back once all had closed the vector. They are in another call, one of them admitted after it.
+    ((5, 2838, {0: 44, 4: 70}, {0: [37, 69, 0], 4: [0]}), "notify-ack", "all"),
+])  # fmt: skip
+def test_moments_that_were_found_by_chance(job, sync, graph):
+    check(Job(*job).run(lambda transport: trained(transport, sync, graph)), None, sync, graph)
 
 
 @pytest.mark.parametrize("turn", range(60, 200, 20))
@@ -141,12 +150,6 @@ def test_the_rank_that_gives_the_values_fails(sync, turn):
     found = Job(4, turn, {1: 60, 0: turn}, {1: [0]}).run(lambda transport: trained(transport, sync))
     check(found, None, sync)
     assert isinstance(found[1], tuple) or found[1].endswith("the rank that admitted it has failed"), found[1]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_two_ranks_come_back_at_once(seed):
-    job = Job(4, seed, {1: 40, 2: 40 + seed}, {1: [0], 2: [0]})
-    check(job.run(trained))
 
 
 def test_one_that_is_admitted_begins_once_its_flushes_wait(monkeypatch):
@@ -216,61 +219,48 @@ def test_ranks_that_come_back_stay_out_where_nobody_has_the_values_any_more(sync
     assert all(isinstance(one, tuple) or str(one).startswith("out: malt: rank") for one in found[1:]), found
 
 
+def exchanged(transport, syncs, order, before=lambda place, made: None, opens=lambda: None, graph="all"):
+    """Exchange vectors of these modes until the last has made all steps: their steps, and the seconds to open them.
+
+    `order`: of their scatters and gathers, in turn. before(place, made) is called before each, opens() before the
+    second vector is opened.
+    """
+    start, made = transport.clock(), []
+    for number, sync in enumerate(syncs.split()):
+        if number == 1:
+            opens()
+        made.append(malt.vector(np.zeros(2), sync=sync, graph=graph))
+    opened_s = transport.clock() - start
+    while made[-1].step < STEPS:
+        for place, which in enumerate(order):
+            before(place, made)
+            v = made[int(which)]
+            v.gather() if order[:place].count(which) % 2 else v.scatter()
+        transport._place.pause(14)  # as code of the user: it looks at nothing
+    return [v.step for v in made], opened_s
+
+
 @pytest.mark.parametrize(
     ("order", "graph", "sync", "seed"),
-    pairs(["0011", "0101", "1001", "1010"], ["ring", "exponential", "one-peer", "star"], ["bsp", "ssp:1"], range(5)),
+    pairs(["0011", "0101", "1001", "1010"], ["ring", "exponential", "one-peer", "star"], ["bsp", "ssp:1"], range(4)),
 )
 def test_a_rank_comes_back_to_several_vectors_along_any_graph(sync, order, graph, seed):
-    """Ranks that do not gather from it would go on, while it opens one vector after the other.
-
-    `order`: of the scatter and the gather of each of two vectors.
-    """
-
-    def live(transport):
-        made = [malt.vector(np.zeros(2), sync=sync, graph=graph) for _ in range(2)]
-        while min(v.step for v in made) < STEPS:
-            for place, which in enumerate(order):
-                v = made[int(which)]
-                if which in order[:place]:
-                    v.gather()
-                else:
-                    v.array += 1
-                    v.scatter()
-            transport._place.pause(14)  # as code of the user: it looks at nothing
-        return [v.step for v in made]
-
-    found = Job(5, seed, {seed % 5: 80 + 9 * seed}, {seed % 5: [0]}).run(live)
-    assert found == [[STEPS] * 2] * 5
+    """Ranks that do not gather from it would go on, while it opens one vector after the other."""
+    job = Job(5, seed, {seed % 5: 80 + 9 * seed}, {seed % 5: [0]})
+    found = job.run(lambda transport: exchanged(transport, f"{sync} {sync}", order, graph=graph))
+    assert [steps for steps, _ in found] == [[STEPS] * 2] * 5
 
 
-@pytest.mark.parametrize(("average", "graph", "seed"), pairs(["delta", "model"], ["all", "ring"], range(4)))
-def test_a_rank_comes_back_to_a_replica_and_a_vector(average, graph, seed):
-    """Ranks that hold are at the end of an exchange of the Replica: they can give its values."""
+@pytest.mark.parametrize(
+    ("sync", "average", "graph", "seed"), pairs(["bsp", "notify-ack"], ["delta", "model"], ["all", "ring"], range(4))
+)
+def test_a_rank_comes_back_to_a_replica_and_a_vector(sync, average, graph, seed):
+    """Ranks that hold are at the end of an exchange of the Replica: they can give its values. Who waits for an
+    acknowledgement in the Replica does not come to where the newcomer gets the vector: so nobody does."""
 
     def live(transport):
         w = {"a": np.zeros(4, np.float32)}
-        replica = malt.Replica(w, sync="bsp", average=average, graph=graph)
-        v = malt.vector(np.zeros(2), sync="bsp", graph=graph)
-        while v.step < STEPS:
-            w["a"] += 1
-            replica.step()
-            v.scatter()
-            v.gather()
-            transport._place.pause(14)  # as code of the user: it looks at nothing
-        return v.step, replica.vectors[0].step
-
-    found = Job(4, seed, {seed % 4: 90 + 7 * seed}, {seed % 4: [0]}).run(live)
-    assert found == [(STEPS, STEPS)] * 4
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("graph", ["all", "ring"])
-def test_nobody_waits_for_acknowledgements_of_one_that_opens_vectors_still(graph, seed):
-    """Who waits for them in the first vector does not come to where the newcomer gets the second one."""
-
-    def live(transport):
-        w = {"a": np.zeros(4, np.float32)}
-        replica = malt.Replica(w, sync="notify-ack", graph=graph)
+        replica = malt.Replica(w, sync=sync, average=average, graph=graph)
         v = malt.vector(np.zeros(2), sync="bsp", graph=graph)
         opened_at = transport.clock()
         while v.step < STEPS:
@@ -279,11 +269,13 @@ def test_nobody_waits_for_acknowledgements_of_one_that_opens_vectors_still(graph
             v.scatter()
             v.gather()
             transport._place.pause(14)  # as code of the user: it looks at nothing
-        replica.vectors[0].close()  # a rank that waits here takes no messages, which others would wait for
-        return v.step, opened_at
+        if sync == "notify-ack":
+            replica.vectors[0].close()  # a rank that waits here takes no messages, which others would wait for
+        return v.step, replica.vectors[0].step, opened_at
 
     found = Job(4, seed, {seed % 4: 90 + 7 * seed}, {seed % 4: [0]}).run(live)
-    assert [one[0] for one in found] == [STEPS] * 4 and max(one[1] for one in found) < 1.0
+    assert [one[0] for one in found] == [STEPS] * 4 and max(one[2] for one in found) < 1.0
+    assert sync != "bsp" or [one[1] for one in found] == [STEPS] * 4
 
 
 @pytest.mark.parametrize("closes", [False, True])
@@ -318,17 +310,7 @@ def test_one_that_opens_not_all_holds_up_nobody(closes):
 )
 def test_one_whose_loop_begins_with_another_vector_than_the_first_holds_up_nobody(syncs, stays_out):
     """The others hold before the exchange of the first one. Of equal steps it would wait for them, and they for it."""
-
-    def live(transport):
-        first, second = (malt.vector(np.zeros(2), sync=sync) for sync in syncs.split())
-        while second.step < STEPS:
-            for v in (second, first):
-                v.scatter()
-                v.gather()
-            transport.pause(14)
-        return second.step
-
-    found = Job(3, 1, {1: 100}, {1: [0]}).run(live)
+    found = Job(3, 1, {1: 100}, {1: [0]}).run(lambda transport: exchanged(transport, syncs, "1100")[0][1])
     out = "out: malt: rank 1 stays out: its first exchange is of another vector than the next one of the others"
     assert found == [STEPS, out if stays_out else STEPS, STEPS]
 
@@ -359,19 +341,10 @@ def test_two_ranks_come_back_to_several_vectors_at_once(meets, seed):
     """Neither waits for the other to hold, nor twice; nor do they where the others wait for them in a barrier."""
 
     def live(transport):
-        made = [malt.vector(np.zeros(2), sync="bsp") for _ in range(3)]
-        opened_at = transport.clock()
-        while made[-1].step < STEPS:
-            if meets:
-                malt.barrier()
-            for v in made:
-                v.scatter()
-                v.gather()
-            transport.pause(14)
-        return [v.step for v in made], opened_at
+        return exchanged(transport, "bsp bsp bsp", "001122", lambda place, _: place or not meets or malt.barrier())
 
     found = Job(5, seed, {1: 60, 3: 60 + seed}, {1: [0], 3: [0]}).run(live)
-    assert [one[0] for one in found] == [[STEPS] * 3] * 5 and max(one[1] for one in found) < 1.0
+    assert [steps for steps, _ in found] == [[STEPS] * 3] * 5 and max(opened_s for _, opened_s in found) < 1.0
 
 
 def await_newcomer(v, transport):
@@ -386,33 +359,26 @@ def test_a_rank_comes_back_between_the_exchanges_of_two_vectors():
     """It opens the second vector when the others have exchanged both equally often."""
 
     def live(transport):
-        first, second = (malt.vector(np.zeros(2), sync="bsp") for _ in range(2))
-        while second.step < STEPS:
-            first.scatter()
-            first.gather()
-            if first.step == 3:
-                await_newcomer(first, transport)
-            second.scatter()
-            second.gather()
-        return first.step
+        def before(place, made):
+            if place == 2 and made[0].step == 3:
+                await_newcomer(made[0], transport)
 
-    assert Job(3, 1, {1: 200}, {1: [0]}).run(live) == [STEPS] * 3
+        return exchanged(transport, "bsp bsp", "0011", before)[0]
+
+    assert Job(3, 1, {1: 200}, {1: [0]}).run(live) == [[STEPS] * 2] * 3
 
 
 def test_a_rank_that_is_behind_goes_on_to_the_step_at_which_a_newcomer_begins():
     """Rank 3 waits for its message of that step; rank 0, which gives the values of the second vector, for rank 3."""
 
     def live(transport):
-        made = [malt.vector(np.zeros(2), sync="bsp", graph="ring") for _ in range(2)]
-        while made[1].step < STEPS:
-            if transport.rank == 2 and made[0].step == 3:
+        def before(place, made):
+            if transport.rank == 2 and place == 0 and made[0].step == 3:
                 await_newcomer(made[0], transport)
-            for v in made:
-                v.scatter()
-                v.gather()
-        return made[0].step
 
-    assert Job(4, 1, {1: 200}, {1: [0]}).run(live) == [STEPS] * 4
+        return exchanged(transport, "bsp bsp", "0011", before, graph="ring")[0]
+
+    assert Job(4, 1, {1: 200}, {1: [0]}).run(live) == [[STEPS] * 2] * 4
 
 
 def test_ranks_that_close_a_vector_after_a_rank_has_come_back_to_it_are_not_waited_for():
@@ -498,22 +464,6 @@ def test_who_sends_or_has_never_failed_may_wait_for_ranks_in_a_barrier(sends):
     assert Job(3, 1, {1: 100} if sends else {}, {1: [0]}).run(live) == [0] * 3
 
 
-def test_half_a_message_of_a_former_incarnation_holds_up_nobody():
-    check(Job(3, 78, {1: 35}, {1: [100, 19, 0]}).run(trained))
-
-
-def test_a_scatter_that_waits_for_a_former_incarnation_goes_on_without_it():
-    """Its message would be written to the slot that was the next one of that incarnation."""
-    job = Job(4, 3649, {1: 79, 3: 21}, {1: [50, 26, 0], 3: [0]})
-    check(job.run(lambda transport: trained(transport, "bsp", "ring")), None, "bsp", "ring")
-
-
-def test_a_rank_that_ends_before_the_others_holds_up_nobody():
-    """It has come back once all had closed the vector. They are in another call, one of them admitted after it."""
-    job = Job(5, 2838, {0: 44, 4: 70}, {0: [37, 69, 0], 4: [0]})
-    check(job.run(lambda transport: trained(transport, "notify-ack", "all")), None, "notify-ack")
-
-
 @pytest.mark.parametrize("turn", [20, 36, 52])
 def test_ranks_that_have_finished_go_before_one_that_has_come_back_to_another_call(turn):
     """They are at the end of the session. It is the one that is left out, in a line."""
@@ -540,7 +490,7 @@ def test_ranks_that_have_finished_go_before_one_that_has_come_back_to_another_ca
     assert found[2] is None or str(found[2]).startswith("out: malt: rank 2 stays out: "), found
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(30))
 def test_ranks_fail_and_come_back_at_random(seed):
     choose = random.Random(seed)
     size = choose.randrange(3, 6)
@@ -606,13 +556,17 @@ def test_a_rank_that_comes_back_makes_the_outer_steps_of_the_others(seed):
     assert len(ends) >= 2 and len(set(ends)) == 1
 
 
-def test_a_replica_gives_nothing_before_it_has_begun():
-    """Rank 0 comes back while it is the lowest, and is asked for values before it has them itself."""
-
+@pytest.mark.parametrize(("size", "seed", "failures", "again"), [
+    # Rank 0 comes back while it is the lowest, and is asked for values before it has them itself.
+    (5, 500_006, {0: 8, 1: 22, 4: 24}, {0: [87, 136, 0], 1: [183, 0], 4: [9, 0]}),
+    # Until the first sum that comes after its return a rank has no sum but its own.
+    (4, 525_325, {2: 26}, {2: [180, 0]}),
+])  # fmt: skip
+def test_moments_that_were_found_by_chance_in_a_replica(size, seed, failures, again):
     def live(transport):
         w = {"a": np.zeros(5), "b": np.zeros(3, np.float32), "n": np.array([1 + transport.rank])}
-        replica = malt.Replica(w, every=2, sync="asp", graph="ring", average="delta")
-        for _ in range(60 - 2 * replica.vectors[0].step):
+        replica = malt.Replica(w, every=2, graph="ring", average="delta")
+        for _ in range(2 * STEPS - 2 * replica.vectors[0].step):
             w["a"] += 0.5
             w["b"] += 0.5
             replica.step()
@@ -620,26 +574,8 @@ def test_a_replica_gives_nothing_before_it_has_begun():
         replica.finish()
         return w["a"].tobytes(), w["b"].tobytes(), int(w["n"][0])
 
-    deaths = {0: 8, 1: 22, 4: 24}
-    found = Job(5, 500_006, deaths, {0: [87, 136, 0], 1: [183, 0], 4: [9, 0]}).run(live)
-    assert len({one for one in found if isinstance(one, tuple)}) == 1
-
-
-def test_the_first_sum_that_comes_after_a_return_is_merged_from_the_next_exchange_on():
-    """Until then the rank has no sum but its own."""
-
-    def live(transport):
-        w = {"a": np.zeros(5), "b": np.zeros(3, np.float32)}
-        replica = malt.Replica(w, every=2, graph="ring", average="delta")
-        for _ in range(2 * STEPS - 2 * replica.vectors[0].step):
-            w["a"] += 0.5
-            replica.step()
-            transport.pause(14)
-        replica.finish()
-        return w["a"].tobytes()
-
-    found = Job(4, 525325, {2: 26}, {2: [180, 0]}).run(live)
-    assert len({one for one in found if isinstance(one, bytes)}) == 1, found
+    found = Job(size, seed, failures, again).run(live)
+    assert len({one for one in found if isinstance(one, tuple)}) == 1, found
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")
@@ -674,35 +610,25 @@ def test_a_rank_comes_back_to_an_optimizer_of_torch(seed):
     assert found[0][1:] == found[1][1:] == found[2][1:], found
 
 
-def test_other_arguments_are_refused_in_a_line():
+@pytest.mark.parametrize(("length", "meets", "why"), [
+    (5, False, "malt.vector: shape is [5], and the others have [4]"),
+    (4, True, "malt.barrier must be called before malt.vector and malt.Replica"),
+])  # fmt: skip
+def test_another_call_is_refused_in_a_line(length, meets, why):
     """The others go on."""
 
     def live(transport):
-        v = malt.vector(4 + transport.view.incarnation(1) + bool(transport.returns.barrier.is_outside))
-        while v.step < STEPS:
-            v.scatter()
-            v.gather()
-            transport.pause(14)
-        return v.step
-
-    found = Job(3, 1, {1: 60}, {1: [0]}).run(live)
-    assert found[0] == found[2] == STEPS
-    assert found[1] == "out: malt: rank 1 stays out: malt.vector: shape is [5], and the others have [4]"
-
-
-def test_another_collective_call_is_refused_in_a_line():
-    def live(transport):
-        if transport.returns.barrier.is_outside:
+        is_outside = transport.returns.barrier.is_outside
+        if is_outside and meets:
             malt.barrier()
-        v = malt.vector(4)
+        v = malt.vector(length if is_outside else 4)
         while v.step < STEPS:
             v.scatter()
             transport.pause(14)
         return v.step
 
     found = Job(3, 1, {1: 60}, {1: [0]}).run(live)
-    assert found[0] == found[2] == STEPS
-    assert found[1] == "out: malt: rank 1 stays out: malt.barrier must be called before malt.vector and malt.Replica"
+    assert found == [STEPS, f"out: malt: rank 1 stays out: {why}", STEPS]
 
 
 def test_vectors_that_were_closed_are_closed_and_later_ones_are_made_together():
@@ -811,94 +737,63 @@ def test_one_that_comes_back_begins_in_no_vector_amid_an_exchange_of_another_one
     """Two exchanges of the first vector are within each of the second one. It is told when that is over, at once."""
 
     def live(transport):
-        start = transport.clock()
-        inner, outer = (malt.vector(np.zeros(2), sync="bsp") for _ in range(2))
-        opened_s = transport.clock() - start
-        while outer.step < STEPS:
-            outer.scatter()
-            for _ in range(2):
-                inner.scatter()
-                inner.gather()
-                if inner.step in (7, 8):
-                    await_newcomer(inner, transport)
-            outer.gather()
-        return inner.step, outer.step, opened_s
+        def before(place, made):
+            if place in (3, 5) and made[0].step in (7, 8):
+                await_newcomer(made[0], transport)
+
+        return exchanged(transport, "bsp bsp", "100001", before)
 
     found = Job(3, 1, {1: 300}, {1: [0]}).run(live)
-    assert [one[:2] for one in found] == [(2 * STEPS, STEPS)] * 3
-    assert found[1][2] < 1.0
+    assert [steps for steps, _ in found] == [[2 * STEPS, STEPS]] * 3 and found[1][1] < 1.0
 
 
 def test_a_rank_goes_on_to_where_others_have_begun_the_exchange_that_encloses_the_next_one_of_the_first_vector():
     """The step of that one is the same on all. Rank 2 waits for the message of rank 0 amid an exchange of the last."""
 
     def live(transport):
-        start = transport.clock()
-        first, middle, outer = (malt.vector(np.zeros(2), sync="bsp") for _ in range(3))
-        opened_s = transport.clock() - start
-        while outer.step < STEPS:
-            if transport.rank == 0 and outer.step == 3:
-                await_newcomer(first, transport)
-            outer.scatter()
-            for v in (middle, first):
-                v.scatter()
-                v.gather()
-            outer.gather()
-        return outer.step, opened_s
+        def before(place, made):
+            if transport.rank == 0 and place == 0 and made[2].step == 3:
+                await_newcomer(made[0], transport)
+
+        return exchanged(transport, "bsp bsp bsp", "211002", before)
 
     found = Job(3, 1, {1: 200}, {1: [0]}).run(live)
-    assert [one[0] for one in found] == [STEPS] * 3 and found[1][1] < 1.0
+    assert [steps for steps, _ in found] == [[STEPS] * 3] * 3 and found[1][1] < 1.0
 
 
 def test_one_that_has_opened_all_holds_for_the_next_one_before_its_first_exchange():
     """It has made none so far, within which those of the first vector begin. The others hold before that."""
 
     def live(transport):
-        start = transport.clock()
-        first = malt.vector(np.zeros(2), sync="bsp")
-        if transport.rank == 1 and job.group.incarnations[1]:
-            while Member(3, 1) not in first.returning._told:
-                transport.pause(14)
-            for _ in range(20):  # rank 3 opens all meanwhile
-                transport.pause(14)
-        middle, outer = (malt.vector(np.zeros(2), sync="bsp") for _ in range(2))
-        opened_s = transport.clock() - start
-        while outer.step < STEPS:
-            outer.scatter()
-            for v in (middle, first):
-                v.scatter()
-                v.gather()
-            outer.gather()
-            transport._place.pause(14)  # as code of the user: it looks at nothing
-        return outer.step, opened_s
+        def opens():
+            if transport.rank == 1 and job.group.incarnations[1]:
+                while Member(3, 1) not in session.world().vectors[0].returning._told:
+                    transport.pause(14)
+                for _ in range(20):  # rank 3 opens all meanwhile
+                    transport.pause(14)
+
+        return exchanged(transport, "bsp bsp bsp", "211002", opens=opens)
 
     job = Job(4, 1, {1: 100, 3: 100}, {1: [0], 3: [0]})
     found = job.run(live)
-    assert [one[0] for one in found] == [STEPS] * 4 and max(one[1] for one in found) < 1.0
+    assert [steps for steps, _ in found] == [[STEPS] * 3] * 4 and max(opened_s for _, opened_s in found) < 1.0
 
 
 def test_nobody_sends_to_one_that_opens_vectors_still_amid_an_exchange_of_those():
     """Who waited there for its acknowledgement would not come to the end of that exchange."""
 
     def live(transport):
-        inner = malt.vector(np.zeros(2), sync="notify-ack")
-        came_at = transport.clock()
-        for _ in range(6 if transport.rank == 1 and job.group.incarnations[1] else 0):
-            transport._place.pause(14)  # as code of the user: it looks at nothing
-        outer = malt.vector(np.zeros(2), sync="bsp")
-        opened_s = transport.clock() - came_at
-        while outer.step < STEPS:
-            outer.scatter()
-            inner.scatter()
-            inner.gather()
-            outer.gather()
-            transport._place.pause(14)
-        inner.close()  # a rank that waits here takes no messages, which others would wait for
-        return outer.step, opened_s
+        def opens():
+            for _ in range(6 if transport.rank == 1 and job.group.incarnations[1] else 0):
+                transport._place.pause(14)  # as code of the user: it looks at nothing
+
+        (_, steps), opened_s = exchanged(transport, "notify-ack bsp", "1001", opens=opens)
+        session.world().vectors[0].close()  # a rank that waits here takes no messages, which others would wait for
+        return steps, opened_s
 
     job = Job(3, 1, {1: 100}, {1: [0]})
     found = job.run(live)
-    assert [one[0] for one in found] == [STEPS] * 3 and found[1][1] < 1.0
+    assert [steps for steps, _ in found] == [STEPS] * 3 and found[1][1] < 1.0
 
 
 def test_what_a_former_incarnation_was_told_of_a_vector_is_void():

@@ -13,13 +13,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from covering import pairs
+from ranks import evicting
+from ranks import run_surviving as run
 
 import malt
 from apps.harness.checkpoints import Checkpoints
 from apps.harness.marks import Clock
-from dstorm import DeadlinePassed, Group, PeerLost, SimulatedTransport, header
+from dstorm import DeadlinePassed, PeerLost, header
 from dstorm.membership.processes import ProcessMonitor, this_process
-from dstorm.membership.resilient import SurvivingTransport
 from dstorm.queues.consistency import parse
 from malt.data import load_ratings, load_svmlight, open_ratings, open_svmlight
 from malt.files import checkpoint
@@ -35,17 +36,6 @@ pytestmark = pytest.mark.serial
 ARENA = 1 << 23
 
 
-def run(size, seed, failures, live):
-    """Run live(transport) on each rank: the results by rank, None for failed ranks, and the failed ranks."""
-    group = Group(size, seed, failures)
-
-    def start(rank):
-        inner = SimulatedTransport(group, rank)
-        return live(SurvivingTransport(inner, inner.window(ARENA), inner.find_failed, 5.0))
-
-    return group.run(start), group.failed
-
-
 def doomed(size, seed):
     """Up to size - 1 ranks that fail, each after so many of its turns: early, late, or never."""
     choose = random.Random(seed)
@@ -53,17 +43,10 @@ def doomed(size, seed):
     return {rank: int(2 ** choose.uniform(3, 9)) for rank in ranks}
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_all_leave_a_barrier_with_the_same_failed_ranks(seed):
-    size = 2 + seed % 4
-
-    def live(transport):
-        return [transport._barrier.enter("a test") for _ in range(8)]
-
-    lists, failed = run(size, seed, doomed(size, seed), live)
-    ends = [lists[rank] for rank in range(size) if rank not in failed]
-    assert ends and all(other == ends[0] for other in ends)
-    assert ends[0] == sorted(ends[0], key=len)
+def living(size, seed, live):
+    """The results of live(transport) on the ranks that live while others fail, by rank."""
+    found, failed = run(size, seed, doomed(size, seed), live)
+    return {rank: found[rank] for rank in range(size) if rank not in failed}
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -95,76 +78,19 @@ def test_who_copies_for_long_gives_heartbeats(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_mean_and_broadcast_are_those_of_the_live_ranks(seed, monkeypatch):
-    monkeypatch.setattr("dstorm.membership.collectives.mailboxes.PIECE_NBYTES", 64)  # many rounds
-    size = 2 + seed % 4
-
-    def live(transport):
-        made = []
-        for _ in range(3):
-            array = np.full(50, 2.0**transport.rank, np.float32)
-            transport.allreduce(array)
-            made.append(array.copy())
-            array[:] = transport.rank
-            transport.broadcast(array)
-            made.append(array.copy())
-        return made
-
-    lists, failed = run(size, seed, doomed(size, seed), live)
-    ends = [lists[rank] for rank in range(size) if rank not in failed]
-    for mine in ends:
-        for one, other in zip(mine, ends[0], strict=True):
-            assert one.tobytes() == other.tobytes()
-            assert len(set(one.tolist())) == 1  # one and the same group for all elements
-    assert ends[0][-1][0] <= min(set(range(size)) - failed)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_a_mean_is_over_the_ranks_that_count(seed, monkeypatch):
-    """If all of them have failed, it is over all live ranks."""
-    monkeypatch.setattr("dstorm.membership.collectives.mailboxes.PIECE_NBYTES", 64)
-    size = 3 + seed % 3
-    among = {0, seed % size}
-
-    def live(transport):
-        array = np.full(50, 2.0**transport.rank if transport.rank in among else np.inf, np.float32)
-        try:
-            transport.allreduce(array, weights=dict.fromkeys(among, 1.0))
-        except ValueError:  # on all ranks: all of them have failed
-            transport.allreduce(array)
-        return array
-
-    lists, failed = run(size, seed, doomed(size, seed), live)
-    ends = [lists[rank] for rank in range(size) if rank not in failed]
-    assert all(other.tobytes() == ends[0].tobytes() for other in ends)
-    assert np.isfinite(ends[0]).all() == bool(np.isfinite(ends[0]).any())
-    if among - failed:
-        groups = [group for group in ({0}, among, {seed % size}) if group & among]
-        assert ends[0][0] in [sum(2.0**rank for rank in group) / len(group) for group in groups]
-
-
-@pytest.mark.parametrize("seed", range(16))
 def test_a_rank_that_entered_the_last_barrier_has_not_failed(seed):
     """Its process may end before the others leave the barrier."""
     reports = {}
 
     def live(transport):
-        note = lambda change: reports.setdefault(transport.rank, set()).update(one.rank for one in change.failed)  # noqa: E731
-        transport.view.subscribe(note)
+        seen = reports.setdefault(transport.rank, set())
+        transport.view.subscribe(lambda change: seen.update(one.rank for one in change.failed))
         transport.barrier("malt.finalize", final=True)
-        return True
+        transport._place._group.failed.add(transport.rank)  # its process ends
 
     size = 2 + seed % 4
     early = {size - 1: 1} if seed % 2 else {}
-    group = Group(size, seed, early)
-
-    def start(rank):
-        inner = SimulatedTransport(group, rank)
-        ended = live(SurvivingTransport(inner, inner.window(ARENA), inner.find_failed, 5.0))
-        group.failed.add(rank)  # its process ends
-        return ended
-
-    group.run(start)
+    run(size, seed, early, live)
     for rank, ranks in reports.items():
         assert ranks <= set(early), (rank, ranks)
 
@@ -181,8 +107,7 @@ def test_all_live_ranks_load_a_checkpoint(tmp_path, seed):
         state = malt.Checkpoint(path).load()
         return state is not None and int(state["epoch"]) == 7 and (state["w"] == np.arange(3000.0)).all()
 
-    lists, failed = run(size, seed, doomed(size, seed), live)
-    assert all(lists[rank] for rank in range(size) if rank not in failed)
+    assert all(living(size, seed, live).values())
 
 
 @pytest.mark.parametrize("seed", range(16))
@@ -203,13 +128,11 @@ def test_parts_by_rank_are_saved_and_put_back_while_ranks_fail(tmp_path, seed):
                 continue
             return int(found["epoch"]), own[0], own[-1]
 
-    found, failed = run(size, seed, doomed(size, seed), live)
-    living = [rank for rank in range(size) if rank not in failed]
-    assert all(found[rank][0] == 7 and found[rank][1] == found[rank][2] for rank in living)
-    firsts = [found[rank][1] for rank in living]
-    assert firsts in (living, [-1] * len(living))
+    ends = living(size, seed, live)
+    assert all(epoch == 7 and first == last for epoch, first, last in ends.values())
+    assert [first for _, first, _ in ends.values()] in ([*ends], [-1] * len(ends))
     content = checkpoint.read(str(path))
-    assert content.ranks == size and set(content.parts) >= set(living)
+    assert content.ranks == size and set(content.parts) >= set(ends)
     assert all((part.arrays[0] == rank).all() for rank, part in content.parts.items())
 
 
@@ -275,7 +198,7 @@ def test_a_mended_edge_delays_no_rank(graph, depth, doomed):
         transport.barrier("the end")
         return sends, takes, seen, v.statistics().peers
 
-    for turn in range(20, 230, 30):
+    for turn in range(20, 230, 60):
         found, failed = run(size, turn, {doomed: turn}, live)
         assert failed == {doomed}
         ends = {rank: found[rank] for rank in range(size) if rank != doomed}
@@ -302,8 +225,7 @@ def test_the_live_ranks_agree_along_what_is_left_of_a_base_graph(seed):
             v.gather()
         return v.array
 
-    found, failed = run(size, seed, doomed(size, seed), live)
-    ends = np.array([found[rank] for rank in range(size) if rank not in failed])
+    ends = np.array([*living(size, seed, live).values()])
     assert np.ptp(ends) < 1e-3 and 0 <= ends.min() <= ends.max() <= size - 1
 
 
@@ -419,10 +341,14 @@ def test_callbacks_may_raise_before_anything_is_sent(seed, monkeypatch):
                 assert vector.step == step
                 vector.scatter()
             transport.pause(14)
-        return vector.step, raised, reports
+        [lost] = malt.lost_ranks()
+        known = malt.init().failures
+        assert (lost.at, lost.at_s) == known.lost[1] and lost.reason == known.reasons[1] != ""
+        assert lost.at_s <= malt.clock()
+        return vector.step, raised, reports, lost.rank
 
     lists, failed = run(3, seed, {1: 80 + 10 * seed}, live)
-    assert failed == {1} and lists[0] == lists[2] == (60, ["first"], [("first", 1), ("second", 1)])
+    assert failed == {1} and lists[0] == lists[2] == (60, ["first"], [("first", 1), ("second", 1)], 1)
 
 
 def test_a_rank_meets_no_other_after_the_last_barrier_of_the_session():
@@ -437,22 +363,6 @@ def test_a_rank_meets_no_other_after_the_last_barrier_of_the_session():
         return transport._barrier.next_number - before, world.vectors, world.survive
 
     assert run(3, 0, {}, live)[0] == [(1, [], False)] * 3
-
-
-def test_failed_ranks_are_reported_with_the_reason(monkeypatch):
-    def live(transport):
-        with_callbacks(transport, monkeypatch)
-        assert malt.init().survive and malt.lost_ranks() == []
-        while not malt.lost_ranks():
-            transport.pause(1)
-        [lost] = malt.lost_ranks()
-        known = malt.init().failures
-        assert (lost.at, lost.at_s) == known.lost[1] and lost.reason == known.reasons[1] != ""
-        assert lost.at_s <= malt.clock()
-        return lost.rank
-
-    lists, failed = run(3, 0, {1: 60}, live)
-    assert failed == {1} and lists[0] == lists[2] == 1
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -511,39 +421,6 @@ def test_a_rank_that_fails_while_a_scatter_waits_for_it(seed, named):
         assert len(sent) == 20 and all(one in (whole, 16) for one in sent) and sent == sorted(sent, reverse=True)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_the_memory_of_freed_windows_is_used_again(seed):
-    """Each rank puts into all its windows; then all free one of them. Sizes vary."""
-    size = 2 + seed % 4
-    choose = random.Random(seed)
-    plan = [(choose.randrange(3), choose.choice([1, 5000, 40_000])) for _ in range(12)]
-
-    def live(transport):
-        held, places = [], []
-        for turn, (place, nbytes) in enumerate(plan):
-            if len(held) == 3:
-                held.pop(place)[0].free()
-            window = transport.window(max(nbytes - 9000 * transport.rank, 1))
-            assert not window.memory.any(), turn
-            places.append(window._start)
-            transport.barrier()
-            held.append((window, np.full(window.memory.nbytes, 1 + turn, np.uint8)))
-            others = [rank for rank in range(size) if rank != transport.rank and rank not in transport.view.failed]
-            for one, filling in held:
-                for peer in others:
-                    one.put(filling, peer, 0)
-                one.flush(others)
-            transport.barrier()
-            for one, filling in held:
-                assert set(one.memory.tolist()) <= {0, filling[0]}
-        return places
-
-    places, failed = run(size, seed, doomed(size, seed), live)
-    ends = [places[rank] for rank in range(size) if rank not in failed]
-    assert all(other == ends[0] for other in ends)
-    assert len(set(ends[0])) < len(plan)
-
-
 @pytest.mark.parametrize("seed", range(9))
 def test_the_memory_of_closed_vectors_is_used_again(seed):
     """Each rank closes its own at any time; some vectors do not fit; ranks fail meanwhile."""
@@ -572,22 +449,9 @@ def test_the_memory_of_closed_vectors_is_used_again(seed):
             held = [one for one in held if not one[1].closed]
         return places
 
-    places, failed = run(size, seed, doomed(size, seed), live)
-    ends = [places[rank] for rank in range(size) if rank not in failed]
+    ends = [*living(size, seed, live).values()]
     assert all(other == ends[0] for other in ends)
     assert len(set(ends[0])) < len(ends[0])
-
-
-def test_a_window_that_is_freed_twice_is_freed_once():
-    def live(transport):
-        first = transport.window(100)
-        first.free()
-        second = transport.window(100)
-        first.free()
-        assert first.memory.nbytes == 0
-        return second._start == transport.window(100)._start
-
-    assert run(2, 0, {}, live)[0] == [False, False]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -598,33 +462,15 @@ def test_links_to_failed_ranks_are_cut_before_memory_is_used_again(seed):
         first = transport.window(5000)
         memory = first.memory
         transport.view.subscribe(lambda change: memory.fill(7))
-        first.free()
+        for _ in range(2):  # the second time it is free already
+            first.free()
         if transport.rank == 2:
             transport._place._group._fail(2)
-        again = transport.window(5000)
-        assert again._start == first._start and not again.memory.any()
+        again = transport.window(5000 - 900 * transport.rank)
+        assert again._start == first._start and again.memory.nbytes == 5000 and not again.memory.any()
         return transport.view.failed
 
     assert [found for found in run(4, seed, {}, live)[0] if found] == [frozenset({2})] * 3
-
-
-def evicting(size, live, deadline_s=5.0):
-    """Run live(transport) on ranks that may be evicted: the evicted ranks. Their ends are found a second later."""
-    group, killed_at = Group(size, 0), {}
-
-    def start(rank):
-        inner = SimulatedTransport(group, rank)
-
-        def evict(other):
-            group.failed.add(other)
-            killed_at.setdefault(other, group.now)
-            return True
-
-        seen = lambda: [other for other in group.failed if group.now > killed_at[other] + 1]  # noqa: E731
-        return live(SurvivingTransport(inner, inner.window(ARENA), seen, deadline_s, evict=evict))
-
-    group.run(start)
-    return group.failed
 
 
 def compute(transport, until_s=math.inf):
@@ -650,19 +496,24 @@ def test_a_rank_without_heartbeats_is_evicted(sync):
     assert evicting(4, live) == {2}
 
 
-def test_a_rank_that_waits_or_has_heartbeats_is_not_evicted():
+@pytest.mark.parametrize("sync", ["bsp", "ssp:1", "notify-ack"])
+def test_a_rank_that_waits_or_has_heartbeats_is_not_evicted(sync):
     """Rank 0 waits for rank 1, which waits for rank 2, which works for three deadlines."""
 
     def live(transport):
-        v = DenseVector(np.zeros(3), transport, as_graph({0: [1, 2], 1: [0], 2: [1]}, 3), parse("bsp"), deadline_s=5.0)
+        v = DenseVector(np.zeros(3), transport, as_graph({0: [1, 2], 1: [0], 2: [1]}, 3), parse(sync), deadline_s=5.0)
         while transport.rank == 2 and transport.clock() < 16:
             compute(transport, transport.clock() + 4)
             transport.heartbeat()
-        for _ in range(3):
+        for _ in range(4):
             v.scatter()
             v.gather()
+        v.close()
+        return transport.clock()
 
-    assert evicting(3, live) == set()
+    times = []
+    assert evicting(3, lambda transport: times.append(live(transport))) == set()
+    assert min(times) > 15
 
 
 def test_a_circle_of_waits_evicts_no_rank():
@@ -687,29 +538,6 @@ def test_the_last_barrier_evicts_no_rank():
         transport.barrier("malt.finalize", final=True)
 
     assert evicting(2, live) == set()
-
-
-@pytest.mark.parametrize("sync", ["bsp", "ssp:1", "notify-ack"])
-def test_heartbeats_count_in_waits_of_vectors(sync):
-    def live(transport):
-        v = DenseVector(np.zeros(3), transport, as_graph("all", 2), parse(sync), deadline_s=5.0)
-        while transport.rank == 1 and transport.clock() < 16:
-            compute(transport, transport.clock() + 4)
-            transport.heartbeat()
-        for _ in range(3):
-            v.scatter()
-            v.gather()
-        return transport.clock()
-
-    assert min(run(2, 0, {}, live)[0]) > 15
-
-
-def test_a_full_arena_is_an_error():
-    def live(transport):
-        with pytest.raises(MemoryError, match="in one piece of what was reserved"):
-            transport.window(ARENA)
-
-    run(2, 0, {}, live)
 
 
 def largest(own, updates):
@@ -750,11 +578,10 @@ def test_pending_rows_of_new_peers_are_sent_within_the_capacity(graph, function,
                 v.scatter()
         return values
 
-    found, failed = run(size, seed, doomed(size, seed), live)
-    ends = [found[rank] for rank in range(size) if rank not in failed]
+    ends = living(size, seed, live)
     if function is largest:
-        assert all(values == ends[0] for values in ends)
-        assert all(min(ends[0][rank::size]) > rank for rank in range(size) if rank not in failed)
+        (values,) = set(map(tuple, ends.values()))
+        assert all(min(values[rank::size]) > rank for rank in ends)
 
 
 def test_statistics_list_neighbours_and_former_neighbours():
