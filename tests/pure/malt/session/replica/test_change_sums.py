@@ -37,20 +37,6 @@ def test_no_change_is_lost_with_an_overwritten_message(sync, dtype):
     assert everyone[0][0] == [(4 + 5 * (8 + 12 + 16)) / 4] * 3
 
 
-def test_a_change_counts_once_though_it_arrives_late():
-    def train(rank):
-        w = np.zeros(1)
-        replica = malt.Replica(w, average="delta", graph="all", sync="asp")
-        for turn in range(6):
-            malt.barrier()
-            w += 2.0 if turn < 3 else 0.0
-            replica.step()
-        malt.barrier()
-        return float(w[0])
-
-    assert malt.simulate(train, 2) == [6.0, 6.0]
-
-
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_ranks_do_not_drift_apart(size, dtype):

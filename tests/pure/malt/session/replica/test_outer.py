@@ -116,32 +116,6 @@ def test_pairs_make_the_outer_step_together_and_come_together(ranks, fragments):
         assert all(sent == 8 * N * exchanges for _, _, sent in everyone), "one message a round"
 
 
-@pytest.mark.thorough(but="4-bsp")
-@pytest.mark.parametrize("sync", ["bsp", "asp"])
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_pairs_minimize_what_all_ranks_have_examples_of(ranks, sync):
-    """Each rank has examples of its own of one least-squares problem, and goes 5 steps along their gradients alone."""
-    draw = np.random.default_rng(ranks)
-    truth, x = draw.standard_normal(6), draw.standard_normal((ranks, 40, 6))
-    y = x @ truth + 0.1 * draw.standard_normal((ranks, 40))
-    best = np.linalg.lstsq(x.reshape(-1, 6), y.reshape(-1), rcond=None)[0]
-
-    def train(rank):
-        w = np.zeros(6)
-        outer = malt.optim.nesterov(0.7, 0.5)
-        replica = malt.Replica(w, every=5, average="delta", graph="pairs", sync=sync, outer=outer)
-        for _ in range(5 * 60):
-            w -= 0.05 * x[rank].T @ (x[rank] @ w - y[rank]) / 40
-            replica.step()
-        alone = w.copy()
-        replica.finish()
-        return alone, w
-
-    for alone, common in malt.simulate(train, ranks, seed=2):
-        np.testing.assert_allclose(alone, best, atol=0.05)
-        np.testing.assert_allclose(common, best, atol=0.01)
-
-
 def test_an_outer_step_of_pairs_sends_models():
     def refused(rank):
         options = dict(average="delta", sync="bsp", graph="pairs", outer=malt.optim.nesterov(0.7, 0.5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,90 +12,60 @@ import malt
 from malt.session import session
 from malt.session.replica.interval import Interval
 from malt.session.replica.options import bounds
-from malt.session.replica.pacing import Auto, Fixed, Led, Traffic, traffic
+from malt.session.replica.pacing import Auto, Led, Traffic, traffic
 
 pytestmark = pytest.mark.serial
 
 
-class Loop:
-    """A loop of a virtual clock, whose counts take `count_s` seconds, and whose exchanges `held_s`.
+def exchanged(ranks=1, n=1, steps=20, **options):
+    """The steps at which a Replica exchanges, and its statistics; each step counts `n`. The same on all ranks."""
 
-    After each of them the loop has no core for `off_core_s`.
-    """
+    def train(rank):
+        replica = malt.Replica([np.zeros(3) for _ in range(4)], **options)
+        found = [number for number in range(1, steps + 1) if replica.step(n)]
+        replica.finish()
+        return found, replica.statistics().every
 
-    def __init__(self, pacing, count_s=1e-3, held_s=0.05, off_core_s=0.0):
-        self.now, self.off_core_s, self.count, self.exchanged = 0.0, off_core_s, 0, []
-        self.pacing = pacing(self)
-        self.count_s, self.held_s = count_s, held_s
-        self.due_at = self.pacing.begin(0)
-
-    def clock(self):
-        return self.now
-
-    def step(self, n=1):
-        self.now += n * self.count_s
-        self.count += n
-        if self.count >= self.due_at:
-            self.due_at = self.pacing.begin(self.count)
-            self.now += self.held_s
-            self.due_at = self.pacing.end()
-            self.exchanged.append(self.count)
-            self.now += self.off_core_s
+    first, *others = malt.simulate(train, ranks)
+    assert all(one == first for one in others)
+    return first
 
 
 @pytest.mark.parametrize("n", [1, 3, 7])
 def test_a_fixed_number_is_kept_however_far_a_step_counts(n):
-    loop = Loop(lambda loop: Fixed(5))
-    for _ in range(50):
-        loop.step(n)
-    assert loop.exchanged == sorted({-(-5 * turn // n) * n for turn in range(1, 10 * n + 1)})
+    found, _ = exchanged(n=n, steps=50, every=5)
+    assert found == sorted({-(-5 * turn // n) for turn in range(1, 10 * n + 1)})
 
 
 def test_fragments_have_their_turns():
-    loop = Loop(lambda loop: Fixed(10, 4))
-    for _ in range(20):
-        loop.step()
-    assert loop.exchanged == [3, 5, 8, 10, 13, 15, 18, 20]
+    assert exchanged(every=10, fragments=4, sync="bsp")[0] == [3, 5, 8, 10, 13, 15, 18, 20]
 
 
-@pytest.mark.parametrize("n", [1, 32])
-def test_auto_finds_twenty_times_the_cost_in_counts(n):
-    loop = Loop(lambda loop: Auto(Interval(), loop.clock))
-    while len(loop.exchanged) < 30:
-        loop.step(n)
-    assert loop.pacing.every == 1000 and loop.exchanged[-1] - loop.exchanged[-2] == -(-1000 // n) * n
-
-
-def test_ranks_that_are_to_agree_keep_the_lowest_one_and_know_their_wish():
-    loop = Loop(lambda loop: Auto(Interval(2, 400), loop.clock, agrees=True))
-    for _ in range(16):
-        loop.step()
-    assert loop.pacing.is_open and loop.exchanged == [2, 4, 6, 8, 10, 12, 14, 16]
-    assert (loop.pacing.every, loop.pacing.wish) == (2, 400)
+def paced(number, interval, held_s=0.0, traffic=lambda number: Traffic(), **options):
+    """The intervals after so many exchanges, of counts of 1 ms; traffic(number) is what was sent until each."""
+    now, count, found, sent = 0.0, 0, [], Traffic()
+    pacing = Auto(interval, lambda: now, lambda: sent, **options)
+    for place in range(number):
+        count, now, sent = count + pacing.every, now + 1e-3 * pacing.every, traffic(place)
+        pacing.begin(count)
+        now += held_s
+        pacing.end()
+        found.append(pacing.every)
+    return found, pacing
 
 
 def test_superseded_messages_are_those_since_the_last_exchange():
-    totals = [0, 0]
-    loop = Loop(lambda loop: Auto(Interval(), loop.clock, lambda: Traffic(*totals)), held_s=0.0)
-    for _ in range(12):
-        totals[:] = totals[0] + 1, totals[1] + 1
-        loop.step(loop.pacing.every)
-    slow = loop.pacing.every
-    for _ in range(60):
-        totals[0] += 1
-        loop.step(loop.pacing.every)
-    assert slow > 1000 and loop.pacing.every < slow / 2
+    found, _ = paced(72, Interval(), traffic=lambda number: Traffic(number, min(number, 12)))
+    assert found[12] > 1000 and found[-1] < found[12] / 2
 
 
-@pytest.mark.parametrize(("sending_s", "every"), [(0.0, 10), (1.0, 109)])
-def test_time_without_a_core_counts_while_messages_are_on_their_way(sending_s, every):
-    def sent(count):
-        return Traffic(count, 0, sending_s * count, off_core_s=1e-2 * count)
+def test_ranks_that_are_to_agree_keep_the_lowest_one_and_know_their_wish():
+    found, pacing = paced(8, Interval(2, 400), held_s=0.05, agrees=True)
+    assert set(found) == {2} and pacing.is_open and pacing.wish == 400
 
-    loop = Loop(lambda loop: Auto(Interval(), loop.clock, lambda: sent(len(loop.exchanged))), 1e-3, 1e-3, 1e-2)
-    while len(loop.exchanged) < 60:
-        loop.step()
-    assert loop.pacing.every == pytest.approx(every, abs=1)
+
+def test_who_is_led_is_never_due_by_itself():
+    assert Led(7).every == 7 and Led(7).begin(100) == Led(7).end() == math.inf
 
 
 def test_the_traffic_is_that_to_other_hosts():
@@ -108,13 +79,6 @@ def test_the_traffic_is_that_to_other_hosts():
     assert traffic(ranks, vectors, lambda: 0.5)() == Traffic(7, 2, 0.0, 0.5)
     ranks.hosts = ("a",) * 4
     assert traffic(ranks, vectors, lambda: 0.5)() == Traffic()
-
-
-def test_who_is_led_is_never_due_by_itself():
-    loop = Loop(lambda loop: Led(7))
-    for _ in range(100):
-        loop.step()
-    assert not loop.exchanged and loop.pacing.every == 7
 
 
 NONE = {"outer": None, "wire": None, "top": None, "fragments": 1}
@@ -156,14 +120,8 @@ def test_what_every_cannot_be(every, changed, message):
 @pytest.mark.parametrize(("every", "fixed"), [(None, 1), ("auto", 1), ((4, 90), 4), (3, 3)])
 @pytest.mark.parametrize("sync", ["asp", "bsp"])
 def test_in_a_simulation_it_is_the_lowest_number(every, fixed, sync):
-    def train(rank):
-        replica = malt.Replica(np.zeros(3), every=every, sync=sync, graph="all")
-        exchanged = [replica.step() for _ in range(12)]
-        replica.finish()
-        return exchanged, replica.statistics().every
-
-    for exchanged, used in malt.simulate(train, 3):
-        assert exchanged == [number % fixed == 0 for number in range(1, 13)] and used == fixed
+    found, used = exchanged(3, steps=12, every=every, sync=sync, graph="all")
+    assert found == list(range(fixed, 13, fixed)) and used == fixed
 
 
 def test_over_a_slow_link_it_is_as_long_as_a_message_takes(monkeypatch):
