@@ -277,13 +277,15 @@ def test_the_function_of_zip_closes_a_vector():
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_the_function_of_zip_may_not_change_what_zip_changes(kind):
     def live(rank):
-        s, t = malt.sharded(6, kind=kind), malt.sharded(6, kind=kind)
-        changes = [lambda: s.scale(2.0), lambda: t.axpy(1.0, s), lambda: s.fill(0), lambda: t.zip(max, s)]
+        s, t, other = (malt.sharded(6, kind=kind) for _ in range(3))
+        changes = [lambda: s.scale(2.0), lambda: t.axpy(1.0, s), lambda: s.fill(0), lambda: t.zip(max, s),
+                   lambda: s.push(np.ones(6), np.arange(6)), lambda: t.push(np.ones(6), np.arange(6))]  # fmt: skip
 
         def function(a, b):
             for change in changes:
                 with pytest.raises(RuntimeError, match="the function of zip may not change the vectors that zip chan"):
                     change()
+            other.push(np.ones(6), np.arange(6))
             return a + 1, b + 2
 
         for vector in (s, t):
@@ -292,9 +294,10 @@ def test_the_function_of_zip_may_not_change_what_zip_changes(kind):
         s.zip(function, t)
         with pytest.raises(ValueError, match="sharded 1.zip: a vector is given twice"):
             s.zip(lambda a, same: a + same, s)
-        return s.sum(), t.sum()
+        malt.barrier()
+        return s.sum(), t.sum(), other.sum()
 
-    assert malt.simulate(live, 2) == [(18.0, 24.0)] * 2
+    assert malt.simulate(live, 2) == [(18.0, 24.0, 12.0)] * 2
 
 
 def test_a_callback_is_called_once_though_another_thread_polls():

@@ -103,14 +103,6 @@ def test_ssp_waits_for_the_step():
     assert waited == pytest.approx(end)  # its own messages leave meanwhile
 
 
-def test_a_barrier_ends_twice_the_latency_after_the_last():
-    def work(rank, v):
-        malt.compute(rank)
-        v.barrier()
-
-    assert [end for _, end in timed(work, 5, links())] == [4 + 2.0] * 5
-
-
 def test_deadlines_pass_in_virtual_time():
     def work(rank, v):
         if rank:
@@ -122,34 +114,6 @@ def test_deadlines_pass_in_virtual_time():
         return malt.clock() - start
 
     assert timed(work, 2, links())[0][0] == pytest.approx(40, abs=1e-5)
-
-
-def test_a_loop_that_looks_for_a_message_gets_it_when_it_is_there():
-    def work(rank, v):
-        malt.compute(50.0 * rank)
-        if rank:
-            v.scatter()
-            malt.compute(20)  # what is sent at the end of its session comes later
-        else:
-            while not v.gather():
-                pass
-        return None
-
-    assert timed(work, 2, links(), "asp")[0][1] == pytest.approx(50 + 4, abs=1e-3)
-
-
-def test_a_seed_decides_a_run():
-    def work(rank, v):
-        found = []
-        for _ in range(5):
-            malt.compute(10)
-            v.array += rank
-            v.scatter()
-            found.append(v.gather().steps)
-        return found, v.array.tobytes()
-
-    first, again, other = (timed(work, 4, links(jitter_s=8.0), "asp", seed) for seed in (1, 1, 2))
-    assert first == again != other
 
 
 def test_totals_are_those_of_the_last_run():
