@@ -44,8 +44,3 @@ def test_a_lane_has_one_writer(size):
             receiver, giver = way.visitor(version), way.giver(version)
             if receiver != giver:
                 assert writers.setdefault((receiver, way.lane(version)), giver) == giver
-
-
-def test_a_round_takes_as_many_passes_as_there_are_other_ranks():
-    way = route.first(1, (0, 2, 3))
-    assert [way.visitor(version) for version in range(9)] == [2, 3, 0, 0, 3, 2, 2, 3, 0]

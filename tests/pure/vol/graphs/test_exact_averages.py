@@ -96,7 +96,7 @@ def means(
 
 
 @pytest.mark.parametrize(
-    ("size", "degree"), [(6, 1), (12, 1), (24, 1), (5, 1), (7, 1), (6, 2), (12, 2), (24, 2), (7, 2), (10, 3)]
+    ("size", "degree"), [(6, 1), (5, 1), (12, 2), (10, 3)]
 )
 def test_vectors_agree_after_rounds(size, degree):
     mean = np.mean([np.random.default_rng(rank).normal(size=(3, 2)) for rank in range(size)], axis=0)

@@ -16,13 +16,7 @@ from vol.graphs.graph import Graph
 
 pytestmark = pytest.mark.serial
 
-SIZES = (*range(1, 20), 31, 32, 33, 64)
-CIRCULANT_OFFSETS = {  # at 16 ranks
-    "ring": {1},
-    "halton": {1, 9, 5, 13},
-    "chord": {8, 4, 2, 1},
-    "exponential": {1, 2, 4, 8},
-}
+SIZES = (*range(1, 18), 31, 32, 33)
 
 
 def made(name: str, size: int, **more: int) -> Graph:
@@ -115,36 +109,16 @@ def test_same_arguments_same_graph(name: str) -> None:
     assert made(name, 24, seed=3) == first and hash(made(name, 24, seed=3)) == hash(first)
 
 
-@pytest.mark.parametrize(
-    ("size", "everyone", "log_degree"), [(8, 56, 24), (16, 240, 64), (32, 992, 160), (64, 4032, 384)]
-)
-def test_messages_of_one_exchange(size: int, everyone: int, log_degree: int) -> None:
-    assert len(graph("all", size).edges) == everyone
-    for name in ("chord", "exponential", "halton", "hypercube", "random", "auto"):
-        assert len(graph(name, size).edges) == log_degree
-
-
-@pytest.mark.parametrize(("name", "offsets"), CIRCULANT_OFFSETS.items())
-def test_offsets_at_16(name: str, offsets: set[int]) -> None:
-    assert graph(name, 16).edges == tuple(sorted((r, (r + o) % 16) for r in range(16) for o in offsets))
-
-
 def test_shapes() -> None:
     assert graph("chord", 10).out(0) == (1, 2, 5)
     assert graph("exponential", 10).out(9) == (0, 1, 3, 7)
+    assert graph("halton", 16).out(0) == (1, 5, 9, 13)
+    assert [graph("one-peer", 10).out(7, step) for step in range(1, 7)] == [(8,), (9,), (1,), (5,), (8,), (9,)]
     assert graph("hypercube", 8).out(5) == (1, 4, 7)
     assert graph("hypercube", 6).out(5) == (1, 4)
     assert graph("torus", 12).out(0) == (1, 3, 4, 8)
     assert graph("torus", 7).out(0) == (1, 6)
     assert graph("star", 5).edges == tuple(sorted({(0, r) for r in range(1, 5)} | {(r, 0) for r in range(1, 5)}))
-
-
-def test_one_peer_takes_the_exponential_offsets_in_turn() -> None:
-    one_peer = graph("one-peer", 10)
-    assert one_peer.period == 4 and one_peer.degree == 1
-    assert [one_peer.out(7, step) for step in range(1, 7)] == [(8,), (9,), (1,), (5,), (8,), (9,)]
-    assert one_peer.into(7, 3) == (3,)
-    assert one_peer.edges == graph("exponential", 10).edges
 
 
 def test_pairs_are_random_matchings() -> None:
@@ -159,15 +133,6 @@ def test_pairs_are_random_matchings() -> None:
     assert graph("pairs", 16, seed=1) != graph("pairs", 16, seed=2)
     assert len(graph("pairs", 64).targets(0)) > 6, "a peer seldom comes again"
     assert graph("pairs", 64).spectral_gap() > 0.2
-
-
-def test_random_is_regular_at_every_degree() -> None:
-    for size in (2, 3, 4, 5, 6, 9, 16):
-        for degree, seed in itertools.product(range(1, size), range(4)):
-            built = graph("random", size, degree=degree, seed=seed)
-            check_graph(built)
-            assert {len(built.out(r)) for r in range(size)} == {len(built.into(r)) for r in range(size)} == {degree}
-    assert graph("random", 16, seed=1) != graph("random", 16, seed=2)
 
 
 def test_in_a_complete_graph_every_rank_hears_of_all() -> None:
@@ -186,6 +151,9 @@ def test_degree_limits_the_offsets() -> None:
             check_graph(limited)
             assert limited.degree <= min(degree, size - 1)
             assert name in ("chord", "exponential") or limited.degree == min(degree, size - 1)
+            if name == "random":
+                assert {len(limited.into(r)) for r in range(size)} == {len(limited.out(r)) for r in range(size)}
+    assert graph("random", 16, seed=1) != graph("random", 16, seed=2)
     assert graph("all", 8, degree=7) == graph("all", 8)
 
 
@@ -199,27 +167,7 @@ def test_auto() -> None:
     assert graph("auto", 64).spectral_gap() > 0.5
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_thousand_ranks(name: str) -> None:
-    big = made(name, 1024)
-    assert big.is_strongly_connected() and len(big.out(1023)) == len(big.into(1023)) > 0
-    if name in ("chord", "exponential", "hypercube"):
-        assert big.spectral_gap() == pytest.approx(2 / 11)
-
-
 # Measures
-
-
-@pytest.mark.parametrize(
-    ("name", "size", "gap"),
-    [
-        ("chord", 16, 0.40), ("halton", 16, 0.175), ("chord", 64, 0.286), ("halton", 64, 0.037),
-        ("all", 16, 1.0), ("all", 1, 1.0), ("ring", 1, 1.0), ("one-peer", 16, 1.0),
-        ("hypercube", 16, 0.4), ("star", 16, 0.5),
-    ],
-)  # fmt: skip
-def test_published_spectral_gaps(name: str, size: int, gap: float) -> None:
-    assert graph(name, size).spectral_gap() == pytest.approx(gap, abs=6e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -238,21 +186,6 @@ def test_rounds_is_its_definition(name: str) -> None:
             assert g.rounds() == rounds_by_definition(g), g
 
 
-def test_rounds_of_known_graphs() -> None:
-    expected = {
-        "all": 1,
-        "ring": 15,
-        "chord": 4,
-        "exponential": 4,
-        "one-peer": 4,
-        "hypercube": 4,
-        "torus": 4,
-        "star": 2,
-    }
-    assert {name: graph(name, 16).rounds() for name in expected} == expected
-    assert graph("ring", 1).rounds() == 0
-
-
 def test_exact_averaging_has_gap_one_however_the_ranks_are_numbered() -> None:
     number = [3, 0, 7, 1, 6, 2, 5, 4]
     one_peer = graph("one-peer", 8)
@@ -267,10 +200,6 @@ def test_a_graph_in_two_parts_has_no_rounds() -> None:
     assert parts.spectral_gap() == pytest.approx(0.0)
     with pytest.raises(ValueError, match="not strongly connected"):
         parts.rounds()
-
-
-def test_edges_in_one_direction_are_not_strongly_connected() -> None:
-    assert not Graph("one way", 3, (((1,), (2,), (1,)),)).is_strongly_connected()
 
 
 def test_strongly_connected_parts() -> None:
@@ -308,7 +237,7 @@ def check_without(whole: Graph, failed: set[int]) -> Graph:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_single_failure(name: str) -> None:
-    for size in (*range(2, 10), 13, 16, 17):
+    for size in (*range(2, 10), 13):
         for failed in range(size):
             check_without(made(name, size), {failed})
 
@@ -323,11 +252,6 @@ def test_failures_down_to_one_live_rank_in_any_order(name: str) -> None:
             assert one_by_one == check_without(whole, set(order[:k]))
         assert one_by_one.remaining == (order[-1],) and one_by_one.edges == ()
         assert (one_by_one.rounds(), one_by_one.spectral_gap(), one_by_one.degree) == (0, 1.0, 0)
-
-
-def test_a_ring_closes_over_the_gap() -> None:
-    left = graph("ring", 8).without([3, 4, 0])
-    assert left.edges == ((1, 2), (2, 5), (5, 6), (6, 7), (7, 1))
 
 
 def test_the_lowest_live_rank_becomes_the_hub() -> None:
@@ -354,20 +278,6 @@ def test_where_ranks_come_and_go_the_graph_is_that_of_the_ranks_there_are(name: 
         if size > 2:
             failed = whole.without([1, *range(size, 8)])
             assert failed.is_strongly_connected() and failed == left.without([1])
-
-
-def test_removing_no_rank_or_a_failed_one_changes_nothing() -> None:
-    left = graph("chord", 8).without([2])
-    assert graph("chord", 8).without([]) is graph("chord", 8) and left.without([2]) is left
-    assert left != graph("chord", 8)
-
-
-@pytest.mark.parametrize(
-    ("failed", "error"), [([8], ValueError), ([-1], ValueError), (range(8), ValueError), (["1"], TypeError)]
-)
-def test_bad_failed_ranks(failed: list[int], error: type[Exception]) -> None:
-    with pytest.raises(error):
-        graph("ring", 8).without(failed)
 
 
 # Custom graphs and arguments
@@ -432,25 +342,28 @@ def test_bad_arguments(arguments: dict[str, object], error: type[Exception], mes
 
 
 @pytest.mark.parametrize(
-    ("rank", "step", "message"),
-    [(8, 1, "rank 8 is out of range: .* 0 to 7"), (-1, 1, "rank must .* least 0"), (0, 0, "step must .* least 1")],
+    ("call", "error", "message"),
+    [
+        (lambda g, bad: g.out(bad), None, "rank must be an integer"),
+        (lambda g, bad: g.into(bad), None, "rank must be an integer"),
+        (lambda g, bad: g.targets(bad), None, "rank must be an integer"),
+        (lambda g, bad: g.sources(bad), None, "rank must be an integer"),
+        (lambda g, bad: g.without([bad]), None, "rank must be an integer"),
+        (lambda g, bad: g.out(0, bad), None, "step must be an integer"),
+        (lambda g, bad: g.into(0, 0), ValueError, "step must be .* least 1"),
+        (lambda g, bad: g.out(8), ValueError, "rank 8 is out of range: .* 0 to 7"),
+        (lambda g, bad: g.into(8), ValueError, "rank 8 is out of range"),
+        (lambda g, bad: g.targets(-1), ValueError, "rank must .* least 0"),
+        (lambda g, bad: g.sources(8), ValueError, "rank 8 is out of range"),
+        (lambda g, bad: g.without([8]), ValueError, "rank 8 is out of range"),
+        (lambda g, bad: g.without(range(8)), ValueError, "cannot remove all ranks"),
+        (lambda g, bad: g.without(1), TypeError, "ranks: expected a list of ranks, got 1"),
+    ],
 )
-def test_no_such_rank_or_step(rank: int, step: int, message: str) -> None:
-    for ask in (graph("ring", 8).out, graph("ring", 8).into):
-        with pytest.raises(ValueError, match=message):
-            ask(rank, step)
-    if step:
-        with pytest.raises(ValueError, match=message):
-            graph("ring", 8).targets(rank)
-        with pytest.raises(ValueError, match=message):
-            graph("ring", 8).sources(rank)
-
-
-def test_as_graph() -> None:
-    ring = graph("ring", 3)
-    assert as_graph("ring", 3) is ring and as_graph(ring, 3) is ring
-    assert as_graph({0: [1], 1: [2], 2: [0]}, 3) == ring
-    assert as_graph("random", 16, seed=5) == graph("random", 16, seed=5)
+def test_no_such_rank_or_step(call, error, message) -> None:
+    for bad in ("x", 0.5, None, True):
+        with pytest.raises(error or TypeError, match=message):
+            call(graph("ring", 8), bad)
 
 
 @settings(max_examples=60, deadline=None)
@@ -484,15 +397,6 @@ def test_networkx() -> None:
             as_graph(bad, 2)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_rank_sends_to_those_that_it_is_a_source_of(name: str) -> None:
-    large = made(name, 100)
-    for rank, step in ((12, 1), (99, 2)):
-        assert all(rank in large.into(peer, step) for peer in large.out(rank, step))
-        assert all(rank in large.out(peer, step) for peer in large.into(rank, step))
-        assert all(rank in large.targets(peer) for peer in large.sources(rank))
-
-
 def test_equal_graphs_have_equal_fingerprints() -> None:
     assert graph("halton", 16).fingerprint == graph("halton", 16, degree=4).fingerprint
     different = [graph("halton", 16, degree=3), *(made(name, 16) for name in NAMES), graph("random", 16, seed=1)]
@@ -507,15 +411,3 @@ def test_a_graph_is_a_value() -> None:
         ring.size = 5  # type: ignore[misc]
     assert repr(graph("one-peer", 8).without([1])) == "Graph('one-peer', size=8, degree=1, period=3, removed=[1])"
     assert repr(ring) == "Graph('ring', size=4, degree=1)"
-
-
-@pytest.mark.parametrize("bad", ["x", 0.5, None, True])
-def test_an_error_names_the_bad_rank_or_step(bad):
-    ring = graph("ring", 3)
-    for call in (ring.out, ring.into, ring.targets, ring.sources, lambda rank: ring.without([rank])):
-        with pytest.raises(TypeError, match="rank must be an integer"):
-            call(bad)
-    with pytest.raises(TypeError, match="step must be an integer"):
-        ring.out(0, bad)
-    with pytest.raises(TypeError, match="ranks: expected a list of ranks, got 1"):
-        ring.without(1)

@@ -77,12 +77,7 @@ def test_auto_is_hierarchical_on_several_hosts():
 @pytest.mark.parametrize(
     ("name", "hosts", "error", "message"),
     [
-        (
-            "hierarchical",
-            None,
-            ValueError,
-            "'hierarchical' needs hosts=, a host name by rank: .* no session of 3",
-        ),
+        ("hierarchical", None, ValueError, "'hierarchical' needs hosts=, a host name by rank: .* no session of 3"),
         ("hierarchical", ["a", "b"], ValueError, "hosts: expected a name for each rank, 3, got 2"),
         ("auto", ["a"] * 4, ValueError, "hosts: expected a name for each rank, 3, got 4"),
         ("auto", ["a", "", "b"], ValueError, "hosts: the name of the host of rank 1 is empty"),

@@ -5,19 +5,10 @@ from __future__ import annotations
 import pytest
 
 import malt
-from dstorm.view import FaultTolerantView, View
+from dstorm.view import FaultTolerantView
 from vol.graphs.topology import Topology
 
 pytestmark = pytest.mark.serial
-
-
-def test_without_failures_neighbours_are_those_of_the_graph():
-    graph = malt.graph("one-peer", 8)
-    topology = Topology(graph, View(8), 3)
-    for step in range(1, 8):
-        assert topology.now.out(step) == graph.out(3, step) and topology.now.into(step) == graph.into(3, step)
-    assert topology.now.targets == graph.targets(3) and topology.now.sources == graph.sources(3)
-    assert topology.now is topology.now
 
 
 @pytest.mark.parametrize("ask", [Topology.follow, lambda topology: topology.now])
