@@ -159,7 +159,7 @@ class TestAllreduce:
 
     @pytest.mark.parametrize("options, text", [
         (dict(op="median"), "op must be 'mean' or 'sum' or 'max' or 'min', got 'median'"),
-        (dict(op=["sum"]), "op must be"),
+        (dict(op=["sum"]), "op must be"), (dict(op=np.zeros(2)), "op must be"),
         (dict(algorithm="ring"), "algorithm must be 'auto' or 'reduce-scatter' or 'tree' or 'star' or 'mpi', got"),
         (dict(weight=-1), "weight must be a number of at least 0, got -1"),
         (dict(weight=math.nan), "weight must be a number of at least 0, got nan"),

@@ -166,8 +166,9 @@ def test_arguments_are_checked_before_anything_is_sent(rank):
                 v.scatter(**bad)
         with pytest.raises(TypeError, match=r"malt\.AVG, malt\.SUM"):
             v.gather("avg")
-        with pytest.raises(ValueError, match="timeout_s"):
-            v.gather(timeout_s=-1)
+        for bad in (-1, float("nan")):
+            with pytest.raises(ValueError, match="timeout_s"):
+                v.gather(timeout_s=bad)
         assert v.step == 0 and v.statistics().sent == 0
 
 
@@ -178,7 +179,7 @@ def test_calls_after_close_are_refused(rank):
     before = v.statistics().sent
     v.close()
     v.close()
-    for use in (v.scatter, v.gather):
+    for use in (v.scatter, v.gather, v.clear):
         with pytest.raises(malt.ClosedError, match="weights is closed"):
             use()
     assert v.statistics().sent == before

@@ -28,31 +28,6 @@ def test_a_number_beyond_the_range_of_float():
     assert arguments.real("weight", 10**400) == float("inf")
 
 
-def test_whole_numbers():
-    assert arguments.integer(np.int64(3)) == 3 and arguments.whole("n", np.uint8(3), 3) == 3
-    for bad in (True, np.True_, 1.0, "1", None, np.zeros(2, int)):
-        with pytest.raises(TypeError):
-            arguments.integer(bad)
-        with pytest.raises(TypeError, match="n must be an integer of at least 0, got "):
-            arguments.whole("n", bad, 0)
-    with pytest.raises(ValueError, match="n must be a whole number of rows of at least 3, got 2$"):
-        arguments.whole("n", 2, 3, "rows")
-
-
-def test_choices():
-    assert arguments.choice("op", "sum", ("mean", "sum")) == "sum"
-    for bad in ("su", None, ["sum"], np.zeros(2), np.array(["sum"])):
-        with pytest.raises(ValueError, match="^op must be 'mean' or 'sum', got "):
-            arguments.choice("op", bad, ("mean", "sum"))
-
-
-def test_timeouts():
-    assert arguments.timeout("v", None) is None and arguments.timeout("v", 2) == 2.0
-    for bad, error in ((-1, ValueError), (float("nan"), ValueError), ("a", TypeError), (True, TypeError)):
-        with pytest.raises(error, match="v: timeout_s must be a number"):
-            arguments.timeout("v", bad)
-
-
 @pytest.mark.parametrize("call", [
     lambda v: v.scatter(weight="1"), lambda v: v.scatter(weight=True), lambda v: v.scatter(to=True),
     lambda v: v.scatter(to=[True]), lambda v: v.gather(timeout_s="a"), lambda v: v.gather(timeout_s=True),

@@ -16,8 +16,6 @@ from dstorm import header
 from dstorm.queues.calls import compiled
 from dstorm.queues.calls.compiled import CompiledCalls
 from dstorm.view import FaultTolerantView
-from dstorm.waits import interruption
-from vol.merging import merge
 
 pytestmark = pytest.mark.serial
 numba = pytest.importorskip("numba")
@@ -144,26 +142,6 @@ def test_they_are_used_where_the_program_has_imported_numba(monkeypatch):
     assert compiled.kernels("f") is None
 
 
-@pytest.mark.parametrize("sync", ["asp", "bsp"])
-def test_a_signal_within_a_call_is_raised_after_it(sync, monkeypatch):
-    """Its counters are then those of the message that was sent or merged."""
-    monkeypatch.setattr(compiled, "kernels", compiled.load)
-    _, (v, other) = group(2, 5, "f4", sync)
-    other.scatter()
-    for name, one, act in (("_scatter", v, v.scatter), ("_gather", other, other.gather)):
-        call = getattr(one._compiled, name)
-
-        def interrupted(*args, call=call):
-            done = call(*args)
-            assert interruption.defers(sys._getframe(), KeyboardInterrupt())
-            return done
-
-        monkeypatch.setattr(one._compiled, name, interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            act()
-    assert (v.statistics().sent, other.statistics().gathered) == (1, 1)
-
-
 @pytest.mark.parametrize("kernels", [compiled.load, lambda kind: None], ids=["compiled", "plain"])
 @pytest.mark.parametrize("length", [9_000, 70_000, 600_001])
 def test_a_merge_of_a_message_that_is_overwritten_meanwhile_is_undone(kernels, length, monkeypatch):
@@ -184,43 +162,6 @@ def test_a_merge_of_a_message_that_is_overwritten_meanwhile_is_undone(kernels, l
     assert v.gather().steps == (2,)
     np.testing.assert_array_equal(v.array, expected)
     assert edge.ring.torn_retries == (4 if v._compiled else 2)
-
-
-def test_a_short_average_of_a_message_that_is_overwritten_meanwhile_changes_nothing(monkeypatch):
-    monkeypatch.setattr(compiled, "kernels", lambda kind: None)
-    _, (v, other) = group(2, 50, "f4", "asp")
-    other.scatter()
-    before, add = v.array.copy(), merge.Blend._add
-
-    def overwritten(*args):
-        add(*args)
-        other.scatter()
-        other.scatter()
-
-    with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(merge.Blend, "_add", overwritten)
-        assert v._average_in_place(malt.AVG, None) is None
-    np.testing.assert_array_equal(v.array, before)
-    assert v.gather().steps == (3,) and (v.array == (before + other.array) / 2).all()
-    assert (v.statistics().torn_retries, v.statistics().overwritten) == (1, 2)
-
-
-def test_an_average_that_a_signal_interrupts_is_undone(monkeypatch):
-    monkeypatch.setattr(compiled, "kernels", lambda kind: None)
-    monkeypatch.setattr(merge, "_BLOCK", 10)
-    _, (v, other) = group(2, 25, "f4", "asp")
-    other.scatter()
-    before, divide, blocks = v.array.copy(), merge.Blend._divide, []
-
-    def interrupted(*args):
-        blocks.append(divide(*args))
-        if len(blocks) == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(merge.Blend, "_divide", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        v.gather()
-    np.testing.assert_array_equal(v.array, before)
 
 
 def test_they_end_with_the_first_failure(monkeypatch):

@@ -301,7 +301,7 @@ def test_the_best_alpha_of_rows_out_of_scale(both, loss, alpha, z, q):
 def factors(both, monkeypatch):
     """As `both` of matrix factorization, whose kernels are made for each number of factors."""
     compiled, plain = both("malt.models.factors.compiled")
-    compiled.kernels(RANK)
+    compiled.train_kernel(RANK)
     monkeypatch.setattr(compiler, "TROUBLE", "numba is hidden")
     return compiled, plain
 

@@ -195,19 +195,6 @@ def test_with_top_k_what_is_not_sent_is_merged_later_on_all_ranks(wire):
     np.testing.assert_allclose(ends[0][0], owed, atol=1e-6)
 
 
-def test_it_divides_once_in_float32():
-    values = [np.float16(2048), np.float16(1), np.float16(1)]
-
-    def live(rank):
-        g = malt.vector(np.zeros(2, np.float16), kind="sparse", sync="bsp")
-        g.array[0] = values[rank]
-        g.scatter()
-        g.gather(malt.MEAN)
-        return g.array
-
-    assert {end.tobytes() for end in malt.simulate(live, 3)} == {np.array([2050 / 3, 0], np.float16).tobytes()}
-
-
 def test_integers_have_no_mean():
     with pytest.raises(TypeError, match=r"malt\.MEAN needs a floating-point vector"):
         malt.simulate(lambda rank: malt.vector(np.zeros(2, int)).gather(malt.MEAN), 1)
@@ -248,17 +235,3 @@ class TestClear:
             return v.array[:4].tolist()
 
         assert malt.simulate(live, 3) == [[0, 0, 0, 5], [1, 1, 1, 5], [0, 0, 0, 5]]
-
-    @pytest.mark.parametrize("kind", ["dense", "sparse"])
-    def test_errors(self, kind):
-        def live(rank):
-            v = malt.vector(np.ones(3), kind=kind, name="g")
-            v.clear()
-            assert v.array.tolist() == [0, 0, 0]
-            v.array[:] = 2
-            v.close()
-            with pytest.raises(malt.ClosedError, match="g is closed"):
-                v.clear()
-            return v.array.tolist()
-
-        assert malt.simulate(live, 1) == [[2, 2, 2]]

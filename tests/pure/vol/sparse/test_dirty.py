@@ -148,14 +148,6 @@ def test_rows_are_compared_bit_by_bit(dtype, width):
     assert dirty_rows(rows) == [2, 4]
 
 
-def test_a_row_changed_and_changed_back_is_clean():
-    array = np.zeros((3, 1))
-    rows = DirtyRows(array, PEERS)
-    array[1] = 5
-    array[1] = 0
-    assert dirty_rows(rows) == []
-
-
 def test_arrays_of_several_blocks():
     n = 3 * dirty._BLOCK + 5
     for width in (1, 7):

@@ -106,9 +106,3 @@ def test_a_wire_of_scaled_rows():
         rows = left.largest(20)
         sent[rows] += left.sent(rows)
     assert np.abs(sent - values).max() < 1e-12
-
-
-def test_nonzero_rows():
-    values = np.zeros((5, 2))
-    values[1, 1], values[3, 0], values[4] = 1, np.nan, -0.0
-    assert nonzero_rows(values).tolist() == [1, 3]

@@ -64,23 +64,6 @@ def exchanged(v, transport, changes, polls, function=SUM):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_of_models_the_newest_arrives(seed):
-    def live(rank, v, transport):
-        v.gather(AVG)
-        for step in range(1, 9):
-            v.array[:] = step if rank else -step
-            v.scatter()
-            transport.pause(9)
-        transport.barrier()
-        v.gather(REPLACE)
-        return v.array[0], v.statistics()
-
-    (first, counts), (second, _) = run(live, seed=seed)
-    assert (first, second) == (8, -8)
-    assert counts.superseded >= 4 and counts.sent == 8
-
-
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     ("dtype", "function", "kind"),
     [(np.float64, SUM, DenseVector), (np.float16, SUM, DenseVector), (np.int32, SUM, DenseVector),
@@ -219,61 +202,57 @@ def test_what_top_k_has_sent_and_has_not_left_goes_back(wire, seed):
     assert counts.superseded > 0
 
 
+def waits(form, step, rows, value, weight=1.0):
+    """A message of these rows, which has not begun to leave."""
+    values = np.full((len(rows), form.width), value, np.float32)
+    encoding, payload = encode_rows(form, RowValues(np.array(rows), values))
+    return Unsent(step, encoding, weight, 0.5, payload)
+
+
+def contents(form, waiting):
+    """The contents of the messages, none of which is larger than a slot."""
+    found = [decode(form, one.encoding, one.payload) for one in waiting]
+    assert all(len(one.rows) <= form.capacity for one in found)
+    assert all(one.payload.nbytes <= form.slot_nbytes for one in waiting)
+    return found
+
+
 @pytest.mark.parametrize("capacity", [3, 12])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_rows_of_other_weights_stay_apart_and_newer_rows_win(capacity, scaled):
     form = RowFormat(N, 2, np.dtype(np.int8 if scaled else np.float32), capacity, scaled)
 
-    def unsent(step, weight, rows):
-        rows = np.array(rows)
-        encoding, payload = encode_rows(form, RowValues(rows, np.full((len(rows), 2), step, np.float32)))
-        return Unsent(step, encoding, weight, 0.5, payload)
-
-    def shown(unsent):
-        contents = [decode(form, one.encoding, one.payload) for one in unsent]
-        assert all(len(one.rows) <= capacity for one in contents)
-        values = [one.part(0, len(one.rows)) for one in contents]
-        return [(one.step, one.weight, content.rows.tolist(), part[:, 0].round(3).tolist())
-                for one, content, part in zip(unsent, contents, values, strict=True)]  # fmt: skip
+    def shown(waiting):
+        values = [one.part(0, len(one.rows))[:, 0].round(3).tolist() for one in contents(form, waiting)]
+        rows = [one.rows.tolist() for one in contents(form, waiting)]
+        return list(zip([one.step for one in waiting], [one.weight for one in waiting], rows, values, strict=True))
 
     join = row_join(form, adds=False)
-    waiting = join(join([], unsent(1, 1.0, [0, 1, 2])), unsent(2, 9.0, [1, 5]))
+    waiting = join(join([], waits(form, 1, [0, 1, 2], 1)), waits(form, 2, [1, 5], 2, 9.0))
     assert shown(waiting) == [(1, 1.0, [0, 2], [1, 1]), (2, 9.0, [1, 5], [2, 2])]
-    waiting = join(waiting, unsent(3, 9.0, [2, 5]))
+    waiting = join(waiting, waits(form, 3, [2, 5], 3, 9.0))
     both = [1, 2, 5]
     assert shown(waiting) == [(1, 1.0, [0], [1]), (3, 9.0, both, [2, 3, 3])]
-    assert shown(join(waiting, unsent(4, 1.0, both)))[-1][2:] in (([0, *both], [1, 4, 4, 4]), (both, [4, 4, 4]))
+    assert shown(join(waiting, waits(form, 4, both, 4)))[-1][2:] in (([0, *both], [1, 4, 4, 4]), (both, [4, 4, 4]))
 
 
 def test_ages_of_rows_are_dropped_where_another_function_merges_from_now_on():
     """A whole array has no room for them."""
     form = RowFormat(N, 1, np.dtype(np.float32), N)
-
-    def unsent(step, rows):
-        encoding, payload = encode_rows(form, RowValues(np.array(rows), np.ones((len(rows), 1), np.float32)))
-        return Unsent(step, encoding, 1.0, 0.5, payload)
-
-    waiting = row_join(form, adds=False, dates=True)([unsent(1, [0, 1])], unsent(3, [2, 3]))
-    assert [decode(form, one.encoding, one.payload).ages.tolist() for one in waiting] == [[2, 2, 0, 0]]
+    waiting = row_join(form, adds=False, dates=True)([waits(form, 1, [0, 1], 1)], waits(form, 3, [2, 3], 1))
+    assert [one.ages.tolist() for one in contents(form, waiting)] == [[2, 2, 0, 0]]
     for adds in (False, True):
-        [one] = row_join(form, adds)(waiting, unsent(4, [3, *range(4, N)]))
-        content = decode(form, one.encoding, one.payload)
-        assert one.payload.nbytes <= form.slot_nbytes and len(content.rows) == N and content.ages is None
+        [content] = contents(form, row_join(form, adds)(waiting, waits(form, 4, [3, *range(4, N)], 1)))
+        assert len(content.rows) == N and content.ages is None
 
 
 def test_rows_that_several_waiting_messages_share_are_added_where_there_is_room():
     form = RowFormat(N, 1, np.dtype(np.float16), 3, scaled=False)
-
-    def unsent(step, rows, value):
-        encoding, payload = encode_rows(form, RowValues(np.array(rows), np.full((len(rows), 1), value, np.float32)))
-        return Unsent(step, encoding, 1.0, 0.5, payload)
-
     unknown, adding = (row_join(form, **how) for how in (dict(adds=False, keeps=3), dict(adds=True)))
-    waiting = unknown(unknown([unsent(1, [0, 1, 2], 1)], unsent(2, [2, 3, 4], 40_000)), unsent(3, [2, 3], 40_000))
-    contents = [decode(form, one.encoding, one.payload) for one in adding(waiting, unsent(4, [5, 6, 7], 2048))]
-    assert all(len(one.rows) <= 3 for one in contents)
+    waiting = unknown([waits(form, 1, [0, 1, 2], 1)], waits(form, 2, [2, 3, 4], 40_000))
+    waiting = unknown(waiting, waits(form, 3, [2, 3], 40_000))
     heard = np.zeros(N)
-    for one in contents:
+    for one in contents(form, adding(waiting, waits(form, 4, [5, 6, 7], 2048))):
         heard[one.rows] += one.part(0, len(one.rows))[:, 0]
     most = float(np.finfo(np.float16).max)  # 80,000 is beyond the wire
     assert heard.tolist() == [1, 1, most, most, 40_000, 2048, 2048, 2048, 0, 0, 0, 0]
