@@ -116,7 +116,8 @@ def _fill(
     *epochs, final = measures
     for epoch, found in zip(marks, epochs, strict=True):
         rate = epoch.examples / epoch.seconds if epoch.seconds else None
-        report.add_epoch(epoch, **(found or unknown), examples_per_s=rate)
+        rated: Measures = {program.rate: rate} if program.rate else {}
+        report.add_epoch(epoch, **(found or unknown), **rated)
     report.conclude(marks, digest, **final)
 
 

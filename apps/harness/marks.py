@@ -40,6 +40,8 @@ class Mark:
     bytes_dense: int = 0
     merged: int = 0
     overwritten: int = 0
+    rows_sent: int = 0
+    """Rows that sparse vectors have sent."""
     start_s: float = 0.0
     """Seconds from the start of the launcher to the start of training."""
     training_s: float = 0.0
@@ -54,7 +56,7 @@ _MEANS = "start_s", "training_s", "waiting_s", "every"
 """What is a mean over ranks, so that the seconds still add up."""
 
 
-def mark(examples: int, seconds: float, vectors: Sequence[Any]) -> Mark:
+def mark(examples: int, seconds: float, vectors: Sequence[Any], rows_sent: int = 0) -> Mark:
     """This rank's mark now. Local.
 
     `vectors` carry the model. bytes_dense is what their messages would have taken with whole arrays.
@@ -70,6 +72,7 @@ def mark(examples: int, seconds: float, vectors: Sequence[Any]) -> Mark:
         bytes_dense=sum(one.sent * each for one, each in zip(traffic, nbytes, strict=True)),
         merged=sum(one.gathered for one in traffic),
         overwritten=sum(one.overwritten for one in traffic),
+        rows_sent=rows_sent,
         **world.split(sum(one.waited_s for one in traffic))._asdict(),
         every=world.every,
     )

@@ -66,6 +66,8 @@ class Trainer(ABC):
 
     vectors: Sequence[Any] = ()
     """The vectors that carry the model to other ranks. Each has `statistics()` and `array`."""
+    rows_sent = 0
+    """The number of rows that sparse vectors have sent."""
     loss: float | None = None
     """What the last epoch has made of the loss, or of a part of it, where training finds it out anyway. It is shown."""
 
@@ -306,6 +308,8 @@ class Program(ABC):
     """The columns that say how good a model is. They stand between the seconds and the traffic."""
     traffic: ClassVar[Sequence[Column]] = TRAFFIC
     """The columns of the traffic, the last of the table."""
+    rate: ClassVar[str | None] = None
+    """The key of the column for examples a second."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

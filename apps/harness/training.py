@@ -158,7 +158,7 @@ class Training:
         self._trained += examples
         malt.heartbeat()  # ranks that have finished wait for this one: it is alive
         trainer, place = self.trainer, epoch - 1 - self._checkpoints.epoch
-        self.marks[place:] = [mark(self._trained, self._clock.seconds, trainer.vectors)]
+        self.marks[place:] = [mark(self._trained, self._clock.seconds, trainer.vectors, trainer.rows_sent)]
         trainer.keep(epoch)
         self._epoch = epoch  # from here on it does not come again where a rank fails
         loss = {} if trainer.loss is None else {"loss": trainer.loss}

@@ -142,7 +142,8 @@ class Program(harness.Program):
     """The command line."""
 
     measures = (Column("train_perplexity", "of training", ".2f"), Column("perplexity", "perplexity", ".2f"))
-    traffic = (Column("examples_per_s", "tokens/s", ",.0f"), TRAFFIC[0])
+    rate = "tokens_per_s"
+    traffic = (Column("tokens_per_s", "tokens/s", ",.0f"), TRAFFIC[0])
 
     def add_options(self, parser: Parser) -> None:
         add = parser.add_argument

@@ -53,7 +53,9 @@ class Trainer(harness.Trainer):
         return self.learner.order()
 
     def train(self, epoch: int, order: Any) -> int:
-        return self.learner.learn(epoch - 1, order)
+        trained = self.learner.learn(epoch - 1, order)
+        self.rows_sent = self.learner.rows_sent
+        return trained
 
     def keep(self, epoch: int) -> None:
         self._done = epoch
@@ -142,7 +144,8 @@ class Program(harness.Program):
     """The command line."""
 
     measures = (Column("train_rmse", "train RMSE", ".4f"), Column("test_rmse", "test RMSE", ".4f"))
-    traffic = (Column("examples_per_s", "ratings/s", ",.0f"), TRAFFIC[0],
+    rate = "ratings_per_s"
+    traffic = (Column("ratings_per_s", "ratings/s", ",.0f"), Column("rows_sent", "rows sent", ",d"), TRAFFIC[0],
                Column("bytes_dense", "bytes dense", ",d"), *TRAFFIC[1:])  # fmt: skip
 
     def add_options(self, parser: Parser) -> None:

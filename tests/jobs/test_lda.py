@@ -38,7 +38,8 @@ def test_topics_are_found_on_any_number_of_ranks(simulated):
         assert np.array_equal(model["counts"].sum(axis=1), np.bincount(train.words, minlength=500))
         assert report["final"]["perplexity"] < 105 and report["epochs"][1]["perplexity"] > 150
         assert report["epochs"][-1]["examples"] == 40 * len(train.words)
-        assert report["epochs"][-1]["train_perplexity"] < 100
+        last = report["epochs"][-1]
+        assert last["train_perplexity"] < 100 and last["tokens_per_s"] == last["examples"] / last["seconds"]
         largest = np.argmax(model["counts"].sum(axis=0))
         assert report["final"]["topics"][0][0] == str(np.argmax(model["counts"][:, largest]) + 1)
 

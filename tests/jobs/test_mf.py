@@ -94,7 +94,9 @@ def check_epochs(reports):
     assert [epoch["epoch"] for epoch in epochs] == list(range(1, 13))
     assert [epoch["examples"] for epoch in epochs] == [epochs[0]["examples"] * number for number in range(1, 13)]
     last = epochs[-1]
-    assert last["merged"] > 0 and (last["merged"] + last["overwritten"]) * 17 * 4 <= last["bytes_sent"]
+    assert last["merged"] > 0 and last["merged"] + last["overwritten"] <= last["rows_sent"]
+    assert 0 < last["rows_sent"] * 17 * 4 <= last["bytes_sent"]
+    assert last["ratings_per_s"] == last["examples"] / last["seconds"]
     assert last["bytes_dense"] % (500 * 17 * 4) == 0 and last["bytes_dense"] > 0
     assert 0 < last["seconds"] == end["seconds"] and end["examples_per_s"] > 0
     assert abs(last["test_rmse"] - end["test_rmse"]) < 0.05 and abs(last["train_rmse"] - end["train_rmse"]) < 0.05
@@ -106,7 +108,7 @@ def check_passes(reports):
     last = reports["epochs"][-1]
     assert last["merged"] == 12 * 8 * 3 and last["overwritten"] == 0
     assert last["bytes_dense"] == last["merged"] * 500 * 17 * 4
-    assert last["bytes_sent"] == 12 * 3 * 500 * 17 * 4
+    assert last["bytes_sent"] == 12 * 3 * 500 * 17 * 4 == last["rows_sent"] * 17 * 4
     assert last["test_rmse"] == pytest.approx(reports["final"]["test_rmse"], rel=1e-5)
     assert reports["final"]["passes_lost"] == 0
 
@@ -147,13 +149,12 @@ def test_few_rows_travel_where_ranks_share_few_items(alone, tmp_path):
     average = ["--mix", "average", "--exchange-every", 50]
     final(alone(file, "--test", file, "--epochs", 3, *average, "--json", report, ranks=3))
     last = json.loads(report.read_text())["epochs"][-1]
-    row = 17 * 4
-    assert last["bytes_sent"] % (row + 4) == 0 and 0 < last["bytes_sent"] < last["bytes_dense"] / 100
+    assert last["bytes_sent"] == last["rows_sent"] * (17 * 4 + 4) and 0 < last["bytes_sent"] < last["bytes_dense"] / 100
     peers, epochs, shared = 2, 3, 200  # ratings of shared items: no row is sent more often than it is trained on
-    assert last["bytes_sent"] <= peers * epochs * shared * (row + 4)
+    assert last["rows_sent"] <= peers * epochs * shared
     final(alone(file, "--test", file, "--epochs", 3, "--json", report, ranks=3))
     last = json.loads(report.read_text())["epochs"][-1]
-    assert last["bytes_sent"] % row == 0 and 0 < last["bytes_sent"] <= peers * epochs * 21 * row
+    assert 0 < last["rows_sent"] <= peers * epochs * 21 and last["bytes_sent"] == last["rows_sent"] * 17 * 4
 
 
 def test_epochs_are_measured_with_the_rows_of_all_ranks(alone, tmp_path):

@@ -44,6 +44,8 @@ class Averaging(Learner):
             capacity=capacity(ratings, sharing),
         )  # fmt: skip
         vectors.append(self.items)
+        self._sent = 0
+        """The messages sent up to the last exchange."""
 
     def take(self) -> Numbers:
         """Take the users that this rank owns now. Return the places of the new ones in `mine`. Local."""
@@ -99,6 +101,8 @@ class Averaging(Learner):
         if size() > 1:
             self.items.scatter(rows=self._touched)
             self.items.gather(AVG)
+            sent, self._sent = self._sent, self.items.statistics().sent
+            self.rows_sent += int(np.count_nonzero(self._touched)) * (self._sent - sent)
         self._touched[:] = False
 
     def end(self) -> None:

@@ -71,6 +71,7 @@ class Learner(ABC):
         """The rows of `mine`, (users, rank + 1)."""
         self.take()
         self._touched = np.zeros(len(self.places), bool)
+        self.rows_sent = 0
 
     def take(self) -> Numbers:
         """Take the users that this rank owns now. Returns the places of the new ones in `mine`. Local.

@@ -62,6 +62,7 @@ class Rotation(Learner):
         for users in np.array_split(order, self._rounds):
             for visit in self.items.round():
                 self._train(self.data[visit.block], users, self.items.array, *steps)
+        self.rows_sent = self.items.statistics().bytes_sent // self.items.array[0].nbytes
         if self._settings.meets:  # none may still wait for a block then
             self.items.barrier()
         return int(self.counts.sum())

@@ -142,6 +142,7 @@ class Problem(harness.Problem):
 class Program(harness.Program):
     name, summary = "apps.mean", "The mean of some numbers."
     measures = (Column("error", "error", ".3f"),)
+    rate = "numbers_per_s"
 
     def __init__(self):
         self.calls = []
@@ -182,6 +183,11 @@ def run(tmp_path):
     return run
 
 
+KEYS = [
+    "epoch", "examples", "seconds", "bytes_sent", "bytes_across", "bytes_dense", "merged", "overwritten", "rows_sent",
+    "start_s", "training_s", "waiting_s", "every", "error", "numbers_per_s",
+]  # fmt: skip
+FINAL_KEYS = ["error", "seconds", "examples_per_s", "start_s", "training_s", "waiting_s", "every", "model_sha256"]
 BEFORE = ["add_options", "inputs", "load", "memory", "facts", "shares", "compile", "trainer", "introduction"]
 
 
@@ -199,7 +205,8 @@ def test_methods_are_called_in_order(run, ranks, tmp_path, capsys):
     assert [one["error"] for one in report["epochs"]] == pytest.approx([(100 - MEAN) / 2**k for k in (1, 2, 3)])
     assert [one["examples"] for one in report["epochs"]] == [12, 24, 36]
     rates = [one["examples"] / one["seconds"] if one["seconds"] else None for one in report["epochs"]]
-    assert [one["examples_per_s"] for one in report["epochs"]] == rates
+    assert [one["numbers_per_s"] for one in report["epochs"]] == rates
+    assert list(report["epochs"][0]) == KEYS and list(report["final"]) == FINAL_KEYS
     assert (report["graph"], report["sync"], report["seed"], report["lost_ranks"]) == (None, None, 0, [])
     assert "graph" not in report["options"] and report["final"]["error"] == report["epochs"][-1]["error"]
     printed = capsys.readouterr()
