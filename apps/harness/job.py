@@ -46,7 +46,7 @@ def run(program: Program, arguments: Sequence[str]) -> None:
         problem = program.load(options)
         if isinstance(problem, Measured):
             return _report_measured(program, options, problem)
-        if not issubclass(problem.trains, Replicas):  # ranks come together in each epoch
+        if problem.tolerance or not issubclass(problem.trains, Replicas):  # ranks come together in each epoch
             newcomers.refuse()
         memory.check(problem.memory())
         checkpoints = Checkpoints(options, program.name + problem.variant, problem.match(), problem.tolerance)

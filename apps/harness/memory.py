@@ -9,6 +9,7 @@ import malt
 from apps.harness.agreement import keeps_snapshots
 from malt.models import by_rank
 
+_FIRST_EPOCHS = 10
 _DEPTH = 2
 """Slots for each sender, as in malt.vector."""
 
@@ -24,9 +25,13 @@ def queues_nbytes(options: Namespace, message_nbytes: int, depth: int = _DEPTH) 
     return len(malt.init().reachable(senders)) * depth * message_nbytes
 
 
-def snapshots(epochs: int) -> int:
-    """Return how many models this rank keeps to measure them at the end. Local."""
-    return epochs if keeps_snapshots() else 0
+def snapshots(epochs: int, tolerance: float = 0.0) -> int:
+    """Return how many models this rank keeps to measure them at the end. Local.
+
+    It is an estimate if there is a tolerance, as training may then end early.
+    """
+    count = min(epochs, _FIRST_EPOCHS) if tolerance else epochs
+    return count if keeps_snapshots() else 0
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from apps.harness.memory import Need
 from apps.harness.options import Parser
 from apps.harness.outputs import TRAFFIC, Column, Report
 from apps.harness.shares import Shares
+from malt.models import of_lowest
 
 if TYPE_CHECKING:
     from apps.harness.training import Training
@@ -196,6 +197,9 @@ class Replicas(Trainer):
     the model: the lowest live rank measures the copies after the training, while no clock runs.
     """
 
+    tolerance = 0.0
+    """The training ends when an epoch improves the lowest rank's objective by less than this fraction. 0: never."""
+
     def __init__(self) -> None:
         self._kept: dict[int, Mapping[str, Array]] = {}
         """The model at the end of each epoch, if this rank may be the one that measures."""
@@ -219,6 +223,21 @@ class Replicas(Trainer):
     @abstractmethod
     def measures(self, model: Mapping[str, Array]) -> Measures:
         """Return the measures of a model that `model` returned, or of a copy. FloatingPointError: one is not finite."""
+
+    def objective(self, model: Mapping[str, Array]) -> float:
+        """The number whose improvement `tolerance` compares: less is better."""
+        raise NotImplementedError
+
+    def has_converged(self) -> bool:
+        return bool(self.tolerance) and of_lowest(self._improves_too_little())
+
+    def _improves_too_little(self) -> bool:
+        if len(self._kept) < 2:
+            return False
+        before, now = (self.objective(self._kept[epoch]) for epoch in sorted(self._kept)[-2:])
+        malt.report(loss=now)
+        # A NaN ends the training too: no later epoch would be better.
+        return not before - now >= self.tolerance * abs(before)
 
     def own(self) -> Mapping[str, Any]:
         """Return what only this rank can resume from, beside `state`: arrays and numbers. Called if `is_in_step`.

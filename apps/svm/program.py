@@ -26,7 +26,7 @@ from malt.models import linear
 AVERAGES: Final = ("model", "reweighted", "delta", "gradient", "none")
 _SGD: Final[dict[str, Any]] = {
     "epochs": 10, "exchange_every": None, "average": "model", "vector": "dense", "step": None, "graph": "all",
-    "degree": None, "sync": "asp",
+    "degree": None, "sync": "asp", "tolerance": 0.0,
 }  # fmt: skip
 _DUAL: Final[dict[str, Any]] = {"epochs": 1000, "exchange_every": None, "gap": 1e-4}
 """The options of each optimizer, and their defaults."""
@@ -34,7 +34,8 @@ _WHY: Final = {
     "average": "the ranks of dual add up their changes", "vector": "the ranks of dual add up whole weights",
     "step": "dual has no step size", "graph": "all ranks of dual exchange together",
     "degree": "all ranks of dual exchange together",
-    "sync": "all ranks of dual exchange together", "gap": "sgd knows of no duality gap, and ends after --epochs",
+    "sync": "all ranks of dual exchange together", "tolerance": "dual ends by --gap",
+    "gap": "sgd knows of no duality gap, and ends by --tolerance",
 }  # fmt: skip
 
 
@@ -66,6 +67,9 @@ class Program(harness.Program):
             help="send all weights, or only those of features seen in the rows "
             f"(default: {_SGD['vector']})")  # fmt: skip
         add("--step", type=harness.positive_number, metavar="X", help="initial step size (default: chosen on a sample)")
+        add("--tolerance", type=harness.number, metavar="X",
+            help="stop when an epoch improves the objective by less than this fraction "
+            "(default: 0, never)")  # fmt: skip
         harness.add_graph(group, _SGD["graph"], _SGD["sync"])
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
@@ -95,7 +99,8 @@ def settle(options: Namespace) -> None:
         if getattr(options, name) is None:
             setattr(options, name, default)
     if mine is _SGD:
-        harness.settle_exchange_every(options, USUAL, together=options.average in ("gradient", "none"))
+        together = options.average in ("gradient", "none") or (options.tolerance > 0 and options.sync != "asp")
+        harness.settle_exchange_every(options, USUAL, together)
     elif options.exchange_every == harness.AUTO:
         raise ValueError("--exchange-every auto is for --optimizer sgd: all ranks of dual exchange together")
     if mine is _DUAL and not options.l2:

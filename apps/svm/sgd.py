@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ class Trainer(common.Trainer, harness.Replicas):
     def __init__(self, problem: Problem, start: Start) -> None:
         harness.Replicas.__init__(self)
         common.Trainer.__init__(self, problem)
+        self.tolerance = problem.tolerance
         self._generator = start.generator
         # A permutation, as a file may be sorted by label, and each rank needs both labels.
         self._dealt = np.random.default_rng(self._options.seed).permutation(problem.rows)
@@ -44,6 +45,8 @@ class Trainer(common.Trainer, harness.Replicas):
             self._options.exchange_every, epoch=len(self._mine.labels) or None, first=USUAL, vectors=self.vectors,
             done=int(start.state.get("trained", 0)),
         )  # fmt: skip
+        if start.state:
+            self.keep(start.epoch)  # --tolerance compares with it
 
     def _dealt_to_me(self) -> linear.Examples:
         train = self._problem.train
@@ -65,12 +68,24 @@ class Trainer(common.Trainer, harness.Replicas):
 
     def train(self, epoch: int, order: Order) -> int:
         self._learner.begin_epoch(epoch)
-        for part, due in self._exchanges.parts(order):
+        for part, due in self._parts(order):
             self._learner.learn(part)
             if due:
                 with self._exchanges.exchange():
                     self._learner.exchange()
         return len(order)
+
+    def _parts(self, order: Order) -> Iterable[tuple[Order, bool]]:
+        """The parts of an epoch, and whether an exchange is due after each.
+
+        With a tolerance ranks synchronize after each epoch: all make the same number of exchanges, that of a rank with
+        the most rows. Else a rank could wait in an exchange for one that already waits at the end of the epoch.
+        """
+        every = self._options.exchange_every
+        if not self.tolerance or every == harness.AUTO:
+            return self._exchanges.parts(order)
+        most = -(-self._problem.rows // malt.size())
+        return ((part, True) for part in np.array_split(order, -(-most // every)))
 
     def model(self) -> Mapping[str, Array]:
         return {"model": self._learner.model}
@@ -91,7 +106,7 @@ class Trainer(common.Trainer, harness.Replicas):
 
     def is_in_step(self, epoch: int) -> bool:
         options, rows = self._options, self._problem.rows
-        if options.average == "none":
+        if options.average == "none" or options.tolerance:
             return True
         counts = {rows // malt.size(), -(-rows // malt.size())}
         return harness.as_often(counts, epoch, options.exchange_every, at_ends=options.average == "gradient")
@@ -114,12 +129,16 @@ class Problem(common.Problem):
     trains = Trainer
     same = ("loss", "l2", "intercept", "average", "step", "seed")
 
+    @property
+    def tolerance(self) -> float:
+        return float(self.options.tolerance)
+
     def memory(self) -> Need:
         options = self.options
         nbytes = np.dtype(np.float32).itemsize * (self.n_features + 1)
         depth = {"depth": linear.DEPTH} if options.vector == "sparse" else {}
         queues = 0 if options.average == "none" else memory.queues_nbytes(options, nbytes, **depth)
-        copies = _COPIES + memory.snapshots(options.epochs)
+        copies = _COPIES + memory.snapshots(options.epochs, options.tolerance)
         return self.need(copies * nbytes + queues)
 
     def introduction(self, trainer: Trainer) -> str:

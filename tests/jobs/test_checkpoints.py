@@ -145,6 +145,7 @@ SEVERAL = [
     ("apps.svm", 2, ["--average", "gradient", "--exchange-every", 500]),
     ("apps.svm", 4, ["--average", "gradient", "--exchange-every", 480, "--vector", "sparse", "--graph", "one-peer"]),
     ("apps.svm", 2, ["--average", "none"]),
+    ("apps.svm", 2, ["--tolerance", 1e-9, "--exchange-every", 3000]),
     ("apps.mlp", 2, ["--exchange-every", 7]),
     ("apps.mlp", 4, ["--exchange-every", 4, "--optimizer", "adam", "--graph", "one-peer", "--hidden", "20,10"]),
     ("apps.mlp", 2, ["apps/linear/data/a9a/train.svm.xz", "--hidden", 4, "--exchange-every", 13]),
@@ -193,8 +194,9 @@ def test_a_longer_training_goes_on_from_what_was_before_the_end(alone, file):
     assert rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
 
 
-def test_the_gap_is_resumed_too(alone, failing, file):
-    options = ["--gap", 0.05, "--epochs", 50, "--optimizer", "dual"]
+@pytest.mark.parametrize("ends", ["--gap", "--tolerance"])
+def test_the_tolerance_is_resumed_too(alone, failing, file, ends):
+    options = [ends, 0.05, "--epochs", 50, "--optimizer", "dual" if ends == "--gap" else "sgd"]
     whole = alone("apps.svm", *options)
     keeping = [*options, "--checkpoint", file, "--checkpoint-every", 0]
     failing(1, lambda: alone("apps.svm", *keeping))
@@ -205,7 +207,7 @@ def test_the_gap_is_resumed_too(alone, failing, file):
     over = alone("apps.svm", *keeping, "--resume")
     assert over["epochs"] == [] and over["final"]["model_sha256"] == whole["final"]["model_sha256"]
     assert file.read_bytes() == sealed
-    for more in (["--gap", 0.01], ["--epochs", 51]):
+    for more in ([ends, 0.01], ["--epochs", 51]):
         shutil.copy(file, copy := file.with_name("copy"))
         assert alone("apps.svm", *keeping[:7], copy, "--resume", *more)["epochs"]
 

@@ -53,6 +53,7 @@ COUNTED = {
     "--average none": 15 + 5,
     "--graph ring --epochs 2": 9 + 7,
     "--epochs 99": 106 + 7,
+    "--epochs 99 --tolerance 0.1": 17 + 7,
 }
 
 

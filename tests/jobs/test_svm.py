@@ -166,6 +166,21 @@ def test_more_ranks_than_rows(alone, tmp_path):
     assert objective < 0.01, "ranks without rows take part in the average"
 
 
+def test_tolerance_stops_early(alone):
+    done = alone("--tolerance", 0.05, "--epochs", 50)
+    final(done)
+    assert ", at most 50 epochs\n" in done.stdout
+    epochs = [line for line in done.stdout.splitlines() if re.match(r"\d+ ", line)][-1].split()[0]
+    assert 2 <= int(epochs) < 10
+
+
+@pytest.mark.parametrize("sync", ["bsp", "notify-ack"])
+def test_tolerance_where_ranks_have_different_numbers_of_rows(alone, tiny, sync):
+    rows = tiny.read_text().splitlines()
+    tiny.write_text("\n".join(rows[250:351]))  # 34, 34 and 33 rows
+    final(alone(tiny, "--tolerance", 1e-3, "--exchange-every", 2, "--sync", sync, ranks=3))
+
+
 def test_a_model_worse_than_zeros_is_pointed_out(alone, tiny):
     assert "worse than one of zeros: try a --step below 1e+10" in alone(tiny, "--step", 1e10, ranks=2).stderr
     assert alone(tiny, ranks=2).stderr == ""
@@ -198,6 +213,7 @@ BAD = {
     "exchange-every 0": (["--exchange-every", "0"], "of at least 1, got 0"),
     "dual with a step": (["--optimizer", "dual", "--step", "1"], "--step is for --optimizer sgd: dual has no step"),
     "dual with asp": (["--optimizer", "dual", "--sync", "asp"], "--sync is for --optimizer sgd: all ranks of dual"),
+    "dual with a tolerance": (["--optimizer", "dual", "--tolerance", "0.1"], "dual ends by --gap"),
     "dual without l2": (["--optimizer", "dual", "--l2", "0"], "dual needs an --l2 above 0"),
     "sgd with a gap": (["--gap", "0.1"], "--gap is for --optimizer dual: sgd knows of no duality gap"),
     "a negative gap": (["--optimizer", "dual", "--gap", "-1"], "of at least 0, got -1"),

@@ -33,6 +33,9 @@ class Mean:
         if problem.options.refused:
             raise ValueError("it cannot be trained")
         self.w = np.array(start.state.get("w", 100.0))
+        self.tolerance = problem.options.tolerance
+        if start.state and self.tolerance:
+            self.keep(start.epoch)
 
     def run(self, training):
         if self.problem.options.own_loop:
@@ -46,7 +49,7 @@ class Mean:
                 return
 
     def has_converged(self):
-        return self.objective({"w": self.w}) < self.problem.options.enough
+        return super().has_converged() or self.objective({"w": self.w}) < self.problem.options.enough
 
     def order(self):
         self.calls.append("order")
@@ -117,7 +120,7 @@ class Problem(harness.Problem):
 
     @property
     def tolerance(self):
-        return self.options.enough
+        return self.options.tolerance or self.options.enough
 
     def memory(self):
         self.calls.append("memory")
@@ -154,6 +157,7 @@ class Program(harness.Program):
         parser.add_argument("--needs", type=int, default=0)
         parser.add_argument("--enough", type=float, default=0.0)
         parser.add_argument("--data", metavar="FILE")
+        parser.real("--tolerance", 0.0, "stop when an epoch improves the error by less than this fraction")
         parser.whole("--epochs", default=3, least=0, text="passes over the numbers")
 
     def inputs(self, options):
@@ -237,7 +241,14 @@ def test_a_model_that_no_rank_has_whole(run, tmp_path):
     assert len(report["epochs"]) == 3 and report["final"]["error"] == pytest.approx((100 - MEAN) / 8)
 
 
-@pytest.mark.parametrize(("words", "refused"), [((), 0), (("--together",), 1)])
+@pytest.mark.parametrize(("tolerance", "epochs"), [(0.4, 20), (0.6, 2)])
+def test_the_tolerance_ends_training(run, tolerance, epochs):
+    """Each epoch halves the error."""
+    report, _ = run(3, "--tolerance", tolerance, "--epochs", 20)
+    assert len(report["epochs"]) == epochs
+
+
+@pytest.mark.parametrize(("words", "refused"), [((), 0), (("--tolerance", 0.1), 1), (("--together",), 1)])
 def test_ranks_that_come_together_in_each_epoch_refuse_those_that_come_later(run, words, refused, monkeypatch):
     asked = []
     monkeypatch.setattr(job.newcomers, "refuse", lambda: asked.append(1))
@@ -296,9 +307,10 @@ def test_wrong_options_are_refused_on_all_ranks(words, message, called):
     assert malt.simulate(live, 2) == [BEFORE[:called]] * 2
 
 
-def test_a_training_that_has_converged_goes_on_to_less(run, tmp_path):
+@pytest.mark.parametrize("ends", [("--enough", 30), ("--tolerance", 0.6)])
+def test_a_training_that_has_converged_goes_on_to_less(run, ends, tmp_path):
     """Each epoch halves the error."""
-    words = ["--enough", 30, "--epochs", 20, "--checkpoint", tmp_path / "train.ckpt", "--resume"]
+    words = [*ends, "--epochs", 20, "--checkpoint", tmp_path / "train.ckpt", "--resume"]
     first, _ = run(3, *words)
     over, calls = run(3, *words)
     assert len(first["epochs"]) == 2 and over["epochs"] == [] and "train 3" not in calls
