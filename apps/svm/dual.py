@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,25 @@ from malt.models.linear import Order
 
 _COPIES, _PER_ROW = 10, 8
 """Arrays of float64 on a rank, of features and of rows: an ascent, its changes, what is summed, what is saved."""
+
+
+class Changes(Sums):
+    """Sums of the changes of all ranks, each counted as a message of the weights to and from each other rank."""
+
+    def __init__(self, weights: Array) -> None:
+        super().__init__("reduce-scatter")
+        self.array, self._begun = weights, malt.init().statistics()
+        self._count = self._merged = 0
+
+    def take(self, array: Array) -> None:
+        super().take(array)
+        self._count += 1
+        self._merged += len(malt.alive()) - 1
+
+    def statistics(self) -> malt.Statistics:
+        total, begun = malt.init().statistics(), self._begun
+        sent, across = total.bytes_sent - begun.bytes_sent, total.bytes_across - begun.bytes_across
+        return replace(total, bytes_sent=sent, bytes_across=across, sent=self._count, gathered=self._merged)
 
 
 class Trainer(common.Trainer, harness.Together):
@@ -41,7 +61,7 @@ class Trainer(common.Trainer, harness.Together):
         )
         self._model = self._ascent.model()
         """The weights as they are measured and saved."""
-        self._sums = Sums("reduce-scatter")
+        self._sums = Changes(self._ascent.weights)
         self.vectors = [self._sums]
         self._known: Measures | None = None
         """The objective and the gap of the model, once they have been measured."""

@@ -17,6 +17,7 @@ from malt.models.common import (
     moved,
     of_lowest,
     same_start,
+    sum_statistics,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "moved",
     "of_lowest",
     "same_start",
+    "sum_statistics",
 ]

@@ -109,6 +109,17 @@ def moved(vector: Any) -> Counted:
     return Counted(statistics)
 
 
+def sum_statistics(nbytes: int) -> Statistics:
+    """Return the bytes that this rank sends for sums of so many bytes over all ranks. Local.
+
+    To each other rank it sends the block that this one combines, and what is summed here of the block that the other
+    combines.
+    """
+    hosts, size = session.hosts(), session.size()
+    far = sum(host != hosts[session.rank()] for host in hosts)
+    return Statistics(bytes_sent=2 * nbytes * (size - 1) // size, bytes_across=2 * nbytes * far // size)
+
+
 class Sums:
     """Sums of arrays over all ranks, by an algorithm of allreduce, and what they send, as vectors count theirs."""
 
@@ -123,13 +134,5 @@ class Sums:
         self._nbytes += array.nbytes
 
     def statistics(self) -> Statistics:
-        """Return what this rank has sent. Local.
-
-        To each other rank it sends the block that this one combines, and what is summed here of the block that the
-        other combines. Other algorithms count what they send.
-        """
-        if self._algorithm != "auto":
-            return session.world().statistics()
-        hosts, size = session.hosts(), session.size()
-        far = sum(host != hosts[session.rank()] for host in hosts)
-        return Statistics(bytes_sent=2 * self._nbytes * (size - 1) // size, bytes_across=2 * self._nbytes * far // size)
+        """Return what this rank has sent. Local. Algorithms other than "auto" count it."""
+        return sum_statistics(self._nbytes) if self._algorithm == "auto" else session.world().statistics()

@@ -175,8 +175,11 @@ def test_the_gap_closes_at_the_optimum(tmp_path, file, loss, intercept, ranks):
 def test_an_exchange_within_an_epoch(tmp_path, file, every):
     words = [file, "--exchange-every", every, "--gap", 0, "--epochs", 4]
     made = report(tmp_path, 3, *words)
+    last = made["epochs"][-1]
+    assert last["merged"] == 4 * 3 * 2 * -(-67 // every) and last["overwritten"] == 0
+    assert last["bytes_dense"] == last["merged"] // 2 * 8 * 13  # weights
     changes = 8 * (200 + 2 * 13 + 2)  # alphas, weights and the part of positive rows, two sums
-    assert made["epochs"][-1]["bytes_sent"] == 4 * -(-67 // every) * 2 * 2 * changes
+    assert last["bytes_sent"] == 4 * -(-67 // every) * 2 * 2 * changes
 
 
 def test_ranks_without_rows(tmp_path):
