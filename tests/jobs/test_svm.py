@@ -181,6 +181,16 @@ def test_tolerance_where_ranks_have_different_numbers_of_rows(alone, tiny, sync)
     final(alone(tiny, "--tolerance", 1e-3, "--exchange-every", 2, "--sync", sync, ranks=3))
 
 
+def test_with_a_tolerance_ranks_that_wait_for_each_other_exchange_as_often(tiny):
+    """Under ssp:S, too, where they need not without it."""
+
+    def live(_):
+        with pytest.raises(BadInput, match="here ranks exchange together: give a number, 1,000 say"):
+            run([str(tiny), "--tolerance", "0.1", "--sync", "ssp:2", "--exchange-every", "auto"])
+
+    malt.simulate(live, 2)
+
+
 def test_a_model_worse_than_zeros_is_pointed_out(alone, tiny):
     assert "worse than one of zeros: try a --step below 1e+10" in alone(tiny, "--step", 1e10, ranks=2).stderr
     assert alone(tiny, ranks=2).stderr == ""

@@ -14,7 +14,9 @@ from returning import Job
 import malt
 from apps.harness import memory, newcomers
 from apps.harness.errors import BadInput, StaysOut
+from apps.harness.marks import Mark
 from apps.harness.shares import Shares
+from apps.harness.training import Training
 from malt.session import session
 
 
@@ -22,6 +24,20 @@ from malt.session import session
 def outside(monkeypatch):
     """This rank was started again, and is not admitted yet."""
     monkeypatch.setattr(malt, "init", lambda: SimpleNamespace(is_outside=True, is_elastic=False))
+
+
+def test_a_newcomer_has_the_numbers_of_the_rank_that_gives_them():
+    begun, trained = [], []
+    checkpoints = SimpleNamespace(
+        epoch=3, before=Mark(examples=30, seconds=1.5), begin_as=lambda *all: begun.append(all)
+    )
+    one, other = (Training(SimpleNamespace(options=Namespace()), checkpoints, None) for _ in range(2))
+    one.trainer = SimpleNamespace(state=lambda: {"w": np.ones(2)})
+    one._epoch, one._clock.seconds = 7, 4.5
+    other.trainer = SimpleNamespace(go_on_from=lambda state, epochs: trained.append((state["w"].tolist(), epochs)))
+    other._go_on_from(one._offered())
+    assert begun == [(3, Mark(examples=30, seconds=1.5))] and trained == [([1.0, 1.0], 4)]
+    assert (other._epoch, other._clock.seconds, other.is_newcomer, other.marks) == (7, 4.5, True, 4 * [Mark()])
 
 
 def test_it_stays_out_where_ranks_come_together(outside):
