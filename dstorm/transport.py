@@ -262,6 +262,10 @@ class Transport(Protocol):
         collective call.
         """
 
+    @property
+    def is_calling(self) -> bool:
+        """True if this rank is in a block of `calling`. Local."""
+
     def set_deadline(self, deadline_s: float) -> None:
         """Set how long a barrier waits for a rank that gives no heartbeat. Local."""
 

@@ -266,13 +266,18 @@ class Vector(Shared):
             self._gathered_at = self._step
             self._trained.merged(counts.items())
 
-    def keep_up(self) -> None:
-        """Go on to the last step of the in-neighbours, as by scatters without peers. One-sided.
+    def newest_step(self) -> int:
+        """Return the last step that an in-neighbour has published, as far as it has come here; 0 if closed. Local."""
+        with self._queues.call_lock.lent() as is_free:
+            return self._queues.inbox.newest_step() if is_free and not self._queues.closed else 0
 
-        Under "ssp:S" no gather of theirs then waits for this rank, which waits for them elsewhere.
+    def go_on_to(self, step: int) -> None:
+        """Go on to `step`, unless this rank is there, as by scatters without peers. One-sided.
+
+        Under "ssp:S" no gather of another rank then waits for this one, which waits for that rank elsewhere.
         """
         with self._queues.call_lock.lent() as is_free:
-            if is_free and not self._queues.closed and (step := self._queues.inbox.newest_step()) > self._step:
+            if is_free and not self._queues.closed and step > self._step:
                 self._queues.send_each([], step, self._weight, self._mass)
                 if self._gathered_at == self._step:
                     self._gathered_at = step

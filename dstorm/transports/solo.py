@@ -85,6 +85,11 @@ class SoloTransport(Training):
         """Note nothing: no rank waits for this one."""
         return nullcontext()
 
+    @property
+    def is_calling(self) -> bool:
+        """False: no rank waits for this one."""
+        return False
+
     def heard_at(self, rank: int) -> float:
         """Return the time at which `rank` last gave a heartbeat, by this rank's clock, as far as this rank knows."""
         return self.clock()

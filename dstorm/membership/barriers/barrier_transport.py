@@ -39,6 +39,11 @@ class BarrierTransport(Training):
         return self._barrier.calling(what)
 
     @property
+    def is_calling(self) -> bool:
+        """True if this rank is in a block of `calling`. Local."""
+        return self._barrier.calls.is_any
+
+    @property
     def count_step(self) -> Callable[[], None]:
         """The function of the barrier itself, without a call in between. One-sided."""
         return self._barrier.count_step

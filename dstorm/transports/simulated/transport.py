@@ -176,6 +176,11 @@ class SimulatedTransport(SoloTransport):
         """Give the collective calls in the block the name `what` in errors and reports. Local."""
         return self._calls.calling(what, self.trace)
 
+    @property
+    def is_calling(self) -> bool:
+        """True if this rank is in a block of `calling`. Local."""
+        return self._calls.is_any
+
     def set_deadline(self, deadline_s: float) -> None:
         """Set how long a barrier waits for a rank that gives no heartbeat. Local."""
         if self.carrier is not None:

@@ -119,9 +119,9 @@ class Checkpoint:
         load_state_dict, such as a Replica or a PyTorch optimizer, and generators of Python, NumPy and torch. Each part
         includes the generators of the modules random, numpy.random and torch. Under "bsp" a save changes nothing in the
         training; if a Replica has another mode, ranks take the mean at a save, as by Replica.agree. The lowest rank
-        holds all parts while it writes. All ranks make the same number of such calls, and under "bsp" the same number
-        of exchanges before each; after a batch that a malt.torch.Sampler in `state` does not have for all ranks, the
-        call does nothing.
+        holds all parts while it writes. All ranks make the same number of such calls, and under "bsp" and "notify-ack"
+        the same number of exchanges before each; after a batch that a malt.torch.Sampler in `state` does not have for
+        all ranks, the call does nothing.
 
         TypeError, ValueError: the file cannot hold a name or a value. They are raised even if no save is due. If the
         call is Collective, they are raised on all ranks; so are TypeError: the sharded vectors in `state`, or names,

@@ -40,7 +40,7 @@ class CommonModel:
         As Replica.finish if this rank `ends`, else as Replica.agree. Where others agree, a rank that ends has what it
         had.
         """
-        with self._groups.releasing(not ends):
+        with self._groups.dropping(not ends):
             is_over, reports = partners(self._world, "Replica", ends, partial(self._report, ends, count))
         if is_over:
             self._unchanged.compare(list(reports.values()))

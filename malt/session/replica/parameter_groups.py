@@ -30,8 +30,7 @@ class ParameterGroups:
         self._meter = world.meter
         self._may_return = world.transport.returns is not None
         self._plan, self._overlaps = plan, plan.mode_options.overlaps
-        sync = plan.consistency
-        self._is_lockstep, self._acknowledges, self._waits = sync.lockstep, sync.acknowledges, sync.waits
+        self._is_lockstep, self._acknowledges = plan.consistency.lockstep, plan.consistency.acknowledges
         self._turns = self._before = 0
         """The exchanges so far, one fragment each; those of an earlier job, from which this one goes on."""
         self.count_now: Callable[[], int] = lambda: 0
@@ -59,6 +58,8 @@ class ParameterGroups:
         except MemoryError:
             self.close()
             raise
+        if plan.consistency.is_stepwise and not self._is_lockstep:
+            self._transport.duties.append(self._keep_up)
         self.vectors = [mode.vector for mode in self.modes]
 
     @property
@@ -68,6 +69,8 @@ class ParameterGroups:
 
     def close(self) -> None:
         """Close the vectors. One-sided."""
+        if self._keep_up in self._transport.duties:
+            self._transport.duties.remove(self._keep_up)
         for mode in self.modes:
             mode.vector.close()
 
@@ -136,27 +139,21 @@ class ParameterGroups:
             if not one.closed:
                 one.discard(counts or {})
 
-    def keep_up(self) -> None:
-        """Go on to the steps of the in-neighbours. One-sided."""
-        for one in self.vectors:
-            one.keep_up()
-
     @contextmanager
-    def releasing(self, is_due: bool) -> Iterator[None]:
-        """Let other ranks exchange while the block waits for them, if it `is_due`. Local.
+    def dropping(self, is_due: bool) -> Iterator[None]:
+        """Drop what comes while the block waits for other ranks, if it `is_due`. Local.
 
-        Under "notify-ack" one of them may wait in a scatter until this rank has taken its last message, and under
-        "ssp:S" in a gather until this rank has reached a step: it would never come.
+        Under "notify-ack" one of them may wait in a scatter until this rank has taken its last message: it would never
+        come.
         """
-        duty = self.drop if self._acknowledges else self.keep_up
-        if not is_due or self._is_lockstep or not self._waits:
+        if not is_due or self._is_lockstep or not self._acknowledges:
             yield
             return
-        self._transport.duties.append(duty)
+        self._transport.duties.append(self.drop)
         try:
             yield
         finally:
-            self._transport.duties.remove(duty)
+            self._transport.duties.remove(self.drop)
 
     def kept(self) -> dict[str, Any]:
         """Return the state from which this rank resumes in a later job, with the parameters: not copies."""
@@ -192,6 +189,25 @@ class ParameterGroups:
         self._under_way = [self.modes[place] for place in given["under_way"]]
 
     # -- private ----------------------------------------------------------------------------------------------
+
+    def _keep_up(self) -> None:
+        """Within a collective call, go on to the exchange of the in-neighbours. One-sided. One of the duties.
+
+        Under "ssp:S" an interval of its own lets each rank make other numbers of exchanges. A rank that is ahead would
+        wait in a gather for one that waits for it in the call. All groups go on to one exchange: ranks would else wait
+        for each other in different groups.
+        """
+        if not self._transport.is_calling:
+            return
+        period = len(self._by_turn)
+        firsts = [self._before + (place - self._before) % period for place in range(period)]
+        steps = [max((mode.vector.newest_step() for mode in modes), default=0) for modes in self._by_turn]
+        turns = max(first + (step - 1) * period + 1 for first, step in zip(firsts, steps, strict=True))
+        if turns > self._turns:
+            self._turns = turns
+            for first, modes in zip(firsts, self._by_turn, strict=True):
+                for mode in modes:
+                    mode.vector.go_on_to(-((first - turns) // period))
 
     def _start_with_others(self) -> int:
         for mode in self.modes:

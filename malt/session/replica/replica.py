@@ -212,7 +212,8 @@ class Replica(Resumes):
 
         A rank that waits in `finish` is left out: its parameters do not enter the mean, and stay unchanged. Under "bsp"
         all ranks must have made the same number of exchanges, or one waits for another in step. Under "ssp:S" a rank
-        that waits here goes on to the steps of the others, without exchanging, so that they do not wait for it.
+        that waits here, or in another collective call, goes on to the steps of the others, without exchanging: they do
+        not wait for it.
 
         ClosedError: finish, close or malt.finalize was called before. ValueError, the same on all ranks that agree:
         they agree on different Replicas; under "bsp", some have made more exchanges. Other errors: as for `finish`.

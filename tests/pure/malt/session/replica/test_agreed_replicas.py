@@ -162,6 +162,28 @@ def test_a_rank_that_waits_for_others_does_not_hold_up_their_exchanges(sync, gra
         assert same_bits(arrays)
 
 
+CALLS = {
+    "mean": lambda: malt.mean(loss=1), "barrier": malt.barrier, "by_speed": lambda: malt.shard(9, by_speed=True),
+    "vector": lambda: malt.vector(3).close(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_ranks_of_ssp_make_other_calls_after_different_numbers_of_exchanges(call):
+    def live(rank):
+        w = np.zeros(N)
+        replica = malt.Replica(w, every=1, sync="ssp:1")
+        for epoch in range(3):
+            CALLS[call]()
+            for step in range([0, 9, 4][(rank + epoch) % RANKS]):
+                w += moved(rank, step)
+                replica.step()
+        replica.finish()
+        return w
+
+    assert same_bits(malt.simulate(live, RANKS))
+
+
 def test_a_rank_that_finishes_is_left_out_and_waits():
     """Of two Replicas, too: it waits in the first, while others agree on both."""
 

@@ -109,6 +109,25 @@ def test_ranks_take_the_mean_where_messages_may_be_under_way(sync, average):
     assert found[0][2] == found[1][2] == found[2][2] and 2 < found[0][2][0] < 6
 
 
+@pytest.mark.parametrize("is_due", [True, False])
+def test_ranks_of_ssp_save_after_different_numbers_of_exchanges(is_due, tmp_path):
+    """A rank that waits in the save makes no steps for which one that is further ahead could wait."""
+
+    def run(rank):
+        w = np.zeros(3)
+        replica = malt.Replica(w, every=1, sync="ssp:1")
+        checkpoint, saved = malt.Checkpoint(tmp_path / "train.ckpt"), []
+        for epoch in range(3):
+            for _ in range([0, 9, 4][(rank + epoch) % 3]):
+                w += 1
+                replica.step()
+            saved.append(checkpoint.save({"epoch": epoch}, force=is_due, mine={"replica": replica}))
+        replica.finish()
+        return saved
+
+    assert malt.simulate(run, 3) == [[is_due] * 3, [False] * 3, [False] * 3]
+
+
 def test_on_other_ranks_it_begins_at_what_the_lowest_one_has():
     def run(rank):
         w = np.zeros(3)
