@@ -71,6 +71,8 @@ def test_from_the_same_centres_it_ends_as_scikit_learn(report, rows, tmp_path, r
     assert len(made["epochs"]) == theirs.n_iter_ - 1  # the last of theirs moves no centre
     direct, _ = report(ranks, path, "--clusters", 6)
     assert direct["final"]["model_sha256"] == made["final"]["model_sha256"]
+    sums = 8 * (6 * 5 + 6 + 4)  # of the rows of each cluster, their counts, four numbers: once an epoch
+    assert set(np.diff([epoch["bytes_sent"] for epoch in direct["epochs"]])) == {2 * (ranks - 1) * sums}
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

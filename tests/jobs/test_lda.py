@@ -42,6 +42,9 @@ def test_topics_are_found_on_any_number_of_ranks(simulated):
         assert last["train_perplexity"] < 100 and last["tokens_per_s"] == last["examples"] / last["seconds"]
         largest = np.argmax(model["counts"].sum(axis=0))
         assert report["final"]["topics"][0][0] == str(np.argmax(model["counts"][:, largest]) + 1)
+        part, changes = -(-500 // ranks) * 10 * 4, (10 + 1) * 8  # of ten topics: what a rank reads and sends in a step
+        visit = ranks * ranks * (part + (ranks - 1) * changes) if ranks > 1 else 0
+        assert np.diff([epoch["bytes_sent"] for epoch in report["epochs"]]).min() == visit
 
 
 def test_a_resumed_run_ends_bit_by_bit_as_one_that_never_failed(simulated, tmp_path):
