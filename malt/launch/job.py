@@ -218,7 +218,7 @@ def _variables(line: Line, environ: Mapping[str, str], folder: str, has_hosts: b
 def _ends(
     reports: Stream, follower: Follower | None, ending: Ending | None, others: RemoteRanks
 ) -> Ends:
-    """What tells the status, whether ranks still run to their end, and whether a host cannot be reached any more."""
+    """Functions: the status; whether ranks still run to their end; whether a host cannot be reached any more."""
     if follower is not None and others:
         status, unreached = partial(_status_of_part, follower, others), others.unreached
         return status, lambda: follower.is_ending(unreached()), lambda: bool(others.last_words)
