@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from schedules import OneEnd
 
 import malt
 from dstorm import parse
@@ -11,11 +12,10 @@ from dstorm.view import View
 from vol.dense import DenseVector
 
 
-class Mate:
+class Mate(OneEnd):
     """The transport of one of some ranks that map each other's memory, `parts`, all in one thread: none may wait."""
 
-    local_peers: frozenset = frozenset()
-    carrier = returns = None
+    returns = None
 
     def __init__(self, rank, parts):
         self.rank, self.size, self._parts = rank, len(parts), parts
@@ -30,14 +30,9 @@ class Mate:
 
     def connect(self, peers): ...
 
-    def opened(self): ...
-
     def closed(self): ...
 
     def poll_failures(self): ...
-
-    def clock(self):
-        return 0.0
 
     def count_step(self):
         self.steps += 1

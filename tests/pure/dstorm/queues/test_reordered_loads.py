@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ranks import run_ranks
-from schedules import CAPACITY, OneEnd, layout
+from schedules import CAPACITY, OneEnd, ReplayedWindow, layout
 
 from dstorm import Queues, Slots, header
 from dstorm.header import NBYTES, WHOLE
@@ -18,14 +18,13 @@ pytestmark = pytest.mark.serial
 PAYLOAD = np.full(CAPACITY, 7, np.uint8)
 
 
-class ReorderedWindow:
+class ReorderedWindow(ReplayedWindow):
     """The receiver's: `arrived` is what has come, `memory` what loads find. A header is found as it is; all else as it
     was at the last sync."""
 
-    keeps_order = False
-
     def __init__(self, nbytes):
-        self.memory, self.arrived = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
+        super().__init__(nbytes, [], None)
+        self.arrived = np.zeros(nbytes, np.uint8)
 
     def load_header(self, offset):
         self.memory[offset : offset + NBYTES] = self.arrived[offset : offset + NBYTES]
@@ -35,11 +34,6 @@ class ReorderedWindow:
 
     def copy(self, offset, destination):
         destination[:] = self.memory[offset : offset + destination.nbytes]
-
-    def prepared(self, source, peer, offset):
-        return tuple
-
-    prepared_flush = flush = lambda self, peers: tuple
 
 
 @pytest.fixture
