@@ -169,34 +169,6 @@ def test_a_message_that_overtakes_another_is_caught(mutant, monkeypatch):
             overtaken(seed)
 
 
-def closing(seed):
-    """An acknowledgement is on its way when its rank closes. That it has closed comes last."""
-
-    def live(rank, queues, transport):
-        if rank == 0:
-            for step in (1, 2):
-                send(queues, [1], step, payload(0, step))
-        else:
-            for _ in (1, 2):
-                while not gathered(queues, [0]):
-                    transport.pause(9)
-            queues.close()
-        transport._group.switch(rank, 1.0)
-        if rank == 0:
-            queues.outbox.note_acknowledgement(queues.outbox.edges[1])
-            assert queues.outbox.edges[1].done
-            queues.close()
-        transport.barrier()
-        queues.free()
-
-    run(live, "ab", seed, sync="notify-ack", kind=LateWindow)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_an_old_acknowledgement_does_not_hide_that_its_rank_has_closed(seed):
-    closing(seed)
-
-
 def test_an_acknowledgement_that_is_owed_does_not_hide_that_its_rank_has_closed(monkeypatch):
     def live(rank, queues, transport):
         send(queues, [1 - rank], 1, payload(rank, 1))
