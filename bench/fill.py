@@ -1,4 +1,4 @@
-"""Fills the marked tables and figures of docs/*.md from the JSON of the measurements, and draws their picture.
+"""Fills the marked tables and figures of docs/*.md from the JSON of the measurements, and draws their pictures.
 
     python -m bench.fill [PAGE ...]
 
@@ -24,6 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from bench import bars
 from bench.harness.document import Tables, as_markdown
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -78,37 +79,16 @@ class Named(Generic[T]):
         return (item for _, item in self._items)
 
 
-def tables(text: str) -> list[list[list[str]]]:
-    """The tables of a page in Markdown, by rows, without what marks words. Pure."""
-    found = []
-    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-        rows = [[re.sub(r"(?<!\\)[`*]", "", cell.strip()).replace("\\*", "*") for cell in line.strip("|").split("|")]
-                for line in block.splitlines()]  # fmt: skip
-        found.append([rows[0], *rows[2:]])
-    return found
-
-
-def marked(text: str) -> dict[str, list[list[str]]]:
-    """The tables of a page by the names of their marks. Pure."""
-    found = re.findall(r"<!-- table: (.+?) -->\n(.*?)<!-- end -->", text, re.DOTALL)
-    return {name: rows for name, block in found for rows in tables(block)[:1]}
-
-
-def number(text: str) -> float | None:
-    """The number that `text` is. None: it is none. Pure."""
-    return float(text.replace(",", "")) if re.fullmatch(r"[\d,]+(\.\d+)?", text) else None
-
-
 def cells(text: str) -> dict[str, Named[Named[Any]]]:
     """The tables of a page as it stands, by their names. Pure."""
     return {
         name: Named((row[0], Named(zip(heading, map(_cell, row), strict=True))) for row in rows)
-        for name, (heading, *rows) in marked(text).items()
+        for name, (heading, *rows) in bars.marked(text).items()
     }
 
 
 def _cell(text: str) -> Any:
-    return text if number(text) is None else Number(text)
+    return text if bars.number(text) is None else Number(text)
 
 
 def stored(page: str, docs: Path = DOCS) -> tuple[Tables, dict[str, Any]]:
@@ -170,10 +150,11 @@ def page(name: str, docs: Path = DOCS) -> str:
         raise Unfilled(f"docs/{name}.md: {error}") from None
 
 
-def picture(docs: Path = DOCS) -> str:
-    """The picture of the headlines of the benchmarks. Local."""
-    peers: str = import_module(VIEWS["benchmarks"]).peers(json.loads((docs / "benchmarks.json").read_text("utf-8")))
-    return peers
+def drawings(docs: Path = DOCS) -> dict[str, str]:
+    """The pictures of all pages as they stand, by name. Local."""
+    found = json.loads((docs / "benchmarks.json").read_text(encoding="utf-8"))
+    peers = import_module(VIEWS["benchmarks"]).peers(found)
+    return {**{name: chart.draw(docs) for name, chart in bars.CHARTS.items()}, "peers": peers}
 
 
 def main() -> None:
@@ -185,7 +166,8 @@ def main() -> None:
             (DOCS / f"{name}.md").write_text(page(name), encoding="utf-8")
         except Unfilled as error:
             wrong.append(str(error))
-    (DOCS / "pictures/peers.svg").write_text(picture(), encoding="utf-8")
+    for name, drawn in drawings().items():
+        (DOCS / "pictures" / f"{name}.svg").write_text(drawn, encoding="utf-8")
     sys.exit("\n".join(wrong) or None)
 
 

@@ -47,6 +47,7 @@ HEADLINES = (
 _NAMES = tuple(one.name for one in HEADLINES)
 COMPILED = ("training", "logistic", "libmf", "straggler", "exchanges", "load")
 """The parts whose programs were run with numba."""
+_LEFT = 400
 
 
 class Ratios(NamedTuple):
@@ -106,9 +107,11 @@ def peers(found: Measured) -> str:
 
 def picture(found: Sequence[Ratios]) -> str:
     """An SVG of a bar for each ratio."""
-    made = {}
+    made = []
     for one in found:
         for ratio, how in ((one.plain, ", plain"), (one.compiled, "")):
             if ratio is not None:
-                made[f"{one.headline.what}: {one.headline.peer}{how}"] = ratio
-    return bars.picture(made, "Speed of MALT on 2 ranks, as a multiple of the other library's; with numba unless plain")
+                name = f"{one.headline.what}: {one.headline.peer}{how}"
+                made.append(bars.Bar(name, f"{ratio:.1f}" if ratio >= 1 else f"{ratio:.2f}"))
+    title = "Speed of MALT on 2 ranks, as a multiple of the other library's; with numba unless plain"
+    return bars.picture(made, "x", alone=True, title=title, left=_LEFT)

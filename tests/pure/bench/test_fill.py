@@ -19,17 +19,11 @@ def test_a_page_is_that_of_its_figures(name):
     assert (fill.DOCS / f"{name}.md").read_text(encoding="utf-8") == fill.page(name), "python -m bench.fill"
 
 
-def test_the_picture_is_that_of_its_page():
-    drawn = fill.picture()
-    assert (fill.DOCS / "pictures/peers.svg").read_text(encoding="utf-8") == drawn, "python -m bench.fill"
-    ElementTree.fromstring(drawn)
-
-
-def test_tables_are_read_without_marks_of_words_and_numbers_are_told_from_words():
-    rows = fill.tables("text\n\n| a | b |\n|---|---|\n| *x* | 1,000.5 |\n| `y` | 2 |\n")
-    assert rows == [[["a", "b"], ["x", "1,000.5"], ["y", "2"]]]
-    found = [fill.number(text) for text in ("1,234.5", "7", "not reached", "7 s", "")]
-    assert found == [1234.5, 7.0, None, None, None]
+@pytest.mark.parametrize("name", drawn := fill.drawings())
+def test_a_picture_is_that_of_its_page(name):
+    assert (fill.DOCS / f"pictures/{name}.svg").read_text(encoding="utf-8") == drawn[name], "python -m bench.fill"
+    assert any(f"(pictures/{name}.svg)" in file.read_text(encoding="utf-8") for file in fill.DOCS.glob("*.md"))
+    ElementTree.fromstring(drawn[name])
 
 
 def test_marks_are_filled_and_stay():

@@ -10,7 +10,7 @@ import pytest
 from programs import ROOT
 
 import malt
-from bench.fill import tables
+from bench.bars import tables
 
 PAGE = ROOT / "docs/papers.md"
 WHOLE = PAGE.read_text(encoding="utf-8")
