@@ -1,7 +1,5 @@
 """Barriers of simulated ranks, of which a test says when they look at each other."""
 
-from __future__ import annotations
-
 import threading
 
 from dstorm import Group, SimulatedTransport

@@ -1,7 +1,5 @@
 """Functions that tests call on ranks by malt.run, which imports this module there."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

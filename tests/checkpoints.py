@@ -1,7 +1,5 @@
 """What tests of checkpoints share."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -11,8 +11,6 @@ ranks waiting in a collective call, the failed rank gives them some seconds, pri
 nothing hangs.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import signal

@@ -4,8 +4,6 @@
 rank alone. An implementation passes the checks, or says in its own test which promises it does not make.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from contextlib import contextmanager

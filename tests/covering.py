@@ -1,7 +1,5 @@
 """Cells of a table of parameters, chosen so that few tests hold each two values together."""
 
-from __future__ import annotations
-
 from itertools import combinations, product
 
 

@@ -1,7 +1,5 @@
 """What tests of tests/mpi use of Hypothesis, or stand-ins that skip them: they also run where it is not installed."""
 
-from __future__ import annotations
-
 import pytest
 
 try:

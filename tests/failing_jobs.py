@@ -1,7 +1,5 @@
 """Jobs whose ranks are killed, raise, or are stopped. MALT_FAULTS=long: many runs of each at random moments."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Ratings that are few enough to follow one by one."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -1,7 +1,5 @@
 """Rows of linear models that are few enough for slow twins."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

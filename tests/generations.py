@@ -4,8 +4,6 @@
 fails has delivered any of the Puts that were under way, as on a network.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 import zlib

@@ -1,7 +1,5 @@
 """Hosts on this machine, made of namespaces (tests/hosts/hosts.sh), on which tests start jobs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

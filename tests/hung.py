@@ -1,7 +1,5 @@
 """Where a job hangs that a test ends, as it has taken too long: its processes, and the stacks of its ranks."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """A job whose rank 0 is interrupted again and again, at random moments, and saves its model each time, as
 docs/guide/failures.md has it; all models that it saves must be whole."""
 
-from __future__ import annotations
-
 import json
 
 PROGRAM = r"""

@@ -1,7 +1,5 @@
 """A signal at a chosen line of malt's own code, as the handler of `malt run` raises its error there."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

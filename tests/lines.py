@@ -1,7 +1,5 @@
 """What happens before chosen lines of malt's own code."""
 
-from __future__ import annotations
-
 import sys
 
 

@@ -1,7 +1,5 @@
 """Processes of jobs: whether they run, and waiting for what they do."""
 
-from __future__ import annotations
-
 import time
 
 

@@ -1,7 +1,5 @@
 """Programs of apps/, run as jobs of their own or in this process, and what they print last."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

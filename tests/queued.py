@@ -1,7 +1,5 @@
 """Queues of simulated ranks, on hosts as named, with payloads that show who sent them, and when."""
 
-from __future__ import annotations
-
 import numpy as np
 from carried import run_carried
 from schedules import complete

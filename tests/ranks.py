@@ -1,7 +1,5 @@
 """Simulated ranks on hosts as named, each of which ends by itself; what all ranks do, or threads at once."""
 
-from __future__ import annotations
-
 import functools
 import threading
 from inspect import Parameter, signature

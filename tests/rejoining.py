@@ -1,7 +1,5 @@
 """A program of which a rank is killed, started again, and comes back; and what such a job prints."""
 
-from __future__ import annotations
-
 import re
 
 TRAINS = """

@@ -1,7 +1,5 @@
 """What is reported of the ranks of a job, as `kind-rank`: left-2, started-0."""
 
-from __future__ import annotations
-
 from malt.runner.events import Kind, Stream, append, event
 
 

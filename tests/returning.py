@@ -1,7 +1,5 @@
 """Simulated ranks that fail and are started again, or come later."""
 
-from __future__ import annotations
-
 from dstorm import Group, MismatchedCalls, SimulatedTransport
 from dstorm.errors import Refused
 from dstorm.membership.resilient import SurvivingTransport

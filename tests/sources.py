@@ -1,7 +1,5 @@
 """The sources of the layers, each of which is read and parsed once."""
 
-from __future__ import annotations
-
 import ast
 import functools
 from pathlib import Path

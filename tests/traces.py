@@ -1,7 +1,5 @@
 """Traces of simulated ranks."""
 
-from __future__ import annotations
-
 import itertools
 import time
 

@@ -1,7 +1,5 @@
 """Two hosts on this machine: network namespaces, which vanish with their last process."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -1,7 +1,5 @@
 """Files that tests write: those of a machine, and pictures."""
 
-from __future__ import annotations
-
 import struct
 
 

@@ -1,7 +1,5 @@
 """A job whose failed ranks are started again."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

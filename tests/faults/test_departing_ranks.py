@@ -1,7 +1,5 @@
 """Signals to a rank: those of the launcher, those of others, and those that its program handles itself."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

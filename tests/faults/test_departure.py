@@ -1,7 +1,5 @@
 """Jobs that a signal ends: each rank leaves by itself, once, and no other waits for it. And the input of jobs."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Ranks of real jobs that fail before the session has begun."""
 
-from __future__ import annotations
-
 import pytest
 from failing_jobs import under_one_mpi
 

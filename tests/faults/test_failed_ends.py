@@ -1,7 +1,5 @@
 """How real jobs end that have failed, or of which a rank has."""
 
-from __future__ import annotations
-
 import pytest
 from failing_jobs import under_one_mpi
 

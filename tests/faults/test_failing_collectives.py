@@ -1,7 +1,5 @@
 """A rank of a real job is killed in the middle of a collective: the live ranks get the same result, and go on."""
 
-from __future__ import annotations
-
 import pytest
 from failing_jobs import under_one_mpi
 

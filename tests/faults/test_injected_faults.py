@@ -1,7 +1,5 @@
 """Jobs whose ranks the launcher kills or slows, as `malt run --inject` asks for."""
 
-from __future__ import annotations
-
 import pytest
 from failing_jobs import under_one_mpi
 

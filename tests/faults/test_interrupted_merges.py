@@ -1,7 +1,5 @@
 """Ctrl-C at random moments of a training: each model that is saved then is whole, and the training goes on."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

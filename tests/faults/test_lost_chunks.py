@@ -1,7 +1,5 @@
 """A rank of a real job is killed in the function of malt.map_reduce: others do its chunks, with the same bits."""
 
-from __future__ import annotations
-
 import pytest
 from failing_jobs import under_one_mpi
 

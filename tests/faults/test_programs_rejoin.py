@@ -1,7 +1,5 @@
 """Programs of apps/ whose failed ranks come back (`malt run --rejoin`): they go on from the epoch of a neighbour."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

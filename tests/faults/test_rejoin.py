@@ -1,7 +1,5 @@
 """Jobs whose failed ranks come back (`malt run --survive --rejoin`): real processes, in shared memory."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Jobs that failed as a whole are run again: how often, when not, and with nothing left of the run before."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Jobs whose failed ranks are started again (`malt run --rejoin`), by programs that begin no session."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What ranks of real jobs that go on see of one that has failed or departed."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

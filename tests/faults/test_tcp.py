@@ -1,7 +1,5 @@
 """Ranks of two hosts, of which some are killed or stopped. The hosts are two network namespaces."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The hosts of these tests: a, b and c."""
 
-from __future__ import annotations
-
 import pytest
 from host_network import HostNetwork, missing
 

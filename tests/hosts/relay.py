@@ -5,8 +5,6 @@
 It prints "ready", and ends when it is killed. Frames keep their offloads (PACKET_VNET_HDR), so checksums stay right.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import select

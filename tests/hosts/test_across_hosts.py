@@ -1,7 +1,5 @@
 """Jobs on several hosts, each with a network, a file system for /tmp and /dev/shm, and an ssh daemon of its own."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

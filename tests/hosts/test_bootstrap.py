@@ -1,7 +1,5 @@
 """`malt run --bootstrap`: a host without malt, this checkout and its environment, that has python3 and sshd."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """examples/docker/Dockerfile, as far as it can be tried without docker: its files, its options, its ssh."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`malt doctor --hosts`: each host that cannot be used in a line, and the network between the others."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """Jobs of several hosts that grow and shrink while they train (malt run --elastic, malt scale)."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """A job on two hosts ends soon after a rank has failed or all have ended, whatever mpiexec sees. Nothing is left."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

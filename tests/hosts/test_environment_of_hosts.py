@@ -1,7 +1,5 @@
 """Ranks on all hosts have the user's environment, and no command line shows what is in it."""
 
-from __future__ import annotations
-
 SECRET = "a secret; with 'quotes'\nand lines"
 PROGRAM = """
 import glob, os, malt

@@ -1,7 +1,5 @@
 """What keeps a job from starting on a host: one line, within ten seconds, before MPI starts."""
 
-from __future__ import annotations
-
 import re
 import sys
 import sysconfig

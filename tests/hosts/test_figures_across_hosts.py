@@ -1,7 +1,5 @@
 """bench.hosts: trainings on hosts that slow links join, and their tables."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """As tests/faults/test_interrupted_merges.py, with a rank on each of two hosts. In the long form alone."""
 
-from __future__ import annotations
-
 import pytest
 from failing_jobs import LONG
 from interrupted_jobs import PROGRAM, check, words

@@ -1,7 +1,5 @@
 """A part of a job on two hosts is killed by SIGKILL: the rest ends, or goes on with --survive. Nothing is left."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

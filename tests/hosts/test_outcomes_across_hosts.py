@@ -1,7 +1,5 @@
 """bench.hosts: failures of jobs on hosts, what is left of them, and their table."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Jobs on several hosts that each start by themselves: what may fail, and what goes on."""
 
-from __future__ import annotations
-
 import re
 import time
 

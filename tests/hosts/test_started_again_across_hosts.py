@@ -1,7 +1,5 @@
 """Ranks of several hosts that fail are started again, and come back (`malt run --rejoin`)."""
 
-from __future__ import annotations
-
 import re
 import time
 

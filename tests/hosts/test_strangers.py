@@ -1,7 +1,5 @@
 """A job across hosts to which others connect: who does not know its key is sent away, and the key shows nowhere."""
 
-from __future__ import annotations
-
 from failing_jobs import under_one_mpi
 
 PROGRAM = """

@@ -1,7 +1,5 @@
 """A job on two hosts that is suspended by Ctrl-Z for longer than its deadline goes on, whole."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Jobs that a torchrun on each of two hosts starts: who knows MALT_KEY takes part, and a failure ends all of it."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

@@ -1,7 +1,5 @@
 """--checkpoint and --resume of the programs: a failed run is resumed, on any number of ranks, and ends as well."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

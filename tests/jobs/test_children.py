@@ -1,7 +1,5 @@
 """Processes that a rank starts: by fork, spawn, forkserver, subprocess; and jobs that it starts."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """apps.mlp on sparse rows: its measures, what it sends, as ranks fail, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 

@@ -1,7 +1,5 @@
 """`malt run --compare` with real jobs."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What tests/conftest.py runs where, and how a failure on one rank ends."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

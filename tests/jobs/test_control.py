@@ -1,7 +1,5 @@
 """The control server, with ranks that connect to it, and others that do."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

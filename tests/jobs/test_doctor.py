@@ -1,7 +1,5 @@
 """The findings of `malt doctor`: from made-up facts, and from real jobs."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

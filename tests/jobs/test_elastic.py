@@ -1,7 +1,5 @@
 """Jobs that grow and shrink while they train (malt run --elastic, malt scale)."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A job of partial_fit loops that grows and shrinks (malt run --elastic, malt.sklearn.average)."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """Jobs that are killed at random moments, in saves, too, and resumed: they end with the bits of one that was not."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import random

@@ -1,7 +1,5 @@
 """The programs of examples/ run, and end with the figures of docs/examples.md."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess

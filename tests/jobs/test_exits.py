@@ -1,7 +1,5 @@
 """A failed rank ends the job, at once, with its status and its traceback."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

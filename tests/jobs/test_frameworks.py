@@ -3,8 +3,6 @@
 Importing one of them takes longer than all that is done with it here: there is one job for each.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess

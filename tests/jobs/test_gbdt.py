@@ -1,7 +1,5 @@
 """apps.gbdt: against scikit-learn's histogram trees, on one rank and on several, and as ranks fail."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Real jobs, by mpiexec or by a script in its place: how they end, and that nothing of them remains."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """apps.kmeans: against scikit-learn from the same centres, and as ranks fail."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """apps.lda as a user runs it: on any number of ranks, resumed, with ranks that fail, with bad input."""
 
-from __future__ import annotations
-
 import json
 import pydoc_data.topics
 import re

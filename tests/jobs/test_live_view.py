@@ -1,7 +1,5 @@
 """`malt run --view` in a terminal: a table below the output, of which nothing is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """apps.logistic as a user runs it, and on rcv1-ccat at the minima of scipy and scikit-learn."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """apps.mf as a user runs it."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import re

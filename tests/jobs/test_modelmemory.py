@@ -1,7 +1,5 @@
 """A program refuses a model that does not fit into the memory of its host, in one line, before it is made."""
 
-from __future__ import annotations
-
 import pytest
 
 import malt

@@ -1,7 +1,5 @@
 """The output of a job comes in whole lines, whatever its ranks print and whoever reads it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

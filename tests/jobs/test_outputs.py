@@ -1,7 +1,5 @@
 """The programs never write to a file that they read, nor two outputs to one file."""
 
-from __future__ import annotations
-
 import os
 import re
 

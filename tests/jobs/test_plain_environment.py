@@ -1,7 +1,5 @@
 """An environment of mpi4py, NumPy, scipy, pytest and an MPI alone, which `make test-plain` makes."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import lzma

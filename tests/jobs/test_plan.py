@@ -1,7 +1,5 @@
 """`malt plan`: a program measured on one rank, predicted on more."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The runner of each rank, without mpiexec: it does as plain Python, except after a failure."""
 
-from __future__ import annotations
-
 import py_compile
 import re
 import socket

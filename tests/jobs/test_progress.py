@@ -4,8 +4,6 @@ The jobs here use TCP on this one machine, and MPI reports that their ranks shar
 under Open MPI by two network namespaces, which vanish with their last process.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The programs of README.md and of the guide run, and do what is said of them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the programs train, and report, where a rank fails, and where epochs are repeated."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """malt.run: a function on ranks, its results, its output, its errors; from programs and notebooks."""
 
-from __future__ import annotations
-
 import _thread
 import json
 import os

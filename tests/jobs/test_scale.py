@@ -1,7 +1,5 @@
 """A thousand simulated ranks in one process: the memory and the time that they take."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Sharded vectors in whole jobs: what is left of them when the session ends."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The standard input of a job."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select

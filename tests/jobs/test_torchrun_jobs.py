@@ -1,7 +1,5 @@
 """Jobs that torchrun starts: its processes are ranks, a failure ends all, a restart goes on from a checkpoint."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

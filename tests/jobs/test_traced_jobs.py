@@ -1,7 +1,5 @@
 """`malt run --trace`: what a job leaves behind, also where a rank is killed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

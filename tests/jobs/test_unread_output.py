@@ -1,7 +1,5 @@
 """Commands, and programs without a launcher, end quietly where nobody reads what they print, as by `| head -1`."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -1,7 +1,5 @@
 """`malt status` and `malt stacks`: what another terminal shows of a job."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The wheel in an environment of its own, outside the checkout."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

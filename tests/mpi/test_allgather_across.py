@@ -1,7 +1,5 @@
 """What ranks of several hosts exchange, and read of each other."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from types import SimpleNamespace
 

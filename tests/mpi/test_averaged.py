@@ -1,7 +1,5 @@
 """malt.sklearn.average: partial_fit loops of all ranks begin alike, exchange, and end with one model."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re

@@ -1,7 +1,5 @@
 """malt.blocks over the ranks that there are, and its arguments: all ranks agree on them, or raise the same error."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

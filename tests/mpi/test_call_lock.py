@@ -1,7 +1,5 @@
 """Calls of several threads: refused if they overlap, accepted if they take turns."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 

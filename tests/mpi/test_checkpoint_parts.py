@@ -1,7 +1,5 @@
 """Checkpoint.save(..., mine=...) and its twin, restore: what each rank alone goes on from."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from pathlib import Path

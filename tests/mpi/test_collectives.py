@@ -1,7 +1,5 @@
 """malt.allreduce, broadcast, allgather, lowest, together: all ranks get the same result, or the same error."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 

@@ -1,7 +1,5 @@
 """Connections are made before the progress thread calls MPI, or while it pauses."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

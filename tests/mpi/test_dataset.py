@@ -1,7 +1,5 @@
 """load_svmlight: the features and labels of a slow twin, in blocks of rows, for all arguments."""
 
-from __future__ import annotations
-
 import lzma
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Dense vectors as users call them: over MPI on any number of ranks, and simulated."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from graphnames import GRAPHS

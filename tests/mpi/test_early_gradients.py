@@ -1,7 +1,5 @@
 """malt.torch: gradients travel while a backward pass still computes others."""
 
-from __future__ import annotations
-
 import importlib.util
 import time
 

@@ -1,7 +1,5 @@
 """malt.sklearn's estimators on the ranks there are: one model on all, as good as that of one rank."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 

@@ -1,7 +1,5 @@
 """malt.sklearn.GridSearchCV: fits are dealt to ranks, and all have the results of scikit-learn's."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import numpy as np

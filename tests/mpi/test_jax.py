@@ -1,7 +1,5 @@
 """malt.jax: pytrees that ranks exchange, simulated ones and those of this job."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ranks import on_all_ranks

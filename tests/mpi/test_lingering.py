@@ -1,7 +1,5 @@
 """How a thread sleeps until its Puts to another host have arrived, before it flushes."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import nullcontext
 from types import SimpleNamespace

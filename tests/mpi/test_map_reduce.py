@@ -1,7 +1,5 @@
 """malt.map_reduce on real ranks: the same bits as on one, chunks that travel once, errors that all ranks raise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The mean model with which all ranks end."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

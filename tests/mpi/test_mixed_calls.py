@@ -1,7 +1,5 @@
 """Ranks with compiled calls among ranks without: what they exchange is the same."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

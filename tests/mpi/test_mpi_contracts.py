@@ -1,7 +1,5 @@
 """The transport over MPI and its windows keep the contracts of dstorm/transport.py, on any number of ranks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from contracts import check_edge, check_transport, check_window

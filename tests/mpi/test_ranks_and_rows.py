@@ -1,7 +1,5 @@
 """The calls that return facts about ranks: hosts, failures, free memory, rows, owners of users."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """At thread level SERIALIZED no MPI call overlaps with one of the progress thread: each call holds the lock."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

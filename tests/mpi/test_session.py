@@ -1,7 +1,5 @@
 """A session starts and ends: with MPI, alone, with the wrong launcher, without an MPI library."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """malt.sharded over the ranks there are: pushes into one element under contention, bytes that travel, memory."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """malt.shard: each row is in one shard."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Sparse vectors as users call them, compared with dense vectors."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

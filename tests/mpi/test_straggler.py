@@ -1,7 +1,5 @@
 """The waits of each consistency mode with one slow rank, over MPI; and loops of very different lengths."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,7 +1,5 @@
 """malt.vector: all ranks agree on the arguments, or all raise the same error."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -8,8 +8,6 @@ import re
 import pytest
 from sources import MODULES, ROOT, nodes, text
 
-pytestmark = pytest.mark.serial
-
 DESIGN = (ROOT / "DESIGN.md").read_text()
 MOST_BYTES = {"DESIGN.md": 25_000, "CONTRIBUTING.md": 8_000}
 

@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 from sources import LAYERS, MODULES, ROOT, below, nodes, parsed, text, where
 
-pytestmark = pytest.mark.serial
-
 MOST_LINES = 190
 """Of a program, beside its data, kernels and model."""
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from sources import MODULES, ROOT, nodes, parsed, where
 
-pytestmark = pytest.mark.serial
-
 MOST_CONDITIONS, MOST_MODULES = 25, 11
 
 WORDS = (

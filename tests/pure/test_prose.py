@@ -1,7 +1,5 @@
 """What the code says: docstrings that state, one rank as 1 rank, and the messages of docs/troubleshooting.md."""
 
-from __future__ import annotations
-
 import ast
 import re
 
@@ -9,8 +7,6 @@ import pytest
 from sources import MODULES, ROOT, nodes, parsed, strings, text, where
 
 from malt.watch import jobs
-
-pytestmark = pytest.mark.serial
 
 REFERENCE_OR_QUESTION = re.compile(r"As `|(Whether|What|How|Who|Whom|Whose|Which|When|Where|Why)\b")
 """How no docstring begins: it states what is returned or done."""

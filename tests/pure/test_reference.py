@@ -1,7 +1,5 @@
 """The reference in docs/api/ names everything that is public."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """apps.autoencoder: its gradient, the same losses on any number of ranks, ranks that fail, the picture."""
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib
@@ -16,8 +14,6 @@ import malt
 from apps.autoencoder import patches, png
 from apps.autoencoder.network import Sums, first_weights, objective, sums
 from apps.autoencoder.program import run
-
-pytestmark = pytest.mark.serial
 
 FEW = ["--patches", "130", "--hidden", "5", "--epochs", "6"]
 

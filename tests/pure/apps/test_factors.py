@@ -1,14 +1,10 @@
 """Tests of malt.models.factors.problem: the ratings of a shard, first rows, penalties and steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from few_ratings import few_ratings
 
 from malt.models.factors import problem
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture

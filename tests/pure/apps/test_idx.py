@@ -1,7 +1,5 @@
 """Tests of apps.mlp.idx with valid, wrong and damaged files."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 import tracemalloc
@@ -11,8 +9,6 @@ import pytest
 from written import encoded
 
 from apps.pictures import idx
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture

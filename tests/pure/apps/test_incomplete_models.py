@@ -1,7 +1,5 @@
 """Files of models that lack what their programs save: each is refused in words."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The compiled kernels of malt.models.factors against slow twins."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,15 +1,11 @@
 """Tests of malt.models.networks.network: gradients against differences of the loss, and the softmax at its limits."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from malt.models.networks import Network, cross_entropy, first_weights, logistic, softmax
-
-pytestmark = pytest.mark.serial
 
 SIZES = ([5, 3], [5, 7, 3], [5, 7, 4, 3], [5, 7, 1])
 

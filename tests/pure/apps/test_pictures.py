@@ -1,7 +1,5 @@
 """Tests of apps.mlp.pictures: folders of idx files, and the embedded digits."""
 
-from __future__ import annotations
-
 import gzip
 
 import numpy as np
@@ -9,8 +7,6 @@ import pytest
 from written import encoded
 
 from apps.mlp import pictures
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture

@@ -1,13 +1,9 @@
 """Ratings that are made from a seed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from apps.mf.planted import NOISE, film, planted
-
-pytestmark = pytest.mark.serial
 
 
 def test_planted_ratings_are_low_rank_and_noise():

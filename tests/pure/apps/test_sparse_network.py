@@ -1,7 +1,5 @@
 """Tests of malt.models.networks.sparse and touched: sparse rows against the same rows as dense ones."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -21,8 +19,6 @@ from malt.models.networks import sparse as kernels
 from malt.models.networks.network import first_weights
 from malt.models.networks.sparse import MixedNetwork
 from malt.models.networks.touched import SparseAdagrad, SparseLearner, TouchedNetwork
-
-pytestmark = pytest.mark.serial
 
 FEATURES, ROWS = 40, 9
 

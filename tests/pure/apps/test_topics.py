@@ -16,8 +16,6 @@ from apps.lda.counts import Counts
 from apps.lda.documents import Documents
 from apps.lda.measuring import HeldOut
 
-pytestmark = pytest.mark.serial
-
 
 def test_sums_do_not_depend_on_where_arrays_are():
     """Kernels allocate arrays: wherever these lie, the same topics have the same bits."""

@@ -1,7 +1,5 @@
 """The kernels of apps.embed, against slow twins, and its graphs."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -10,8 +8,6 @@ import pytest
 pytest.importorskip("numba")
 
 from apps.embed import graph, kernels, planted
-
-pytestmark = pytest.mark.serial
 
 EDGES = np.array([[0, 1], [0, 2], [1, 2], [2, 3], [3, 4], [4, 0], [3, 4], [1, 1]])
 SMALL = graph.graph(np.arange(5), EDGES)

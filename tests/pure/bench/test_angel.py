@@ -1,7 +1,5 @@
 """bench.papers.angel: what apps.logistic moves through rank 0 and in parts, and the page that says so."""
 
-from __future__ import annotations
-
 import runpy
 import sys
 
@@ -16,8 +14,6 @@ from bench.papers import angel
 from bench.papers.angel import OPTIMIZERS, PLACES, RANKS
 from bench.papers.mllib import task
 from malt.models.linear import NUMBERS
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,10 @@
 """Tables of docs/ drawn as bars."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 
 from bench.bars import CHARTS, Bar, number, picture, tables
-
-pytestmark = pytest.mark.serial
 
 
 def test_bars_are_as_long_as_their_numbers():

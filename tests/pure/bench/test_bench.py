@@ -1,7 +1,5 @@
 """Tests of bench: what is made of the times that were measured, and what is measured on."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 
@@ -17,8 +15,6 @@ from bench.harness import document, jobs, timing
 from bench.harness.timing import alternate, ratio
 from bench.pages import network, torch
 from malt.launch.machine.mpi_library import bound_library
-
-pytestmark = pytest.mark.serial
 
 
 def test_contenders_take_turns_and_are_timed_alike(monkeypatch):

@@ -1,7 +1,5 @@
 """bench.fill: the pages of measurements are those of their figures, and say nothing that these contradict."""
 
-from __future__ import annotations
-
 import json
 import re
 from xml.etree import ElementTree

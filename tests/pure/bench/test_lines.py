@@ -1,7 +1,5 @@
 """Tests of bench.pages.lines: the lines that make examples parallel, and the page that shows them."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest
@@ -24,8 +22,6 @@ SHOWN = {
 }
 MOST_LINES = 60
 CLOSE = 0.03
-pytestmark = pytest.mark.serial
-
 
 def test_a_parallel_program_is_as_good_as_its_serial_twin():
     for example in lines.EXAMPLES.values():

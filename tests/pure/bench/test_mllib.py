@@ -1,7 +1,5 @@
 """bench.papers.mllib: who moves how many bytes, how many steps a way to train takes, and the page that says so."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -11,8 +9,6 @@ from bench.papers.mllib import __main__ as program
 from bench.papers.mllib import task, ways
 from bench.papers.mllib.counting import RANKS, count, search
 from bench.papers.mllib.ways import Setting
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """bench.papers.modes: who waits beside a slow rank, who moves how much, and the page that says so."""
 
-from __future__ import annotations
-
 import copy
 import math
 

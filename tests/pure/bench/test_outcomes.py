@@ -1,15 +1,11 @@
 """bench.hosts: what the page says of jobs that left something or did not go on; and of pauses."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
 from bench.hosts import __main__ as program
 from bench.hosts import page, trials
-
-pytestmark = pytest.mark.serial
 
 
 def run(expected=True, seconds=2.0, **left):

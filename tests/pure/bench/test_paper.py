@@ -1,7 +1,5 @@
 """bench.papers.malt: the shapes of the MALT paper's data, what ranks send of each model, and the page that says so."""
 
-from __future__ import annotations
-
 import json
 import math
 from argparse import Namespace

@@ -1,7 +1,5 @@
 """docs/papers.md: what each paper has, where it is here, and the command that shows it. All of it is there."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from functools import reduce

@@ -1,7 +1,5 @@
 """bench.papers.ps2: what a step of Adam and a dot move in each way, and the page that says so."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from measured import kept, quickly

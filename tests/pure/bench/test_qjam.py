@@ -1,14 +1,10 @@
 """bench.papers.qjam: iterations on simulated hosts, and the page of the figures."""
 
-from __future__ import annotations
-
 import pytest
 from measured import kept, quickly
 
 from bench.harness import jobs
 from bench.papers import qjam
-
-pytestmark = pytest.mark.serial
 
 
 def test_hosts_share_the_patches_and_chunks_travel_in_the_first_iteration_alone():

@@ -1,7 +1,5 @@
 """Errors can be copied, and pickled, as pools of processes do: a DeadlinePassed could not, and was another error."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from dstorm import header
 from dstorm.header import DONE, EMPTY, WHOLE, WRITING, Header, Watched
 
-pytestmark = pytest.mark.serial
-
 headers = st.builds(
     Header,
     number=st.integers(0, 2**62),

@@ -1,16 +1,10 @@
 """A lock of calls that is lent, and a call at any line of that: a call that overlaps no other one is never refused."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from itertools import chain, product
 
-import pytest
-
 from dstorm import call_lock
-
-pytestmark = pytest.mark.serial
 
 WAITS_S = 0.002
 """A thread that does not come to its next line for so long waits. Where it was only slow, the order is another one."""

@@ -1,13 +1,9 @@
 """What arrays of several ranks come to, element by element, in rank order."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from dstorm.reduction import OPERATIONS, accumulator, counting, reduce_into
-
-pytestmark = pytest.mark.serial
 
 
 def reduced(parts, op="mean", weights=None, dtype=None):

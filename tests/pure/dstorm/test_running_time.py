@@ -1,7 +1,5 @@
 """Time in which a loop did not poll does not count."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest
@@ -10,8 +8,6 @@ from hypothesis import strategies as st
 
 from dstorm.waits.running_time import RunningTime
 from dstorm.waits.stopwatch import Stopwatch
-
-pytestmark = pytest.mark.serial
 
 STEPS = st.lists(st.floats(0.001, 100.0), min_size=1, max_size=30)
 

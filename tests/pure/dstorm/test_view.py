@@ -1,13 +1,8 @@
 """The membership view: versions, changes, subscribers."""
 
-from __future__ import annotations
-
-import pytest
 
 from dstorm.queues.waits.waiting import Awaited
 from dstorm.view import Change, FaultTolerantView, Member, View
-
-pytestmark = pytest.mark.serial
 
 
 def members(*some):

@@ -1,12 +1,8 @@
 """Waits: when there is no hope, who is to blame, what is said."""
 
-from __future__ import annotations
-
 import pytest
 
 from dstorm.waits.wait import Wait, WaitState
-
-pytestmark = pytest.mark.serial
 
 ON, OVER = WaitState(False, frozenset()), WaitState(True, frozenset())
 

@@ -1,7 +1,5 @@
 """For how long a thread has waited for a core."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -10,8 +8,6 @@ import time
 import pytest
 
 from dstorm.waits import core_waits
-
-pytestmark = pytest.mark.serial
 
 SHARING = """
 import os, subprocess, sys, time

@@ -1,13 +1,8 @@
 """Counts, ranks, times and values, as the view, the reports, the launcher and errors show them."""
 
-from __future__ import annotations
-
 import numpy as np
-import pytest
 
 from dstorm.words import count, duration, named, shown
-
-pytestmark = pytest.mark.serial
 
 
 def test_one_of_a_thing_is_no_plural():

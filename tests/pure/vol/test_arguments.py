@@ -1,7 +1,5 @@
 """Checks of numbers, integers and timeouts."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -9,8 +7,6 @@ import pytest
 
 import malt
 from vol import arguments
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.mark.parametrize("number", [2, 2.0, np.float32(2), np.int8(2), Fraction(2), np.array(2.0)])

@@ -1,7 +1,5 @@
 """Compiled calls against the calls in Python: the same bytes in all windows, the same arrays, the same counters."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import sys

@@ -1,7 +1,5 @@
 """Memory that one thread frees while another reads it, or is about to: it is read before it is freed, or not at all."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np
@@ -13,8 +11,6 @@ from dstorm.queues.consistency import parse
 from malt.session import session
 from malt.session.world.world import World
 from vol import DenseVector, as_graph
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,6 @@ A rank is interrupted in each of its exchanges, one line later each time, and ma
 the long form (MALT_FAULTS=long) it is at every line, else at a few.
 """
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

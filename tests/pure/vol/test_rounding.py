@@ -1,7 +1,5 @@
 """Models leave for other hosts rounded, and are whole inside a host."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from carried import run_carried
@@ -12,8 +10,6 @@ from dstorm import parse
 from vol.dense import DenseVector
 from vol.merging.merge import AVG
 from vol.rounding import BLOCK, Rounding
-
-pytestmark = pytest.mark.serial
 
 N = 150
 VALUES = np.random.default_rng(0).standard_normal(N)

@@ -1,13 +1,9 @@
 """malt.TRAINED on simulated ranks: each model weighs as many examples as are new in it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 import malt
-
-pytestmark = pytest.mark.serial
 
 VALUES = [np.array([0.1, -3.0, 7.7], np.float32) * np.float32(rank + 1.3) for rank in range(3)]
 ASP = ["asp", "ssp:9"]

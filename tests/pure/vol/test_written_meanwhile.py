@@ -1,7 +1,5 @@
 """Another thread writes into the array of a sparse vector while a call is under way: in the end all ranks have it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from lines import before_lines

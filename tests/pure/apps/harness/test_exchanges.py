@@ -1,7 +1,5 @@
 """Where exchanges of a program fall: whether ranks have made as many at the end of an epoch."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Tests of apps.harness with a program that learns a mean: the calls, their order, the report."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

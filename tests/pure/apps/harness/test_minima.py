@@ -1,7 +1,5 @@
 """The minima of apps.logistic, on a few rows and simulated ranks; all its options; what is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from types import SimpleNamespace

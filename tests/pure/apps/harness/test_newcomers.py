@@ -1,7 +1,5 @@
 """Ranks that come back to a training of the harness: what they are given, and where they stay out."""
 
-from __future__ import annotations
-
 import json
 import re
 from argparse import Namespace

@@ -1,7 +1,5 @@
 """Tests that runs resume from checkpoints written before programs had a harness."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from importlib import import_module

@@ -1,12 +1,8 @@
 """bench.hosts.planning: how far predictions are off, and in which order they put ways."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.hosts import page, planning
-
-pytestmark = pytest.mark.serial
 
 
 def row(mbit, graph, predicted, measured):

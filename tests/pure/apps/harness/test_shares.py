@@ -1,7 +1,5 @@
 """Tests of apps.harness.shares: which epochs are trained again, and what is reported of failed ranks."""
 
-from __future__ import annotations
-
 import types
 
 import pytest
@@ -10,8 +8,6 @@ import malt
 from apps.harness import Shares, shares
 from malt.data.shards import living_rows
 from malt.session.world.crew import dealt
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Tests of apps.svm --optimizer dual: the dual and its steps, the optimum, ranks that fail, runs that are resumed."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Tests of learners of linear models: epochs that come again, and examples that count for those of all ranks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from few_rows import labelled_rows

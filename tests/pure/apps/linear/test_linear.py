@@ -1,7 +1,5 @@
 """Tests of malt.models.linear: kernels against slow twins in NumPy, derivatives against differences of the loss."""
 
-from __future__ import annotations
-
 import lzma
 import math
 import subprocess
@@ -21,8 +19,6 @@ from sklearn.datasets import load_svmlight_file
 
 from malt.models import linear
 from malt.models.linear import LOSSES, Problem
-
-pytestmark = pytest.mark.serial
 
 ROOT = Path(__file__).parents[4]
 DATA = ROOT.parent / "shared" / "data"

@@ -1,7 +1,5 @@
 """The training loop of apps.svm on many simulated ranks, each of which sends to all others, takes no long time."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,13 +1,9 @@
 """Tests of malt.models.networks.optimizer against slow twins."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from malt.models.networks.optimizer import OPTIMIZERS, SWEEP_EVERY, Adam, Momentum, step_at
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture

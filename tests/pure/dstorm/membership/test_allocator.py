@@ -1,7 +1,5 @@
 """The parts of an arena: where they lie, against a twin that marks every page."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Meetings that name who is missing."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 
@@ -16,8 +14,6 @@ from dstorm.membership.barriers.gathering import GatheringBarrier
 from dstorm.membership.decision import DEPARTED, OPEN, Generation, Word
 from dstorm.view import FaultTolerantView, Member
 from dstorm.waits.wait import WaitState
-
-pytestmark = pytest.mark.serial
 
 
 def alone(size, absent=(), **options):

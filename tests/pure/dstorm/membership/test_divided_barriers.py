@@ -1,7 +1,5 @@
 """Simulated ranks whose network is divided at any turn of a barrier: one side goes on, and leaves it alike."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """Barriers over MPI: what ranks pass on as they enter, and Puts that nobody waits for."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import barriers

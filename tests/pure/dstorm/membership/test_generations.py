@@ -1,7 +1,5 @@
 """Ranks that fail at any Put and come back: those that live are members of one generation, and leave barriers alike."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,12 +1,8 @@
 """Who is missed, and after how long."""
 
-from __future__ import annotations
-
 import pytest
 
 from dstorm.membership.heartbeat import FLOOR_S, GAPS, HeartbeatTimeout
-
-pytestmark = pytest.mark.serial
 
 
 def listen(timeout, ranks, start, end, every=0.25):

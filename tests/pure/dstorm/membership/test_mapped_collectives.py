@@ -1,7 +1,5 @@
 """Collectives in mapped memory, on ranks that are threads."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,8 +11,6 @@ from dstorm.membership.collectives import mapped
 from dstorm.membership.collectives.mapped import MappedCollectives, nbytes
 from dstorm.transports.mapped import fence
 from dstorm.view import View
-
-pytestmark = pytest.mark.serial
 
 PIECE = 4096
 LONG = (np.arange(2 * PIECE) // 64).astype(np.uint8)

@@ -1,7 +1,5 @@
 """Processes that end, are stopped, or are others than they seem."""
 
-from __future__ import annotations
-
 import resource
 import signal
 import subprocess
@@ -11,8 +9,6 @@ import time
 import pytest
 
 from dstorm.membership.processes import Process, ProcessMonitor, _state, has_ended, is_stopped, this_process
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Ranks that lose each other, freeze and fail at any moment: at most one side goes on, and one does where it can."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from itertools import combinations, pairwise

@@ -1,7 +1,5 @@
 """Who leaves where ranks that have come back, or those they meet, are in different collective calls."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -1,7 +1,5 @@
 """The compiled kernels, run as Python under every interleaving, and proof that each of their checks is needed."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
 
@@ -25,8 +23,6 @@ from dstorm.queues.consistency import ASP
 
 pytest.importorskip("numba")
 kernels = pytest.importorskip("dstorm.queues.calls.kernels")
-
-pytestmark = pytest.mark.serial
 
 
 class Pointer:

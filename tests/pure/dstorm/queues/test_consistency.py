@@ -1,12 +1,8 @@
 """The modes, as data."""
 
-from __future__ import annotations
-
 import pytest
 
 from dstorm import parse
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.mark.parametrize(

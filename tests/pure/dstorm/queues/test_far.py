@@ -1,7 +1,5 @@
 """Messages to other hosts under bsp and notify-ack: fewer flushes, none torn, none missed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from carried import ROUND_TRIP_S, LateWindow
@@ -15,8 +13,6 @@ from dstorm.queues.receiving import receiver
 from dstorm.queues.sending import far
 from dstorm.queues.sending.edge import OutgoingMessage
 from dstorm.queues.sending.far import FarEdges
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture

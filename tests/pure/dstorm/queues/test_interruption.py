@@ -1,7 +1,5 @@
 """A signal that comes while something must be whole: its exception comes out after it, never within."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -12,8 +10,6 @@ from schedules import send
 
 from dstorm import Group
 from dstorm.waits import interruption
-
-pytestmark = pytest.mark.serial
 
 
 class Signal(BaseException):

@@ -1,14 +1,10 @@
 """Nothing in a window overlaps, and its size follows the in-degree alone."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dstorm import Layout, header
-
-pytestmark = pytest.mark.serial
 
 
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 300), st.randoms(use_true_random=False))

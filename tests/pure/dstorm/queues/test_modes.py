@@ -1,7 +1,5 @@
 """Every mode, over every graph, in the simulator; and the planted faults that these tests catch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from covering import pairs
@@ -16,8 +14,6 @@ from dstorm.queues.receiving.receiver import Inbox
 from dstorm.queues.sending.near import NearEdges
 from dstorm.queues.sending.sender import Outbox
 from vol import DenseVector, Vector
-
-pytestmark = pytest.mark.serial
 
 MODES = ["asp", "ssp:0", "ssp:2", "bsp", "notify-ack"]
 SEEDS = range(10)

@@ -1,7 +1,5 @@
 """Messages to other hosts leave while their sender goes on: none is torn, and none is lost that is not superseded."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from carried import ROUND_TRIP_S
@@ -29,8 +27,6 @@ from dstorm.queues.sending.edge import OutgoingMessage
 from dstorm.queues.sending.outgoing import Outgoing
 from dstorm.queues.sending.unsent import supersede
 from dstorm.transports.transfer import Rounds
-
-pytestmark = pytest.mark.serial
 
 
 def test_a_scatter_and_a_close_take_no_time_and_what_waits_is_superseded():

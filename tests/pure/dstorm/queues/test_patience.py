@@ -1,12 +1,8 @@
 """How long a rank yields its core: longer where others take it, hardly where nobody does."""
 
-from __future__ import annotations
-
 import pytest
 
 from dstorm.queues.waits.patience import Patience
-
-pytestmark = pytest.mark.serial
 
 
 def yielded(lasts_s, nap_s=2e-4, first_s=()):

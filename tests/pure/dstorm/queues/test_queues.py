@@ -1,15 +1,11 @@
 """Queues between many ranks in process, under schedules that seeds decide and Puts that arrive in pieces."""
 
-from __future__ import annotations
-
 import pytest
 from queued import payload, run
 from schedules import send
 
 from dstorm import DeadlinePassed, PeerLost, header
 from dstorm.view import FaultTolerantView
-
-pytestmark = pytest.mark.serial
 
 
 def test_a_scatter_that_waits_ends_at_its_deadline_and_names_the_missing():

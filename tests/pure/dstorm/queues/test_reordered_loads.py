@@ -1,7 +1,5 @@
 """Memory as of a processor that reorders loads: without a sync a payload is seen as it was before its header."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ranks import run_ranks
@@ -12,8 +10,6 @@ from dstorm.header import NBYTES, WHOLE
 from dstorm.membership.barriers import barrier
 from dstorm.membership.barriers.barrier import Barrier
 from dstorm.queues.consistency import ASP, BSP, FLOW, NOTIFY_ACK
-
-pytestmark = pytest.mark.serial
 
 PAYLOAD = np.full(CAPACITY, 7, np.uint8)
 

@@ -1,7 +1,5 @@
 """The ring under every interleaving, and proof that each of its checks is needed."""
 
-from __future__ import annotations
-
 import pytest
 from mutation import plant
 from schedules import Violation, explore

@@ -1,12 +1,8 @@
 """What the counters say."""
 
-from __future__ import annotations
-
 import pytest
 
 from dstorm.queues.statistics import Lag, LagCounter
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.mark.parametrize(

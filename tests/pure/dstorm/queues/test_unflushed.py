@@ -1,7 +1,5 @@
 """Puts to other hosts that are left to a later flush: fewer round trips; nothing stays behind or is overtaken."""
 
-from __future__ import annotations
-
 import math
 import threading
 from functools import partial
@@ -19,8 +17,6 @@ from dstorm.header import COMPACT_NBYTES
 from dstorm.queues.sending.far import FarEdges
 from dstorm.queues.unflushed import DELAY_S, Unflushed
 from dstorm.transports.transfer import TransferThread
-
-pytestmark = pytest.mark.serial
 
 SHORT, LONG = 40, COMPACT_NBYTES + 1
 

@@ -1,13 +1,9 @@
 """The part of a rank in the agreement: what it publishes to ranks of its host, and tells those of others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from dstorm.transports.links.arbiter import Arbiter, nbytes
-
-pytestmark = pytest.mark.serial
 
 
 class Cells:

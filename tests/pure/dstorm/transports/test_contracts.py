@@ -26,8 +26,6 @@ from dstorm.transports.shm import SharedMemory
 from dstorm.transports.solo import LoneTransport
 from dstorm.transports.tcp import LinkedTransport
 
-pytestmark = pytest.mark.serial
-
 SIZE = 3
 NBYTES = 1 << 23
 

@@ -1,7 +1,5 @@
 """Ranks that connect to each other, and strangers that try."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

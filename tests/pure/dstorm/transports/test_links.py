@@ -1,7 +1,5 @@
 """Puts over connections, to ranks that end, stand still, or have been given up."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import threading

@@ -1,15 +1,10 @@
 """Rows of another host's memory are read as few ranges, which hold each of them where it is said."""
 
-from __future__ import annotations
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dstorm.transports.mpi.rows import GAP_NBYTES, MOST_NBYTES, pieces, ranges
-
-pytestmark = pytest.mark.serial
 
 
 def held(found):

@@ -1,7 +1,5 @@
 """Which rank runs next: as by the plain search through all ranks that wait."""
 
-from __future__ import annotations
-
 import gc
 from random import Random
 
@@ -9,8 +7,6 @@ import pytest
 
 from dstorm.transports.simulated import garbage
 from dstorm.transports.simulated.schedule import Schedule
-
-pytestmark = pytest.mark.serial
 
 
 class PlainSchedule:

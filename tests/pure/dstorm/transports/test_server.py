@@ -1,7 +1,5 @@
 """A server hears those who know its key, each in a thread of its own, and sends the others away."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import socket

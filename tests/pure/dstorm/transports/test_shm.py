@@ -1,7 +1,5 @@
 """Memory that ranks share through a file, each of which maps it by itself."""
 
-from __future__ import annotations
-
 import errno
 import mmap
 import os

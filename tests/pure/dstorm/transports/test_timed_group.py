@@ -1,7 +1,5 @@
 """Messages of simulated ranks take the time that they take on the network: exactly, on links of 64 bytes a second."""
 
-from __future__ import annotations
-
 from random import Random
 
 import numpy as np
@@ -11,8 +9,6 @@ from dstorm import Network, SimulatedTransport, TimedGroup
 from dstorm.errors import TransferFailed
 from dstorm.transports.simulated.network import MEMORY_BANDWIDTH
 from dstorm.transports.simulated.timeline import Timeline
-
-pytestmark = pytest.mark.serial
 
 LATENCY_S, NBYTES, MESSAGE_S = 1.0, 128, 2.0
 COPY_S = NBYTES / MEMORY_BANDWIDTH

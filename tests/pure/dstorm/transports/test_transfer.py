@@ -1,7 +1,5 @@
 """The transfer thread: what ends it is raised where its rank calls, and who waits for it waits until a deadline."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 
@@ -14,8 +12,6 @@ from dstorm.membership.barriers.barrier import Barrier, nbytes
 from dstorm.transports import transfer
 from dstorm.transports.transfer import Rounds, TransferThread
 from dstorm.view import View
-
-pytestmark = pytest.mark.serial
 
 
 def fails():

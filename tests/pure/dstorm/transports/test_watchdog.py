@@ -1,7 +1,5 @@
 """A call that hangs is named and the job ended."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -11,8 +9,6 @@ from processes import wait_for
 
 from dstorm.transports import watchdog
 from dstorm.transports.watchdog import Watchdog
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """A step that raises on one rank raises on all, with the same error of the same type."""
 
-from __future__ import annotations
-
 import errno
 
 import numpy as np
@@ -9,8 +7,6 @@ import pytest
 from ranks import run_alone, run_ranks, same_error
 
 from malt.session.world.agreement import agree, exchange, succeed
-
-pytestmark = pytest.mark.serial
 
 
 class Odd(Exception):

@@ -1,15 +1,10 @@
 """How many exchanges malt.barrier takes: each is a round trip between hosts."""
 
-from __future__ import annotations
-
 import numpy as np
-import pytest
 
 import malt
 from dstorm import SimulatedTransport
 from malt.session.world.shard_notes import MOST
-
-pytestmark = pytest.mark.serial
 
 
 def test_a_barrier_is_one_exchange(monkeypatch):

@@ -1,7 +1,5 @@
 """The user's code that malt calls, and that calls malt: it closes, makes, scatters, gathers, steps and changes."""
 
-from __future__ import annotations
-
 import threading
 from functools import partial
 from types import SimpleNamespace
@@ -16,8 +14,6 @@ from dstorm import ClosedError
 from dstorm.membership.processes import ProcessMonitor
 from dstorm.membership.resilient import SurvivingTransport
 from malt.session.resilience import start
-
-pytestmark = pytest.mark.serial
 
 MODES = ("asp", "ssp:1", "bsp", "notify-ack")
 

@@ -1,7 +1,5 @@
 """Collectives of ranks in one process: in any order of turns, and with a rank that fails at any of its turns."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import numpy as np
@@ -10,8 +8,6 @@ from ranks import run_failing
 
 import malt
 from malt.session import collectives
-
-pytestmark = pytest.mark.serial
 
 
 class TestSimulated:

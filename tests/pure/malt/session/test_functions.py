@@ -1,7 +1,5 @@
 """Functions as ranks find them: by module, by file, or from a notebook by their source texts."""
 
-from __future__ import annotations
-
 import json
 import linecache
 import math
@@ -17,8 +15,6 @@ import pytest
 from malt.files.values import joined, pack, parted
 from malt.runner import function as runner
 from malt.session.running.functions import sent
-
-pytestmark = pytest.mark.serial
 
 CELL = """
 import functools, math

@@ -1,7 +1,5 @@
 """Work on files is a sign of life: ranks that wait for one that reads, writes or hashes for long go on waiting."""
 
-from __future__ import annotations
-
 import gzip
 import sys
 import threading
@@ -20,8 +18,6 @@ from malt.files import checkpoint, heartbeats, npz, values
 from malt.session import session
 from malt.session.world.endings import TolerantEnding
 from malt.session.world.world import World
-
-pytestmark = pytest.mark.serial
 
 DEADLINE_S, PIECE_S = 1.0, 0.3
 """A rank has this deadline, and a piece of its work takes so long."""

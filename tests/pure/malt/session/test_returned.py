@@ -12,8 +12,6 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from malt.session.running.returned import check_returned
 
-pytestmark = pytest.mark.serial
-
 
 def by_name(X, y):
     model = KNeighborsClassifier()

@@ -1,7 +1,5 @@
 """malt.seed: a stream of its own on each rank, the same in each run."""
 
-from __future__ import annotations
-
 import random
 import sys
 
@@ -9,8 +7,6 @@ import numpy as np
 import pytest
 
 import malt
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture(autouse=True)

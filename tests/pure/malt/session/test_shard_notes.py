@@ -1,7 +1,5 @@
 """If ranks pass different rows to malt.shard, the next collective call raises an error on all of them."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -11,8 +9,6 @@ from scipy import sparse
 
 import malt
 from malt.session.world.shard_notes import MOST, ShardNotes, difference
-
-pytestmark = pytest.mark.serial
 
 RANDOM = np.random.default_rng(0).standard_normal((500, 7))
 

@@ -1,7 +1,5 @@
 """Checkpoints of sharded vectors, of simulated ranks: saved by some, read by others, also after a rank has failed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from covering import pairs
@@ -11,8 +9,6 @@ import malt
 from malt.files import checkpoint
 from malt.session.checkpoints import sharded_state
 from malt.session.world.world import World
-
-pytestmark = pytest.mark.serial
 
 VALUES = np.random.default_rng(0).normal(size=(101, 3)).astype(np.float32)
 KEYS = np.concatenate([np.arange(20), (1 << 63) - 1 - np.arange(20)])

@@ -1,7 +1,5 @@
 """Simulated ranks: the same seed gives the same run; other seeds give other interleavings."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -14,8 +12,6 @@ import pytest
 
 import malt
 from dstorm import Group, SimulatedTransport
-
-pytestmark = pytest.mark.serial
 
 
 def train(rank):

@@ -1,7 +1,5 @@
 """The clock of simulated ranks on a network: malt.compute, messages and waits, exactly."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
 
@@ -10,8 +8,6 @@ import pytest
 from documents import EXAMPLES
 
 import malt
-
-pytestmark = pytest.mark.serial
 
 N = 32
 """Numbers of a vector: 128 bytes, which take 2 s. A header takes 1 s."""

@@ -1,15 +1,11 @@
 """A wrong value of any kind is shown in one short line, also one whose repr has many lines or is megabytes long."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np
 import pytest
 
 import malt
-
-pytestmark = pytest.mark.serial
 
 _TABLE = np.zeros((3, 2))
 _LONG = [0] * 100_000

@@ -1,7 +1,5 @@
 """Blocks that go from rank to rank in the simulator: none is lost, none is held twice, also while ranks fail."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -10,8 +8,6 @@ import pytest
 from dstorm import ClosedError, DeadlinePassed, Group, PeerLost, SimulatedTransport, SoloTransport
 from dstorm.membership.resilient import SurvivingTransport
 from vol import Blocks
-
-pytestmark = pytest.mark.serial
 
 ARENA = 1 << 23
 

@@ -1,13 +1,9 @@
 """The routes of blocks: who visits, in which round, and who writes to which lane."""
 
-from __future__ import annotations
-
 import pytest
 
 from vol.blocks import route
 from vol.blocks.route import Report
-
-pytestmark = pytest.mark.serial
 
 
 def routes(size):

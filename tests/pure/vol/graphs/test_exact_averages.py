@@ -14,8 +14,6 @@ import malt
 from vol.graphs import consensus
 from vol.graphs.builtin import graph
 
-pytestmark = pytest.mark.serial
-
 
 def test_after_a_period_all_ranks_have_the_mean():
     """In integers. The mean stays at every step, as both ends of an edge weigh each other alike."""

@@ -14,8 +14,6 @@ from vol.graphs.builtin import NAMES, _built, as_graph, graph
 from vol.graphs.connectivity import components
 from vol.graphs.graph import Graph
 
-pytestmark = pytest.mark.serial
-
 SIZES = (*range(1, 18), 31, 32, 33)
 
 

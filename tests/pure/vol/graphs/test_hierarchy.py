@@ -12,8 +12,6 @@ import pytest
 import malt
 from vol.graphs.builtin import NAMES, as_graph, graph
 
-pytestmark = pytest.mark.serial
-
 
 def hosts_of(*sizes: int) -> list[str]:
     return [f"h{place}" for place, size in enumerate(sizes) for _ in range(size)]

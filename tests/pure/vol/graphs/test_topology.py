@@ -1,14 +1,10 @@
 """The neighbours of a rank follow the graph and the membership view."""
 
-from __future__ import annotations
-
 import pytest
 
 import malt
 from dstorm.view import FaultTolerantView
 from vol.graphs.topology import Topology
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.mark.parametrize("ask", [Topology.follow, lambda topology: topology.now])

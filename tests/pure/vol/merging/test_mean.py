@@ -1,13 +1,9 @@
 """malt.MEAN and v.clear() on simulated ranks: increments, dense and sparse, end with the same bits on all ranks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 import malt
-
-pytestmark = pytest.mark.serial
 
 FEATURES, EXAMPLES = 12, 60
 

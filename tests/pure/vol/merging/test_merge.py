@@ -1,7 +1,5 @@
 """Gather functions against slow, obvious twins."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 
@@ -11,8 +9,6 @@ import pytest
 from vol.merging import merge
 from vol.merging.merge import AVG, MEAN, PUSH_SUM, REPLACE, SUM, WEIGHTED, Own, apply_user_function
 from vol.update import Update
-
-pytestmark = pytest.mark.serial
 
 
 def update(sender, values, step=1, weight=1.0, share=0.5):

@@ -1,7 +1,5 @@
 """A merge in which an operation raises changes nothing, on every path."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

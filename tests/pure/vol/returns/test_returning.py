@@ -1,7 +1,5 @@
 """What a rank tells newcomers while another thread follows the next admission of one; what a newcomer takes."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sharded vectors under ssp: what a pull has waited for is in what it reads."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Sharded vectors of simulated ranks, against NumPy twins: arithmetic, scalars, pulls, pushes, and what is refused."""
 
-from __future__ import annotations
-
 import math
 import operator
 import threading
@@ -16,8 +14,6 @@ from dstorm import ClosedError, PeerLost
 from vol.sharded import ShardedVector, Temporary, dots, push
 from vol.sharded.layout import ShardLayout
 from vol.sharded.part import Parts
-
-pytestmark = pytest.mark.serial
 
 SIZES = [1, 3, 4]
 SHAPES = [(0,), (1,), (2,), (37,), (6, 3)]

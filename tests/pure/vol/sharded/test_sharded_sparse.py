@@ -1,7 +1,5 @@
 """Sparse sharded vectors of simulated ranks, against a dict: pushes, pulls, changes, growth, and what is refused."""
 
-from __future__ import annotations
-
 import operator
 import threading
 import time
@@ -17,8 +15,6 @@ from dstorm import ClosedError
 from malt.session.world.world import World
 from vol.sharded.sparse import HashedLayout, SparseShardedVector, resting
 from vol.sharded.sparse.table import Table, first_rows
-
-pytestmark = pytest.mark.serial
 
 N = 1 << 63
 POOL = np.concatenate([np.arange(40), N - 1 - np.arange(40), np.random.default_rng(0).integers(0, N, 60)])

@@ -1,7 +1,5 @@
 """A pull beside an owner that changes its part: no block is half-done, whatever the schedule. Mutants are found."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from mutation import plant
@@ -9,8 +7,6 @@ from mutation import plant
 import malt
 from vol.sharded import part
 from vol.sharded.part import Parts
-
-pytestmark = pytest.mark.serial
 
 ROWS, BLOCK_ROWS = 20, 8
 STEPS = 8

@@ -1,7 +1,5 @@
 """The dirty rows of each peer are those of a slow twin, which keeps a set for each peer."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,8 +7,6 @@ from hypothesis import strategies as st
 
 from vol.sparse import dirty
 from vol.sparse.dirty import DirtyRows
-
-pytestmark = pytest.mark.serial
 
 PEERS = (1, 2, 4)
 

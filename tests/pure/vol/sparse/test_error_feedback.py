@@ -1,19 +1,14 @@
 """Error feedback: the rows sent and the residual sum to the increments given."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vol.sparse import error_feedback
 from vol.sparse.error_feedback import Residual, nonzero_rows
 from vol.sparse.wire import RowFormat
-
-pytestmark = pytest.mark.serial
 
 
 def residual(n, width, wire="f8"):

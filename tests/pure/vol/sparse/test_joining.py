@@ -1,7 +1,5 @@
 """What has not begun to leave for another host when the next message comes is superseded, or joined with that."""
 
-from __future__ import annotations
-
 import threading
 from functools import partial
 from types import SimpleNamespace
@@ -22,8 +20,6 @@ from vol.merging.merge import AVG, MEAN, PUSH_SUM, REPLACE, SUM, WEIGHTED
 from vol.sparse.joining import largest_join, row_join
 from vol.sparse.vector import SparseVector
 from vol.sparse.wire import RowFormat, RowValues, decode, encode_rows
-
-pytestmark = pytest.mark.serial
 
 N = 12
 

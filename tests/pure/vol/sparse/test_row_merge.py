@@ -1,7 +1,5 @@
 """Gather functions for rows give the results of a loop over rows, and for all rows the bits of whole arrays."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -14,8 +12,6 @@ from vol.sparse.merge import ROW_MERGES, RowUpdate, newest_by_row
 from vol.sparse.rows import union
 from vol.sparse.wire import RowValues
 from vol.update import Update
-
-pytestmark = pytest.mark.serial
 
 FUNCTIONS = [AVG, MEAN, SUM, REPLACE, WEIGHTED]
 

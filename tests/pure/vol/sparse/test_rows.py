@@ -1,15 +1,11 @@
 """Sets of rows: checked row numbers, and unions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vol.sparse.rows import checked_rows, is_set_of_rows, union
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The wire format of rows: encoded and decoded, and invalid messages refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,8 +8,6 @@ from hypothesis import strategies as st
 from vol.rounding import narrow
 from vol.sparse import wire
 from vol.sparse.wire import AGED, ROWS, WHOLE, RowFormat, RowValues, Staging, decode, encode, encode_rows
-
-pytestmark = pytest.mark.serial
 
 DTYPES = ["f2", "f4", "f8", "i1", "u8"]
 

@@ -1,14 +1,10 @@
 """Replica.agree: all ranks go on from the mean, and nothing from before it comes after it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ranks import run_failing
 
 import malt
-
-pytestmark = pytest.mark.serial
 
 N, RANKS = 192, 3
 SYNCS = ["asp", "ssp:4", "bsp", "notify-ack"]

@@ -1,7 +1,5 @@
 """malt.Replica with average="delta" under asp: each change counts once, also if its message is overwritten."""
 
-from __future__ import annotations
-
 import types
 
 import numpy as np
@@ -13,8 +11,6 @@ from malt.session.replica.modes.change_sums import ChangeSums
 from malt.session.replica.modes.exchange_mode import ModeOptions
 from vol.merging.merge import Term
 from vol.update import Gathered
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.mark.parametrize("sync", ["asp", "ssp:9"])

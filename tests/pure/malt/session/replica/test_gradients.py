@@ -1,7 +1,5 @@
 """malt.torch: gradients that are sent while a backward pass computes others, on simulated ranks."""
 
-from __future__ import annotations
-
 import importlib.util
 import warnings
 from types import SimpleNamespace

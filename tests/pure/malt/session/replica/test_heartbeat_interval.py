@@ -1,14 +1,10 @@
 """How often a loop reads the clock."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest
 
 from malt.session.replica.heartbeat_interval import HeartbeatInterval
-
-pytestmark = pytest.mark.serial
 
 
 def readings(pace, until):

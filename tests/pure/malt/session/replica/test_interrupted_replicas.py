@@ -4,15 +4,11 @@ Each rank adds 1 to each weight in each step, so each weight is the number of st
 exchange: unless a change is lost, or counts twice.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from interrupts import LONG, lines, rest_of
 
 import malt
-
-pytestmark = pytest.mark.serial
 
 CASES = {
     "model bsp": {"sync": "bsp"},

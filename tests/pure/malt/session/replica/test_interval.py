@@ -1,15 +1,11 @@
 """How often ranks exchange: costs in, interval out."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from malt.session.replica.interval import CAP_S, IN_AN_EPOCH, TIMES, TIMES_ALONE, Interval, Traffic
-
-pytestmark = pytest.mark.serial
 
 ROW_S = 1e-7
 """What a row of the SVM takes."""

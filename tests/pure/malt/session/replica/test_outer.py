@@ -1,13 +1,9 @@
 """malt.Replica with an outer optimizer, and with changes that are rounded or sent in part."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 import malt
-
-pytestmark = pytest.mark.serial
 
 N = 200
 SMOOTH = dict(rate=0.7, decay=0.9, warmup=2)

@@ -1,7 +1,5 @@
 """When a Replica exchanges, step by step."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 
@@ -13,8 +11,6 @@ from malt.session import session
 from malt.session.replica.interval import Interval
 from malt.session.replica.options import bounds
 from malt.session.replica.pacing import Auto, Led, Traffic, traffic
-
-pytestmark = pytest.mark.serial
 
 
 def exchanged(ranks=1, n=1, steps=20, **options):

@@ -1,15 +1,11 @@
 """Arrays are found where the loop keeps them, or the error names those that have changed."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, namedtuple
 
 import numpy as np
 import pytest
 
 from malt.session.replica.parameters import Parameters
-
-pytestmark = pytest.mark.serial
 
 
 def a_dict():

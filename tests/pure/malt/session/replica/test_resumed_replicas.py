@@ -1,7 +1,5 @@
 """A Replica that goes on from what an earlier job has kept: bit by bit as if it had not been stopped."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The crew of a session: who leaves as the job shrinks, and who stays until another one is there."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -18,8 +16,6 @@ from malt.runner.roster import Roster
 from malt.session import session
 from malt.session.vectors.graphs import session_graph
 from malt.session.world.crew import Crew, Dealt
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture

@@ -1,9 +1,6 @@
 """The time to an objective of ranks that become more while they train, beside that of ranks that stay as many."""
 
-from __future__ import annotations
-
 import numpy as np
-import pytest
 from returning import Job
 
 import malt
@@ -11,8 +8,6 @@ from malt.runner import roster
 from malt.runner.roster import Roster
 from malt.session import session
 from malt.session.world.crew import Crew
-
-pytestmark = pytest.mark.serial
 
 WIDTH, ROWS, ROW_S, EVERY, EPOCHS, COMES_S = 400, 200, 0.001, 10, 40, 0.5
 """A rank takes so long for a row, by the virtual clock. Two more come that long after the start."""

@@ -1,7 +1,5 @@
 """The ranks of a job that another launcher has started agree on its folder, which is theirs alone."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -15,8 +13,6 @@ from dstorm import DeadlinePassed
 from malt.session.resilience import job_folder
 from malt.session.resilience.process_group import is_made
 from malt.watch import jobs
-
-pytestmark = pytest.mark.serial
 
 NAME = "0123456789abcdef"
 

@@ -1,7 +1,5 @@
 """A session of ranks of several hosts, of which this test has one: what it asks its links for."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -22,8 +20,6 @@ from malt.runner.program import JOB_DIR
 from malt.runner.roster import Roster
 from malt.session.resilience import hosts, joining
 from malt.session.resilience.process_group import ProcessGroup
-
-pytestmark = pytest.mark.serial
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Ranks that fail at any moment and come back: the others admit them, and go on with them."""
 
-from __future__ import annotations
-
 import importlib.util
 import random
 import sys
@@ -20,8 +18,6 @@ from dstorm.queues.waits.waiting import Awaited, Waiting
 from dstorm.view import Member
 from malt.session import session
 from vol.returns.returning import Returning
-
-pytestmark = pytest.mark.serial
 
 STEPS = 30
 

@@ -1,7 +1,5 @@
 """The rendezvous of ranks of which some fail before, in or after it: the live ranks agree on the members."""
 
-from __future__ import annotations
-
 import os
 import random
 import threading
@@ -15,8 +13,6 @@ from malt.runner import reporting
 from malt.runner.events import Kind, append, event
 from malt.session.resilience import rendezvous
 from malt.session.resilience.rendezvous import Members, Rendezvous
-
-pytestmark = pytest.mark.serial
 
 
 class Failed(BaseException):

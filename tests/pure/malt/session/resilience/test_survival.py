@@ -1,7 +1,5 @@
 """Ranks that fail at any moment: the others agree on who has failed, and their collectives give the same results."""
 
-from __future__ import annotations
-
 import math
 import os
 import random
@@ -30,8 +28,6 @@ from malt.session.resilience import start as survival
 from malt.session.world.endings import PlainEnding, TolerantEnding
 from malt.session.world.world import World
 from vol import DenseVector, SparseVector, as_graph
-
-pytestmark = pytest.mark.serial
 
 ARENA = 1 << 23
 

@@ -1,7 +1,5 @@
 """Which process of torchrun's this one is, by its variables, and why it cannot be a rank."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -11,8 +9,6 @@ from dstorm.membership.children import RANK_PROCESS
 from malt.runner.program import JOB_DIR
 from malt.session import opening
 from malt.session.resilience import start, torchrun
-
-pytestmark = pytest.mark.serial
 
 RAY = {
     "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost",

@@ -1,7 +1,5 @@
 """Ranks of several hosts find rank 0 at one of the ports that follow torch's, and tell it from another job."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import socket
@@ -13,8 +11,6 @@ from dstorm import DeadlinePassed
 from malt.launch.reports.control import ControlServer
 from malt.session.resilience import joining, torchrun
 from malt.session.resilience.torchrun import Started
-
-pytestmark = pytest.mark.serial
 
 SECRET = "0123456789abcdef"
 
