@@ -37,7 +37,8 @@ def test_topics_are_found_on_any_number_of_ranks(simulated):
         assert report["final"]["perplexity"] < 105 and report["epochs"][1]["perplexity"] > 150
         assert report["epochs"][-1]["examples"] == 40 * len(train.words)
         last = report["epochs"][-1]
-        assert last["train_perplexity"] < 100 and last["tokens_per_s"] == last["examples"] / last["seconds"]
+        assert last["train_perplexity"] < 100
+        assert last["tokens_per_s"] == (None if ranks == 1 else last["examples"] / last["seconds"])
         largest = np.argmax(model["counts"].sum(axis=0))
         assert report["final"]["topics"][0][0] == str(np.argmax(model["counts"][:, largest]) + 1)
         part, changes = -(-500 // ranks) * 10 * 4, (10 + 1) * 8  # of ten topics: what a rank reads and sends in a step
