@@ -42,11 +42,11 @@ def exchanging(rank: int) -> dict[str, malt.Statistics]:
     found = {name: one.statistics() for name, one in vectors.items()}
     shown = counters.counters(malt.init(), range(RANKS))
     assert shown.across == sum(one.bytes_across for one in (*found.values(), malt.init().statistics()))
-    marked = mark(0, 0.0, [dense, sums.traffic])
-    assert marked.bytes_across == found["dense"].bytes_across + sums.traffic.statistics().bytes_across > 0
+    marked = mark(0, 0.0, [dense, sums])
+    assert marked.bytes_across == found["dense"].bytes_across + sums.statistics().bytes_across > 0
     pulled = moved(sharded).statistics()
     assert pulled.bytes_sent == found["sharded"].bytes_sent + found["sharded"].bytes_read > pulled.bytes_read > 0
-    return found | {"allreduce": malt.init().statistics(), "sums": sums.traffic.statistics()}
+    return found | {"allreduce": malt.init().statistics(), "sums": sums.statistics()}
 
 
 def test_bytes_across_are_those_sent_to_ranks_of_other_hosts():
