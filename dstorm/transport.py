@@ -263,8 +263,11 @@ class Transport(Protocol):
         """
 
     @property
-    def is_calling(self) -> bool:
-        """True if this rank is in a block of `calling`. Local."""
+    def lacks_ranks(self) -> bool:
+        """True if this rank waits in a collective call that a live rank has not entered, as far as it knows. Local.
+
+        So no rank has left that call: what this rank had seen before is from before its end.
+        """
 
     def set_deadline(self, deadline_s: float) -> None:
         """Set how long a barrier waits for a rank that gives no heartbeat. Local."""

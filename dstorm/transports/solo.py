@@ -86,7 +86,7 @@ class SoloTransport(Training):
         return nullcontext()
 
     @property
-    def is_calling(self) -> bool:
+    def lacks_ranks(self) -> bool:
         """False: no rank waits for this one."""
         return False
 

@@ -109,6 +109,8 @@ class Barrier:
         self._evicted_at: dict[int, float] = {}
         """The ranks that it has evicted, and when."""
         self._is_inside = self._is_over = False
+        self._waits_at = 0
+        """The number of the barrier in which it waits. 0: none."""
         self.is_outside = False
         """Whether this rank has come back, and is not admitted yet."""
         now = transport.clock()
@@ -145,6 +147,17 @@ class Barrier:
         """True if any rank has marked the barrier that this rank has left last: the same on all ranks. Local."""
         mark = MARKS[self.membership.own.entered % 2]
         return bool(self._flags & mark) or any(self.membership.words[rank].flags & mark for rank in self._others)
+
+    @property
+    def lacks_ranks(self) -> bool:
+        """True if this rank waits in a barrier that a live rank has not entered, as far as this rank knows. Local."""
+        if not (number := self._waits_at):
+            return False
+        self._window.sync()
+        self._read(self.membership.others())
+        # The words of ranks come over other connections than those of ranks that have left, with the decision.
+        has_ended = any(word.decided >= number for word in self.membership.words)
+        return not has_ended and bool(self.membership.missing(number))
 
     @property
     def next_number(self) -> int:
@@ -266,6 +279,7 @@ class Barrier:
         )  # fmt: skip
         polls = 0
         trace, last = self._transport.trace, self.membership.missing(number)
+        self._waits_at = number
         try:
             while (decision := self._decision(number, what)) is None:
                 interruption.raise_in_wait()  # at once: in a pause all may enter, and the others leave
@@ -291,6 +305,7 @@ class Barrier:
                 self._publish()
             raise
         finally:
+            self._waits_at = 0
             self.end_wait()
             self._transport.waited_s += wait.seconds
             if trace is not None:

@@ -39,9 +39,9 @@ class BarrierTransport(Training):
         return self._barrier.calling(what)
 
     @property
-    def is_calling(self) -> bool:
-        """True if this rank is in a block of `calling`. Local."""
-        return self._barrier.calls.is_any
+    def lacks_ranks(self) -> bool:
+        """True if this rank waits in a collective call that a live rank has not entered, as far as it knows. Local."""
+        return self._barrier.lacks_ranks
 
     @property
     def count_step(self) -> Callable[[], None]:

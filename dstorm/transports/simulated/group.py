@@ -190,6 +190,11 @@ class Group:
             collective.check(rank, call)
         return collective
 
+    def lacks_ranks(self, rank: int) -> bool:
+        """Return whether `rank` waits in a collective call that others have not entered. Local."""
+        collective = self._collective
+        return collective.calls[rank] is not None and collective.entered < self.size - len(self.failed)
+
     def _end_collective(self) -> None:
         for rank in self._waiting:
             self._schedule.add(rank)

@@ -177,9 +177,9 @@ class SimulatedTransport(SoloTransport):
         return self._calls.calling(what, self.trace)
 
     @property
-    def is_calling(self) -> bool:
-        """True if this rank is in a block of `calling`. Local."""
-        return self._calls.is_any
+    def lacks_ranks(self) -> bool:
+        """True if this rank waits in a collective call that a live rank has not entered. Local."""
+        return self._group.lacks_ranks(self.rank)
 
     def set_deadline(self, deadline_s: float) -> None:
         """Set how long a barrier waits for a rank that gives no heartbeat. Local."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -33,6 +34,9 @@ class ParameterGroups:
         self._is_lockstep, self._acknowledges = plan.consistency.lockstep, plan.consistency.acknowledges
         self._turns = self._before = 0
         """The exchanges so far, one fragment each; those of an earlier job, from which this one goes on."""
+        self._moving = threading.Lock()
+        """Held while `_turns` and the steps of the vectors change: in an exchange, and in `_keep_up`, which a thread
+        may call that is in a collective call meanwhile."""
         self.count_now: Callable[[], int] = lambda: 0
         """What the loop has counted."""
         self.modes: list[ExchangeMode] = []
@@ -115,23 +119,24 @@ class ParameterGroups:
         One-sided. `count`: what the loop has counted. Where a merge has failed under "bsp" or "notify-ack" the group is
         under way: peers have what was sent, or wait until it is merged.
         """
-        if self._acknowledges:
-            self._merge_under_way()
-        else:
-            self._under_way.clear()
-        due = self._by_turn[self._turns % len(self._by_turn)]
-        self._turns += 1
-        if self._meter is not None:
-            self._meter.begin(sum(mode.vector.array.nbytes for mode in due))
-        for mode in due:
-            if self._may_return:
-                self._begin_exchange(mode)
-            mode.send(float(count))
-            self._under_way.append(mode)
-            if not self._overlaps:
+        with self._moving:
+            if self._acknowledges:
                 self._merge_under_way()
-        if self._meter is not None:
-            self._meter.end()
+            else:
+                self._under_way.clear()
+            due = self._by_turn[self._turns % len(self._by_turn)]
+            self._turns += 1
+            if self._meter is not None:
+                self._meter.begin(sum(mode.vector.array.nbytes for mode in due))
+            for mode in due:
+                if self._may_return:
+                    self._begin_exchange(mode)
+                mode.send(float(count))
+                self._under_way.append(mode)
+                if not self._overlaps:
+                    self._merge_under_way()
+            if self._meter is not None:
+                self._meter.end()
 
     def drop(self, counts: Mapping[int, float] | None = None) -> None:
         """Drop the messages that have come. One-sided. `counts`: as for `Vector.discard`."""
@@ -191,23 +196,37 @@ class ParameterGroups:
     # -- private ----------------------------------------------------------------------------------------------
 
     def _keep_up(self) -> None:
-        """Within a collective call, go on to the exchange of the in-neighbours. One-sided. One of the duties.
+        """In a collective call, go on to the exchange of the in-neighbours. One-sided. One of the duties.
 
         Under "ssp:S" an interval of its own lets each rank make other numbers of exchanges. A rank that is ahead would
         wait in a gather for one that waits for it in the call. All groups go on to one exchange: ranks would else wait
         for each other in different groups.
         """
-        if not self._transport.is_calling:
+        if not self._transport.lacks_ranks or not self._moving.acquire(blocking=False):
             return
+        try:
+            turns = max(self._turns, self._turns_after(lambda mode: mode.vector.newest_step()))
+            # Not once all are in the call: a rank may leave it, and exchange, before this one leaves. If this one went
+            # on to that, it would be ahead in one Replica alone, and each could wait for the other in another one.
+            if self._transport.lacks_ranks:
+                self._turns = turns
+                for first, modes in zip(self._firsts, self._by_turn, strict=True):
+                    for mode in modes:
+                        mode.vector.go_on_to(-((first - turns) // len(self._by_turn)))
+        finally:
+            self._moving.release()
+
+    @property
+    def _firsts(self) -> list[int]:
+        """By fragment, how many exchanges come before its first one of this job."""
         period = len(self._by_turn)
-        firsts = [self._before + (place - self._before) % period for place in range(period)]
-        steps = [max((mode.vector.newest_step() for mode in modes), default=0) for modes in self._by_turn]
-        turns = max(first + (step - 1) * period + 1 for first, step in zip(firsts, steps, strict=True))
-        if turns > self._turns:
-            self._turns = turns
-            for first, modes in zip(firsts, self._by_turn, strict=True):
-                for mode in modes:
-                    mode.vector.go_on_to(-((first - turns) // period))
+        return [self._before + (place - self._before) % period for place in range(period)]
+
+    def _turns_after(self, step_of: Callable[[ExchangeMode], int]) -> int:
+        """The exchanges that there were once each group had come to its step of this job."""
+        steps = [max(map(step_of, modes), default=0) for modes in self._by_turn]
+        period = len(self._by_turn)
+        return max(first + (step - 1) * period + 1 for first, step in zip(self._firsts, steps, strict=True))
 
     def _start_with_others(self) -> int:
         for mode in self.modes:

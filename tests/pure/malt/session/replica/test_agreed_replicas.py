@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from ranks import run_failing
+from returning import Job
 
 import malt
+from dstorm import SimulatedTransport
 
 N, RANKS = 192, 3
 SYNCS = ["asp", "ssp:4", "bsp", "notify-ack"]
@@ -159,8 +161,9 @@ def test_a_rank_that_waits_for_others_does_not_hold_up_their_exchanges(sync, gra
 
 
 CALLS = {
-    "mean": lambda: malt.mean(loss=1), "barrier": malt.barrier, "by_speed": lambda: malt.shard(9, by_speed=True),
-    "vector": lambda: malt.vector(3).close(),
+    "mean": lambda replica: malt.mean(loss=1), "barrier": lambda replica: malt.barrier(),
+    "by_speed": lambda replica: malt.shard(9, by_speed=True), "vector": lambda replica: malt.vector(3).close(),
+    "barrier of a vector": lambda replica: replica.vectors[0].barrier(),
 }  # fmt: skip
 
 
@@ -170,7 +173,7 @@ def test_ranks_of_ssp_make_other_calls_after_different_numbers_of_exchanges(call
         w = np.zeros(N)
         replica = malt.Replica(w, every=1, sync="ssp:1")
         for epoch in range(3):
-            CALLS[call]()
+            CALLS[call](replica)
             for step in range([0, 9, 4][(rank + epoch) % RANKS]):
                 w += moved(rank, step)
                 replica.step()
@@ -178,6 +181,48 @@ def test_ranks_of_ssp_make_other_calls_after_different_numbers_of_exchanges(call
         return w
 
     assert same_bits(malt.simulate(live, RANKS))
+
+
+@pytest.mark.parametrize(("beside", "schedule"), [("ssp:0", 0), ("bsp", 1), ("bsp", 11), ("bsp", 14)])
+def test_ranks_whose_numbers_of_exchanges_are_equal_do_not_skip_any(beside, schedule):
+    """One that leaves a call late sees exchanges of those that have left it. If it went on to them, it would be one
+    ahead in the Replica, and wait there for ranks that wait for it in the other one, or in the vector."""
+
+    def live(transport):
+        w, u = np.zeros(4), np.zeros(4)
+        first = malt.Replica(w, every=1, sync="ssp:0")
+        second = malt.Replica(u, every=1, sync=beside)
+        for _ in range(4):
+            malt.barrier()
+            for _ in range(3):
+                w += 1
+                u += 1
+                first.step()
+                second.step()
+                transport.pause(14)
+        steps = first.vectors[0].step, second.vectors[0].step
+        first.finish()
+        second.finish()
+        return steps
+
+    assert Job(3, schedule, {}, {}).run(live) == [(12, 12)] * 3
+
+
+def test_a_rank_skips_no_exchange_in_the_midst_of_one(monkeypatch):
+    """Another thread of it may be in a collective call meanwhile."""
+    monkeypatch.setattr(SimulatedTransport, "lacks_ranks", property(lambda transport: True))
+
+    def live(rank):
+        w, u = np.zeros(4), np.zeros(3, np.float32)
+        replica = malt.Replica([w, u], every=1, sync="ssp:0")
+        for _ in range(6):
+            w += 1
+            replica.step()
+        steps = [vector.step for vector in replica.vectors]
+        replica.finish()
+        return steps
+
+    assert malt.simulate(live, 2) == [[6, 6]] * 2
 
 
 def test_a_rank_that_finishes_is_left_out_and_waits():
