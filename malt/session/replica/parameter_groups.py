@@ -234,15 +234,15 @@ class ParameterGroups:
                 mode.start()
             else:
                 mode.take(given)
-        exchanges = self.vectors[0].step
-        self._turns, count = exchanges * self._plan.fragments, exchanges * self._plan.bounds[0]
-        if (given := self.modes[0].vector.given) is None:
-            return count
-        for place in self.parameters.integers:
-            self.parameters.arrays[place][...] = given[f"integers {place}"]
-        self._before = int(given["before"])
-        self._turns += self._before
-        return max(count, int(given["count"]))
+        count = self.vectors[0].step * self._plan.bounds[0]
+        if (given := self.modes[0].vector.given) is not None:
+            for place in self.parameters.integers:
+                self.parameters.arrays[place][...] = given[f"integers {place}"]
+            self._before, count = int(given["before"]), max(count, int(given["count"]))
+        self._turns = self._turns_after(lambda mode: mode.vector.step)
+        while not self._by_turn[self._turns % len(self._by_turn)]:  # a fragment without arrays, whose turn is over
+            self._turns += 1
+        return count
 
     def _merge_under_way(self) -> None:
         under_way = self._under_way

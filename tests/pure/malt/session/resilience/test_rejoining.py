@@ -529,6 +529,31 @@ def test_a_replica_comes_back_with_the_model_of_the_others(options, seed):
         assert 1 < found[1][0] <= STEPS + 1
 
 
+@pytest.mark.parametrize("turn", [100, 180])
+def test_a_rank_that_comes_back_begins_at_the_fragment_whose_turn_it_is(turn):
+    """The others wait for it in a barrier, perhaps after an odd number of exchanges."""
+
+    def live(transport):
+        w = [np.zeros(4), np.zeros(4)]
+        replica = malt.Replica(w, every=2, fragments=2, sync="ssp:0")
+        steps = [vector.step for vector in replica.vectors]
+        exchanges = sum(steps)
+        while exchanges < 2 * STEPS:
+            for _ in range(3):
+                w[0] += 1
+                w[1] += 1
+                replica.step()
+                transport.pause(14)
+            malt.barrier()
+            exchanges = sum(vector.step for vector in replica.vectors)
+        replica.finish()
+        return steps, w[0].tobytes() + w[1].tobytes()
+
+    found = Job(3, 0, {1: turn}, {1: [0]}).run(live)
+    assert len({model for _, model in found}) == 1
+    assert found[1][0] == {100: [5, 4], 180: [9, 9]}[turn]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_rank_that_comes_back_makes_the_outer_steps_of_the_others(seed):
     """Its count of them is theirs, too: the first steps of adam are other ones."""
