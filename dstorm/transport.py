@@ -266,8 +266,11 @@ class Transport(Protocol):
     def lacks_ranks(self) -> bool:
         """True if this rank waits in a collective call that a live rank has not entered, as far as it knows. Local.
 
-        So no rank has left that call: what this rank had seen before is from before its end.
+        So no rank has left that call: what this rank had seen before of ranks that `tell_left` is from before its end.
         """
+
+    def tell_left(self) -> None:
+        """Publish that this rank has left the last collective call, unless it has. One-sided."""
 
     def set_deadline(self, deadline_s: float) -> None:
         """Set how long a barrier waits for a rank that gives no heartbeat. Local."""

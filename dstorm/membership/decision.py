@@ -116,6 +116,10 @@ class Membership:
         self._write(self.own._replace(entered=self.own.entered + 1, name=name, before=self.own.name))
         return self.own.entered
 
+    def leave(self, number: int) -> None:
+        """Note that this rank has left barrier `number`, where no rank fails: there is nothing to decide."""
+        self._write(self.own._replace(decided=number))
+
     def withdraw(self) -> None:
         """Undo `enter`: the barrier did not take place, and is the next one again."""
         self._write(self.own._replace(entered=self.own.entered - 1, name=self.own.before, before=0))

@@ -90,6 +90,9 @@ class SoloTransport(Training):
         """False: no rank waits for this one."""
         return False
 
+    def tell_left(self) -> None:
+        """Do nothing: no rank asks. Local."""
+
     def heard_at(self, rank: int) -> float:
         """Return the time at which `rank` last gave a heartbeat, by this rank's clock, as far as this rank knows."""
         return self.clock()

@@ -155,9 +155,17 @@ class Barrier:
             return False
         self._window.sync()
         self._read(self.membership.others())
-        # The words of ranks come over other connections than those of ranks that have left, with the decision.
+        # One that has left says so, and its word may come before that of one that has entered.
         has_ended = any(word.decided >= number for word in self.membership.words)
         return not has_ended and bool(self.membership.missing(number))
+
+    def tell_left(self) -> None:
+        """Publish that this rank has left the last barrier, unless it has. One-sided. A decision says so anyhow."""
+        left = self.membership.own.entered - self._is_inside
+        if not self._view.can_change and self.membership.own.decided < left:
+            with self._publishing:
+                self.membership.leave(left)
+                self._publish()
 
     @property
     def next_number(self) -> int:

@@ -43,6 +43,10 @@ class BarrierTransport(Training):
         """True if this rank waits in a collective call that a live rank has not entered, as far as it knows. Local."""
         return self._barrier.lacks_ranks
 
+    def tell_left(self) -> None:
+        """Publish that this rank has left the last collective call, unless it has. One-sided."""
+        self._barrier.tell_left()
+
     @property
     def count_step(self) -> Callable[[], None]:
         """The function of the barrier itself, without a call in between. One-sided."""

@@ -62,7 +62,8 @@ class ParameterGroups:
         except MemoryError:
             self.close()
             raise
-        if plan.consistency.is_stepwise and not self._is_lockstep:
+        self._keeps_up = plan.consistency.is_stepwise and not self._is_lockstep
+        if self._keeps_up:
             self._transport.duties.append(self._keep_up)
         self.vectors = [mode.vector for mode in self.modes]
 
@@ -119,6 +120,8 @@ class ParameterGroups:
         One-sided. `count`: what the loop has counted. Where a merge has failed under "bsp" or "notify-ack" the group is
         under way: peers have what was sent, or wait until it is merged.
         """
+        if self._keeps_up:
+            self._transport.tell_left()  # before anything is sent: see `_keep_up`
         with self._moving:
             if self._acknowledges:
                 self._merge_under_way()

@@ -477,3 +477,35 @@ def test_two_calls_of_which_one_is_the_last(tolerant):
         assert (transport.clock() > 0.9) == waits
 
     run(live, tolerant=tolerant)
+
+
+@pytest.mark.parametrize(("kind", "tolerant"), [(Barrier, False), (Barrier, True), (GatheringBarrier, False)])
+@pytest.mark.parametrize("schedule", range(6))
+def test_a_rank_that_lacks_others_has_seen_nothing_from_after_the_barrier(schedule, kind, tolerant):
+    """A rank may leave a barrier, and put something, before this one has the word of one that has entered it."""
+
+    def live(rank, mine, transport):
+        window = transport.window(8 * 3)
+        seen = window.memory.view(np.int64)
+        lacked = []
+
+        def look():
+            window.sync()
+            newest = int(seen.max())
+            if mine.lacks_ranks:
+                lacked.append(newest)
+                assert newest < mine.next_number - 1
+
+        transport.duties.append(look)
+        for number in range(1, 30):
+            mine.enter("barrier")
+            assert not mine.lacks_ranks
+            mine.tell_left()
+            for peer in {0, 1, 2} - {rank}:
+                window.put(np.array([number]).view(np.uint8), peer, 8 * rank)
+            window.flush([0, 1, 2])
+        transport.duties.remove(look)
+        mine.enter("end")
+        return lacked
+
+    assert any(run(live, 3, seed=schedule, kind=kind, tolerant=tolerant))
