@@ -116,9 +116,12 @@ class Membership:
         self._write(self.own._replace(entered=self.own.entered + 1, name=name, before=self.own.name))
         return self.own.entered
 
-    def leave(self, number: int) -> None:
-        """Note that this rank has left barrier `number`, where no rank fails: there is nothing to decide."""
+    def leave(self, number: int) -> bool:
+        """Note that this rank has left barrier `number`. Return False where ranks may fail: a decision says so."""
+        if self.view.can_change:
+            return False
         self._write(self.own._replace(decided=number))
+        return True
 
     def withdraw(self) -> None:
         """Undo `enter`: the barrier did not take place, and is the next one again."""

@@ -162,10 +162,10 @@ class Barrier:
     def tell_left(self) -> None:
         """Publish that this rank has left the last barrier, unless it has. One-sided. A decision says so anyhow."""
         left = self.membership.own.entered - self._is_inside
-        if not self._view.can_change and self.membership.own.decided < left:
+        if self.membership.own.decided < left:
             with self._publishing:
-                self.membership.leave(left)
-                self._publish()
+                if self.membership.leave(left):
+                    self._publish()
 
     @property
     def next_number(self) -> int:
