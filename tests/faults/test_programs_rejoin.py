@@ -17,6 +17,7 @@ LIMIT_S = 120
 EPOCHS, KILLED_IN = 8, 3
 
 
+@pytest.mark.thorough
 def test_a_rank_that_comes_back_goes_on_from_the_epoch_of_the_others(job_environment, tmp_path):
     """In other modes: tests/pure/apps/harness/test_newcomers.py."""
     rows, report = tmp_path / "rows", tmp_path / "report.json"

@@ -29,6 +29,7 @@ def bare(hosts):
     hosts.shell("a", f"rm -rf {CACHE}")
 
 
+@pytest.mark.thorough
 def test_a_host_without_malt(bare):
     write = f"mkdir /tmp/own; cd /tmp/own; echo NUMBER = 7 > beside.py; cat > train.py <<'end'\n{PROGRAM}\nend"
     words = [sys.executable, "-m", "malt", "run", "-n", "2", "--bootstrap", "--hosts", "a:1,b:1", "train.py", "x"]

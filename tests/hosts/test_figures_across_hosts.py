@@ -16,7 +16,7 @@ pytestmark = under_one_mpi
 
 @pytest.mark.skipif(not datasets.RCV1.exists(), reason=datasets.NO_RCV1)
 @pytest.mark.parametrize("part", ["link", "far"])
-@pytest.mark.thorough(but="link")
+@pytest.mark.thorough
 def test_the_quick_form_trains_and_prints_its_table(part, tmp_path):
     if why := missing():
         pytest.skip(why)

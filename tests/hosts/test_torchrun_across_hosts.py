@@ -108,6 +108,7 @@ def test_ranks_of_two_hosts_train(torchrun, hosts):
     until_clean(hosts)
 
 
+@pytest.mark.thorough
 def test_without_a_key_or_with_a_short_one_it_is_refused_with_the_remedy(torchrun, hosts):
     done = torchrun("import malt\nmalt.init()\nprint('begun')", keys=("", "short"))
     for status, output, errors in done.values():
@@ -124,6 +125,7 @@ print("begun")
 """
 
 
+@pytest.mark.thorough
 def test_a_wrong_key_is_dropped_and_named(torchrun, hosts):
     done = torchrun(WRONG, keys=(KEY, "f0" * 32))
     assert [(status, output) for status, output, _ in done.values()] == [(1, ""), (1, "")], done
@@ -153,7 +155,7 @@ print("trained without it")
 """
 
 
-@pytest.mark.thorough(but="killed-3")
+@pytest.mark.thorough
 @pytest.mark.parametrize(("how", "rank"), [("killed", "3"), ("left", "0")])
 def test_a_rank_that_fails_ends_the_job_on_both_hosts(how, rank, torchrun, hosts):
     done = torchrun(FAILS, how, rank, options=[])
@@ -162,6 +164,7 @@ def test_a_rank_that_fails_ends_the_job_on_both_hosts(how, rank, torchrun, hosts
     until_clean(hosts, killed=True)
 
 
+@pytest.mark.thorough
 def test_a_restart_goes_on_from_the_checkpoint(torchrun, hosts):
     """Each host counts its restarts: these numbers differ."""
     done = torchrun(RESUMES, "/tmp/state.ckpt", options=["--max-restarts", "2"])

@@ -55,6 +55,7 @@ def said(output):
 
 
 @under_one_mpi
+@pytest.mark.thorough
 def test_partial_fit_loops_grow_and_shrink(malt_run, monkeypatch, capsys):
     """To 2 ranks, and back to 1: each row of each epoch is trained once, and the objective the same."""
     found = malt_run(FITS, "[2, 1]", ranks=1, options=["--elastic", "1:2"])

@@ -108,7 +108,7 @@ CASES = [(name, ranks) for name in (*PROGRAMS, *APPS) for ranks in (1, 2, 4)]
 FEW_CASES = [("loop", 2)]
 
 
-@pytest.mark.thorough(but="loop-2")
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "ranks"), CASES if KILLS > 1 else FEW_CASES)
 def test_a_job_that_is_killed_ends_with_the_bits_of_one_that_is_not(tmp_path, job_environment, name, ranks):
     if name == "network" and importlib.util.find_spec("torch") is None:

@@ -58,6 +58,7 @@ def test_results_by_rank(capfd, tmp_path, monkeypatch):
     assert sorted(output.out.splitlines()) == ["from 0 0", "from 1 0", "from 2 0"] and output.err == ""
 
 
+@pytest.mark.thorough
 def test_data_frames_and_estimators():
     """An estimator comes back fitted, and a scaler that was fitted here is used there."""
     pandas = pytest.importorskip("pandas")

@@ -53,6 +53,7 @@ else:
 """
 
 
+@pytest.mark.thorough
 def test_the_example_is_as_accurate_as_the_page_says_and_a_session_can_follow(torchrun, job_environment):
     """Also where srun has started torchrun: these variables are of that."""
     done = torchrun(SESSIONS, PMIX_RANK="0", SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="1")
@@ -105,6 +106,7 @@ def test_a_rank_that_fails_ends_the_job(how, sync, rank, torchrun, job_environme
         assert re.search(r"rank +: (\d)", cause)[1] == rank, "torchrun names the one that has failed"
 
 
+@pytest.mark.thorough
 def test_a_restart_goes_on_from_the_checkpoint(torchrun, tmp_path, job_environment):
     done = torchrun(RESUMES, str(tmp_path / "state.ckpt"), options=["--max-restarts", "1"])
     assert (done.returncode, done.stdout.splitlines()) == (

@@ -1,6 +1,7 @@
 """The time to an objective of ranks that become more while they train, beside that of ranks that stay as many."""
 
 import numpy as np
+import pytest
 from returning import Job
 
 import malt
@@ -46,6 +47,7 @@ def seconds(folder, seed, ranks):
     return reached[0]
 
 
+@pytest.mark.thorough
 def test_ranks_that_become_twice_as_many_reach_an_objective_in_two_thirds_of_the_time(tmp_path):
     """By the variance of the mean it is 3.0 s with two, and 1.9 s where there are four after 0.5 s."""
     stay, grow = (seconds(tmp_path, 0, ranks) for ranks in (2, 4))
